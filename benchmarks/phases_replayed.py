@@ -22,7 +22,7 @@ import hydra
 
 from benchmarks.figures import machine, tell
 from orchestrator.analysis.trials import cell_axes, collect_for
-from orchestrator.cli.request_checks import checked
+from orchestrator.cli.checked_sweep import checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.request import Request, Terms
 from orchestrator.config.search_path import config_dir
@@ -42,7 +42,7 @@ def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
     """Return the request of the command line."""
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
         configured = checked(Composition(words))
-        return configured.request, configured.trials_on((this_machine(),))
+        return configured.request, configured.grid.trials((this_machine(),))
 
 
 def key(axes: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.cli.configured_sweep import ConfiguredSweep
+    from orchestrator.cli.checked_sweep import CheckedSweep
 
 _IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
 
@@ -207,7 +207,7 @@ def plan_sweep(
     from orchestrator.plan.plan import plan_now
 
     with _configured(config, [*overrides, "mode=plan"], config_dir) as configured:
-        plan = plan_now(configured.request, configured.fingerprint(), configured.trials_on)
+        plan = plan_now(configured.request, configured.grid.fingerprint(), configured.grid)
     frame = pd.DataFrame(
         [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in printout.rows(plan)]
     )
@@ -228,12 +228,12 @@ def load_results(folder: str | Path) -> SweepResults:
 @contextmanager
 def _configured(
     config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
-) -> Iterator[ConfiguredSweep]:
+) -> Iterator[CheckedSweep]:
     """Yield the composed and checked sweep; afterwards the state of the program's Hydra is restored.
 
     Hydra makes no output folder. Raises ConfigError, and TypeError if `config` is neither a mapping nor text.
     """
-    from orchestrator.cli.request_checks import checked, composed
+    from orchestrator.cli.checked_sweep import checked, composed
     from orchestrator.config.compose import rewritten
     from orchestrator.config.search_path import initialised, with_search_path
 

@@ -21,8 +21,8 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from orchestrator.cli.checked_sweep import checked, composed
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.request_checks import checked, composed
 from orchestrator.config.compose import Composition, expanded, is_known, meaning, rewritten
 from orchestrator.config.hydra_section import check_hydra, saved_without_secrets
 from orchestrator.config.search_path import (
@@ -40,7 +40,7 @@ from orchestrator.store.layout import Layout
 from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orchestrator.cli.configured_sweep import ConfiguredSweep
+    from orchestrator.cli.checked_sweep import CheckedSweep
 
 MANY = 10
 """Above this many sweeps the check is announced: each takes some tenths of a second."""
@@ -74,7 +74,7 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         found[meaning(sweep)] = composition
         request = configured.request
         place = request.store or str(request.results_dir)
-        now = configured.fingerprint()
+        now = configured.grid.fingerprint()
         first, before = asked.setdefault(place, (own, now))
         if request.mode == "run" and not request.allow_changed and now != before:
             errors.append(
@@ -211,14 +211,14 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *overrides]
 
 
-def _asked_of_hydra(known: Compositions) -> ConfiguredSweep:
+def _asked_of_hydra(known: Compositions) -> CheckedSweep:
     """The sweep that Hydra is running now; reuses what was composed before."""
     now = HydraConfig.get().overrides
     own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
     return checked(known.get(meaning(own)) or Composition(own))
 
 
-def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] = lambda: _asked_of_hydra({})) -> int:
+def _through_hydra(arguments: Sequence[str], ask: Callable[[], CheckedSweep] = lambda: _asked_of_hydra({})) -> int:
     """Run Hydra's own main (flags, output folder, multirun) and return the worst exit status of its sweeps.
 
     `ask` supplies each sweep.

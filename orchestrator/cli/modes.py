@@ -11,22 +11,20 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.cli.configured_sweep import ConfiguredSweep
+    from orchestrator.cli.checked_sweep import CheckedSweep
     from orchestrator.config.request import Request
 
 
-def _run(configured: ConfiguredSweep) -> int:
+def _run(checked: CheckedSweep) -> int:
     from orchestrator.backends.backend import NotStartedError
     from orchestrator.run import driver
     from orchestrator.store.lock import LockedError
 
     console = _console()
-    for remark in configured.remarks:
+    for remark in checked.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(
-            configured.request, configured.fingerprint(), configured.trials_on, console, configured.secrets
-        )
+        return driver.run(checked.request, checked.grid.fingerprint(), checked.grid, console, checked.secrets)
     except LockedError as error:
         raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
@@ -34,13 +32,13 @@ def _run(configured: ConfiguredSweep) -> int:
         return 1
 
 
-def _plan(configured: ConfiguredSweep) -> int:
+def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.printout import text_of
 
-    request = configured.request
-    plan = plan_now(request, configured.fingerprint(), configured.trials_on)
-    remarks = [*configured.remarks, *_of_changes(request, plan.changed)]
+    request = checked.request
+    plan = plan_now(request, checked.grid.fingerprint(), checked.grid)
+    remarks = [*checked.remarks, *_of_changes(request, plan.changed)]
     print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks))
     return 0
 
@@ -55,58 +53,58 @@ def _of_changes(request: Request, changes: Sequence[str]) -> Iterator[str]:
         yield f"{request.results_dir} holds results from another configuration or other code ({first}{more}): {way_on}"
 
 
-def _report(configured: ConfiguredSweep) -> int:
+def _report(checked: CheckedSweep) -> int:
     from orchestrator.run import driver
 
-    return driver.report(configured.request, _console())
+    return driver.report(checked.request, _console())
 
 
-def _predict(configured: ConfiguredSweep) -> int:
+def _predict(checked: CheckedSweep) -> int:
     from orchestrator.tables.scaling import predicted
 
-    _console().print(predicted(configured.request), markup=False, soft_wrap=True)
+    _console().print(predicted(checked.request), markup=False, soft_wrap=True)
     return 0
 
 
-def _compare(configured: ConfiguredSweep) -> int:
+def _compare(checked: CheckedSweep) -> int:
     from orchestrator.tables.compare import compared
 
-    _console().print(compared(configured.request), markup=False, soft_wrap=True)
+    _console().print(compared(checked.request), markup=False, soft_wrap=True)
     return 0
 
 
-def _verify(configured: ConfiguredSweep) -> int:
+def _verify(checked: CheckedSweep) -> int:
     from orchestrator.run import verify
 
-    return verify.show(configured.request, configured.fingerprint(), configured.trials_on)
+    return verify.show(checked.request, checked.grid.fingerprint(), checked.grid)
 
 
-def _launch(configured: ConfiguredSweep) -> int:
+def _launch(checked: CheckedSweep) -> int:
     from orchestrator.launch.launch import text_of
 
-    request = configured.request
-    print(text_of(configured.config, request.sweep.name, request.arguments), end="")
+    request = checked.request
+    print(text_of(checked.config, request.sweep.name, request.arguments), end="")
     return 0
 
 
-def _writing(mode: Callable[[ConfiguredSweep], int]) -> Callable[[ConfiguredSweep], int]:
+def _writing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], int]:
     """Wrap a mode so that a full disk is reported and ends it with status 1."""
 
-    def carried_out(configured: ConfiguredSweep) -> int:
+    def carried_out(checked: CheckedSweep) -> int:
         from orchestrator.store import files
 
         try:
-            return mode(configured)
+            return mode(checked)
         except OSError as error:
-            if not files.is_at_fault(error, configured.request.results_dir):
+            if not files.is_at_fault(error, checked.request.results_dir):
                 raise
-            print(files.advice(error, configured.request.results_dir), file=sys.stderr)
+            print(files.advice(error, checked.request.results_dir), file=sys.stderr)
             return 1
 
     return carried_out
 
 
-MODES: Mapping[str, Callable[[ConfiguredSweep], int]] = {
+MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "run": _writing(_run),
     "plan": _plan,
     "report": _writing(_report),

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.overrides import FROM_PROGRAM, alternatives
-from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
@@ -144,6 +144,7 @@ def _quoting(override: str, error: Exception) -> str:
 def one_line(error: BaseException) -> str:
     """The error in one line, with its cause if Hydra names only what failed."""
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", text)
     why = one_line(error.__cause__) if error.__cause__ else ""
     return f"{text}: {why}" if why and why not in text else text
@@ -323,8 +324,16 @@ def axes_of(given: Mapping[str, Any]) -> Axes:
 
     An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) goes by its dotted name.
     """
-    found = {axis: _axis_values(axis, value) for axis, value in flat(given) if value is not None}
-    return cast(Axes, found)
+    found: dict[str, Any] = {}
+    errors: list[str] = []
+    for axis, value in flat(given):
+        try:
+            found |= {} if value is None else {axis: _axis_values(axis, value)}
+        except HydraException as error:
+            errors.append(f"sweep.axes.{axis}={value!r}: {one_line(error)}")
+    if errors:
+        raise ConfigError(errors)
+    return found
 
 
 def _axis_values(axis: str, given: Any) -> Any:
@@ -334,17 +343,11 @@ def _axis_values(axis: str, given: Any) -> Any:
         return given
     if not isinstance(given, str):
         return [given]
-    try:
-        override = OverridesParser.create().parse_override(f"{axis}={given}")
-    except HydraException as error:
-        raise ConfigError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
-    if not override.is_sweep_override():
-        return _as_list(override.value())
-    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' would exhaust memory
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list) else [value]
+    override = OverridesParser.create().parse_override(f"{axis}={given}")
+    if override.is_sweep_override():
+        return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' exhausts memory
+    value = override.value()
+    return value if isinstance(value, list) else [value]
 
 
 _PLAIN_SWEEPER = "BasicSweeper"

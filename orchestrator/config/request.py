@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.schema import value_at
 from orchestrator.store.cloud import is_uri
 from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
@@ -19,27 +20,8 @@ from sweeps.rerun import Rerun
 from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
 
-OWN_SECTIONS = (
-    *("mode", "backend", "workers", "results_dir", "local_results_dir", "rerun", "allow_changed", "verbose", "sweep"),
-    *("strategy", "retries", "equal_failures", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
-    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
-    *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
-)
-"""Config sections that the orchestrator reads; all others belong to the trainable."""
-
-IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
-"""Those that can change a trial's result: part of its identity as written, `auto` as `auto`."""
-
 AUTO_GPUS = "auto"
 """The value of the axis `gpus` that stands for 1, 2, 4 … up to all GPUs."""
-
-
-def value_at(config: Mapping[str, Any], dotted: str) -> Any:
-    """The value under a dotted key; None if part of the path is missing."""
-    node: Any = config
-    for part in dotted.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
 
 
 def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,9 +35,6 @@ def device(config: Mapping[str, Any]) -> str:
     asked: str = config["resources"]["device"]
     return "cuda" if asked == "auto" and gpu_types(config) else asked
 
-
-PHASES = ("probe", "train")
-"""The phases that a sweep may have."""
 
 READING = ("report", "predict", "compare")
 """Modes that only read results: whether trials could run here does not matter."""
@@ -120,13 +99,18 @@ class Selection:
     @staticmethod
     def of(config: Mapping[str, Any]) -> Selection:
         """Read from a resolved config."""
-        sweep = config["sweep"]
+        sweep, budget = config["sweep"], config["sweep"]["budget"]
         search = Search(name=sweep["search"], cells=sweep["search_cells"], together=sweep["search_together"])
         return Selection(
-            phases=sweep["phases"] == list(PHASES),
+            phases=sweep["phases"] is not None,
             search=search if search.name else None,
             early_stop_after=sweep["early_stop_after"] if sweep["early_stop"] else None,
-            limit=BudgetLimits(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
+            limit=BudgetLimits(
+                gpu_hours=budget["gpu_hours"],
+                wall_s=budget["wall_s"],
+                cost=budget["cost"],
+                price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
+            ),
             rerun=Rerun.of(config["rerun"]),
             rerun_invalid=config["rerun_invalid"],
         )

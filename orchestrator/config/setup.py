@@ -1,22 +1,32 @@
-"""Builds the setup that trials share from a point's resolved config and the nodes."""
+"""The step from a checked config to trials: the grid of a sweep, and the setup that trials share.
+
+The config says everything about a trial except what `auto` means: that follows from the nodes, which may be known only
+once a cluster answers. A `Grid` is therefore a value that expands to trials when it is given the nodes.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions, command_version
-from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
+from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from sweeps.axes import Axes
+from sweeps.axes import Axes, Point
+from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, without
-from sweeps.sweep import Setup
+from sweeps.rerun import rerun_errors
+from sweeps.sweep import Setup, trials
+from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -27,6 +37,74 @@ PLUGINS: Mapping[str, str] = {
     "schedule": "sweep_orchestrator.schedules",
 }
 """Entry points by which installed packages offer models …, by the section whose `name` may name one of them."""
+
+
+Check = Callable[[Mapping[str, Any]], Sequence[str]]
+"""A function that returns the errors in a resolved config."""
+
+
+class Grid:
+    """A sweep's grid: everything that determines its trials, except the nodes that they run on."""
+
+    def __init__(self, request: Request, composition: Composition) -> None:
+        self._request, self._composition = request, composition
+        self._secrets = composition.secrets
+        self._versions = Versions()
+        self._variants: dict[str, Mapping[str, Any]] = {}
+        self._trials: dict[tuple[Node, ...], list[TrialSpec]] = {}
+
+    @property
+    def configs(self) -> Sequence[Mapping[str, Any]]:
+        """The resolved config of each combination of config axes that was expanded so far."""
+        return tuple(self._variants.values())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the config outside the axes, with content hashes: what a continued sweep must not change."""
+        return fingerprint(self._composition.config, self._versions, self._secrets)
+
+    def axes(self, nodes: Sequence[Node]) -> Axes:
+        """Return the axes with `gpus: auto` resolved for these nodes."""
+        return with_gpus(self._request.sweep.axes, self._composition.config, nodes)
+
+    def trials(
+        self, nodes: Sequence[Node], *, guessed: bool = False, check: Check = lambda config: ()
+    ) -> list[TrialSpec]:
+        """Return the sweep's trials on these nodes. Raises ConfigError with every error in any of them.
+
+        If the nodes are only `guessed`, so are GPU counts derived from them, and references to such counts are not
+        checked. `check` is applied to each config in which config axes are set.
+        """
+        there = tuple(nodes)
+
+        def setup_of(config_axes: Point) -> Setup:
+            key = digest(config_axes)
+            if key not in self._variants:
+                config = self._composition.variant(config_axes) if config_axes else self._composition.config
+                if config_axes and (errors := check(config)):
+                    raise ConfigError(errors)
+                self._variants[key] = config
+            return setup(self._variants[key], there, self._versions, self._secrets)
+
+        if there not in self._trials:
+            self._trials[there] = trials(replace(self._request.sweep, axes=self.axes(there)), setup_of)
+        found = self._trials[there]
+        if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
+            errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in found])]
+            errors += rerun_errors(self._request.selection.rerun, found)
+            if errors:
+                raise ConfigError(errors)
+        return found
+
+
+def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line if the baseline, whose axes exist, is not a cell of the grid."""
+    there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
+    absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
+    for axis in filter(there.get, absent):
+        yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
+    if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
+        values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
+        yield f"sweep.baseline is not a cell: each of {values} occurs, but never together"
 
 
 def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:

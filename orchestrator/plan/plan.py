@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.backends.choose import check_reachable, known_nodes, make_backend
 from orchestrator.config.request import Request
+from orchestrator.config.setup import Grid
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
@@ -99,10 +100,6 @@ def _share(status: Status, figures: Mapping[str, Any]) -> float:
     return SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
 
 
-TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
-"""Expands the sweep for these nodes; ConfigError if it cannot."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """All trials of a sweep in starting order, and what happens to each."""
@@ -187,7 +184,7 @@ class Plan:
         return Forecast.of(trials, self.nodes, self.durations.expected_s, seed_by_seed=self.seed_by_seed)
 
 
-def plan_now(request: Request, fingerprint: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
+def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Plan:
     """What would run now, starting nothing and writing nothing; only a cluster is asked what it has.
 
     Raises ConfigError where `results_dir` cannot be read.
@@ -200,7 +197,7 @@ def plan_now(request: Request, fingerprint: Mapping[str, Any], trials_on: Trials
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
     ends, seed_by_seed = ends_under(records, fingerprint), selection.limit.is_set
-    planned = Plan.of(trials_on(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
+    planned = Plan.of(grid.trials(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
     changes = changed(records, fingerprint)
     return replace(planned, changed=changes if changes and has_answers(terminal(records).values()) else ())
 

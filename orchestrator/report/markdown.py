@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config.request import value_at
+from orchestrator.config.schema import value_at
 from orchestrator.report.plot import Plot
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.accuracy import accuracy_markdown

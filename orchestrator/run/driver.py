@@ -24,7 +24,8 @@ from orchestrator.backends.backend import Backend
 from orchestrator.backends.choose import check_extensions, check_reachable, known_nodes, make_backend
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.request import Request
-from orchestrator.plan.plan import Plan, TrialsOn
+from orchestrator.config.setup import Grid
+from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
@@ -117,14 +118,14 @@ class SweepRun:
         if _check_unchanged(self.request, self.journal, self.fingerprint):
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
-    def plan_and_run(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
+    def plan_and_run(self, grid: Grid, trackers: Mapping[str, Tracker]) -> Plan:
         """Plan, run what needs to run, and return the plan."""
         request = self.request
         with ExitStack() as started:
             known = known_nodes(request)
-            backend, nodes = (None, known) if known else self._start(started, trials_on)
-            seed_by_seed = request.selection.limit.is_set
-            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.selection.rerun, seed_by_seed=seed_by_seed)
+            backend, nodes = (None, known) if known else self._start(started, grid)
+            trials, selection = grid.trials(nodes), request.selection
+            planned = Plan.of(trials, self.ends(), nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
@@ -138,7 +139,7 @@ class SweepRun:
                 session.found_infeasible(() if request.cluster.wait_s else planned.without_room)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
-                    backend = backend or self._start(started, trials_on)[0]
+                    backend = backend or self._start(started, grid)[0]
                     trial_queue = self._trial_queue(rounds.first, planned, retries, began_s)
                     listener = SweepListener(session, trackers, self.secrets, rounds, trial_queue)
                     started.callback(listener.close)
@@ -160,21 +161,21 @@ class SweepRun:
             more = "not running the rest (equal_failures=null runs it anyway)"
             self.console.print(f"{message}; {more}", style="bold red", markup=False, soft_wrap=True)
 
-    def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
+    def _start(self, started: ExitStack, grid: Grid) -> tuple[Backend, Sequence[Node]]:
         """The back end, closed along with `started`, and its nodes. Raises ConfigError if it gets none."""
         request, interrupt = self.request, self.interrupt
         with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = _started(request, started, self.console, self.secrets)
         if request.cluster.wait_s and not nodes_ready(backend.nodes(), request.cluster):
-            self._ask_for_first(backend, trials_on)
+            self._ask_for_first(backend, grid)
         nodes = first_nodes(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
 
-    def _ask_for_first(self, backend: Backend, trials_on: TrialsOn) -> None:
+    def _ask_for_first(self, backend: Backend, grid: Grid) -> None:
         """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
-        first = first_shape(trials_on((NO_NODE_YET,)))
+        first = first_shape(grid.trials((NO_NODE_YET,)))
         backend.ask_for([first])
         gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu needs none)" if first.gang.gpus else ""
         wait_s = self.request.cluster.wait_s
@@ -277,7 +278,7 @@ def _check_unchanged(request: Request, journal: Journal, fingerprint: Mapping[st
 def run(
     request: Request,
     fingerprint: Mapping[str, Any],
-    trials_on: TrialsOn,
+    grid: Grid,
     console: Console,
     secrets: Secrets = NO_SECRETS,
 ) -> int:
@@ -312,7 +313,7 @@ def run(
             interrupt=interrupt,
         )
         sweep.check()
-        planned = sweep.plan_and_run(trials_on, trackers)
+        planned = sweep.plan_and_run(grid, trackers)
         reached(Moment.ALL_RAN)
         return sweep.end(planned)
 

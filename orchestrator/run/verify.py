@@ -25,7 +25,7 @@ import yaml
 
 from orchestrator.backends.choose import known_nodes
 from orchestrator.config.request import Request
-from orchestrator.plan.plan import TrialsOn
+from orchestrator.config.setup import Grid
 from orchestrator.run import orphans
 from orchestrator.run.finish import SweepSummary
 from orchestrator.store import files as yaml_text
@@ -240,12 +240,12 @@ class Verdict:
     """Worth knowing, but no violations."""
 
 
-def show(request: Request, fingerprint: Mapping[str, Any], trials_on: TrialsOn) -> int:
+def show(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    verdict = verify(request, layout, _planned(request, trials_on), fingerprint)
+    verdict = verify(request, layout, _planned(request, grid), fingerprint)
     for line in verdict.violations:
         print(line, file=sys.stderr)
     for line in verdict.remarks:
@@ -294,10 +294,10 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint
     return Verdict(violations=violations, remarks=remarks)
 
 
-def _planned(request: Request, trials_on: TrialsOn) -> list[str]:
+def _planned(request: Request, grid: Grid) -> list[str]:
     """The ids of the planned trials; empty if only a cluster could tell its nodes."""
     nodes = known_nodes(request)
-    return [trial.trial_id for trial in trials_on(nodes)] if nodes else []
+    return [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
 
 
 def _orphans(layout: Layout) -> Iterator[str]:

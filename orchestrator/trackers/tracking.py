@@ -113,7 +113,7 @@ def tracker_errors(section: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _enabled(section: Mapping[str, Any]) -> list[str]:
-    return [name for name in KINDS if section.get(name, {}).get("enabled")]
+    return [name for name in KINDS if section.get(name, {}).get("enabled") is True]
 
 
 class TrackedListener:

@@ -79,7 +79,7 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """Return the sweep of these arguments, composed once, with other results."""
-    from orchestrator.cli.request_checks import checked
+    from orchestrator.cli.checked_sweep import checked
     from orchestrator.config.compose import Composition, rewritten
     from orchestrator.config.search_path import initialised
 
@@ -89,10 +89,9 @@ def prepared(request: dict[str, Any]) -> Any:
         sys.path[:0] = paths(request["environment"])
         with initialised():
             _configured[key] = checked(Composition(rewritten(request["arguments"])))
-            _configured[key].fingerprint()
+            _configured[key].grid.fingerprint()
     configured = _configured[key]
-    configured.request = replace(configured.request, results_dir=Path(request["results"]))
-    return configured
+    return replace(configured, request=replace(configured.request, results_dir=Path(request["results"])))
 
 
 def paths(environment: dict[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.configured_sweep import ConfiguredSweep
+from orchestrator.cli.checked_sweep import CheckedSweep, checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.search_path import config_dir
 from orchestrator.run import driver
@@ -34,7 +34,7 @@ def name_of(fault: int | str) -> str:
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredSweep]:
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckedSweep]:
     """Configure a sweep whose trainable, in its own folder, counts its executions."""
     folder = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
@@ -43,14 +43,14 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredS
         yield _question()
 
 
-def _question() -> ConfiguredSweep:
+def _question() -> CheckedSweep:
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
         overrides = (
             *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1", "report.html=false"),
             *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
             *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
         )
-        return ConfiguredSweep(Composition(overrides))
+        return checked(Composition(overrides))
 
 
 class NoWatcher:
@@ -71,11 +71,11 @@ def without_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "Watcher", NoWatcher)
 
 
-def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
+def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
     """Return exit status and message of the command line."""
     request = replace(configured.request, results_dir=folder)
     try:
-        return driver.run(request, configured.fingerprint(), configured.trials_on, Console(file=io.StringIO())), ""
+        return driver.run(request, configured.grid.fingerprint(), configured.grid, Console(file=io.StringIO())), ""
     except OSError as error:
         assert files.is_at_fault(error, folder), error
         return 1, files.advice(error, folder)
@@ -93,18 +93,18 @@ def ends(folder: Path) -> set[str]:
     return set(terminal(replay(journal).records)) if journal.exists() else set()
 
 
-def violations(configured: ConfiguredSweep, folder: Path, *, tables: bool = True) -> list[str]:
+def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -> list[str]:
     """Return the findings of mode=verify; without `tables` it takes a tenth of the time."""
     request, layout = replace(configured.request, results_dir=folder), Layout(folder)
     if tables:
-        planned = [trial.trial_id for trial in configured.trials_on(())]
-        return list(verify(request, layout, planned, configured.fingerprint()).violations)
+        planned = [trial.trial_id for trial in configured.grid.trials(())]
+        return list(verify(request, layout, planned, configured.grid.fingerprint()).violations)
     records = replay(layout.journal).records
     return [*verify_journal.read(records).violations, *verify_files.of_ended_trials(layout, records)]
 
 
 def try_fault(
-    configured: ConfiguredSweep, folder: Path, fault: int | str, at: int | None, *, for_good: bool
+    configured: CheckedSweep, folder: Path, fault: int | str, at: int | None, *, for_good: bool
 ) -> FailingDisk:
     """Run once with the fault, and once without it."""
     failing = FailingDisk(folder, fault, at, for_good=for_good)
@@ -124,13 +124,13 @@ def try_fault(
     return failing
 
 
-def operations(configured: ConfiguredSweep, folder: Path) -> int:
+def operations(configured: CheckedSweep, folder: Path) -> int:
     whole = try_fault(configured, folder / "whole", SHORT, None, for_good=False)
     assert whole.failed == 0
     return whole.count
 
 
-def test_some_operations_fail(configured: ConfiguredSweep, tmp_path: Path) -> None:
+def test_some_operations_fail(configured: CheckedSweep, tmp_path: Path) -> None:
     count = operations(configured, tmp_path)
     for at in range(3, count + 1, max(1, count // 2)):
         fault = FAULTS[at % len(FAULTS)]
@@ -144,7 +144,7 @@ def test_some_operations_fail(configured: ConfiguredSweep, tmp_path: Path) -> No
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for_good"])
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_every_operation_fails(
-    configured: ConfiguredSweep, tmp_path: Path, fault: int | str, for_good: bool, piece: int
+    configured: CheckedSweep, tmp_path: Path, fault: int | str, for_good: bool, piece: int
 ) -> None:
     tried = range(1 + piece, operations(configured, tmp_path) + 1, PIECES)
     failing = [try_fault(configured, tmp_path / str(at), fault, at, for_good=for_good) for at in tried]

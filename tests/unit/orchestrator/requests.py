@@ -1,12 +1,16 @@
 """The shipped config, and a real request as it asks, for tests to change."""
 
+import copy
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.config.compose import Composition
+from orchestrator.cli.checked_sweep import CheckedSweep
+from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.request import Request
 from orchestrator.config.search_path import config_dir, initialised
+from orchestrator.config.setup import Grid
 from orchestrator.store import files
 
 
@@ -35,3 +39,22 @@ def request(given: Request | None = None, **changes: Any) -> Request:
         there = {name: changes.pop(name) for name in list(changes) if hasattr(before, name)}
         result = replace(result, **{part: replace(before, **there)})
     return replace(result, **changes)
+
+
+def unchecked(*arguments: str) -> CheckedSweep:
+    """Compose a sweep without checking it, since this machine may lack its GPUs or data; Hydra must be initialised."""
+    composition = Composition(rewritten(arguments))
+    made = Request.of(composition.config, composition.axes(), composition.arguments)
+    grid = Grid(made, composition)
+    return CheckedSweep(config=composition.config, request=made, grid=grid, secrets=composition.secrets, remarks=())
+
+
+def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of a config in which one dotted key has another value."""
+    changed = copy.deepcopy(dict(config))
+    *parents, leaf = key.split(".")
+    node = changed
+    for parent in parents:
+        node = node[parent]
+    node[leaf] = value
+    return changed

@@ -3,8 +3,6 @@ import json
 import hydra
 import pytest
 
-from orchestrator.cli.configured_sweep import ConfiguredSweep
-from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.search_path import config_dir
 from orchestrator.schedule.cluster import Node
@@ -13,6 +11,7 @@ from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
+from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
 
 
@@ -132,9 +131,9 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
     monkeypatch.setattr(supervised_check, "absent", lambda data: ())
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-        question = ConfiguredSweep(Composition(rewritten(list(CURVES))))
-        trials = question.trials_on([Node(name="server", cpus=64, gpus=4)])
-        write_made_up(tmp_path / "brought", question.fingerprint(), trials)
+        question = unchecked(*CURVES)
+        trials = question.grid.trials([Node(name="server", cpus=64, gpus=4)])
+        write_made_up(tmp_path / "brought", question.grid.fingerprint(), trials)
     assert len(trials) == 15
     gathered([tmp_path / "brought"], tmp_path / "data_parallel_curves")
     reported("data_parallel", "full", tmp_path / "data_parallel_curves")

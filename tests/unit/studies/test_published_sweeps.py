@@ -10,11 +10,9 @@ import pytest
 
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
-from orchestrator.cli.configured_sweep import ConfiguredSweep
-from orchestrator.cli.request_checks import request_errors
-from orchestrator.cli.schema import key_errors
-from orchestrator.config.compose import Composition, rewritten
+from orchestrator.cli.checks import request_errors, setup_errors
 from orchestrator.config.fingerprint import Versions
+from orchestrator.config.schema import SCHEMA, group_errors, key_errors, structure_errors, value_errors
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts
@@ -23,6 +21,7 @@ from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies import published_session
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
 
 ROOT = Path(__file__).parents[3]
@@ -62,7 +61,7 @@ def data_is_there(monkeypatch):
 
 
 def question(sweep, *arguments):
-    return ConfiguredSweep(Composition(rewritten([f"sweep={sweep}", *arguments])))
+    return unchecked(f"sweep={sweep}", *arguments)
 
 
 def at_scale(sweep, scale):
@@ -72,8 +71,10 @@ def at_scale(sweep, scale):
 
 def sound_trials(asked, node):
     """Return the trials of a request without errors."""
-    assert [*key_errors(asked.config), *request_errors(asked.config, asked.request.sweep.axes)] == []
-    return asked.trials_on([node])
+    config = asked.config
+    of_keys = (*structure_errors(config), *value_errors(config, SCHEMA), *key_errors(config), *group_errors(config))
+    assert [*of_keys, *request_errors(config, asked.request.sweep.axes), *setup_errors(config)] == []
+    return asked.grid.trials([node], check=lambda variant: list(setup_errors(variant)))
 
 
 def planned(sweep, scale, node):
@@ -119,7 +120,7 @@ def ended(trial):
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.claims]
-    frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
+    frames = collect_for(asked.request, [ended(trial) for trial in asked.grid.trials([SERVER])])
     epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)
     found = verdicts(claims, *frames, loss_curves(frames[0], curves))
@@ -147,15 +148,14 @@ def commands():
 @pytest.mark.parametrize("arguments", sorted(set(commands())), ids=" ".join)
 def test_commands_of_readme_and_session_are_valid(arguments, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
-    asked = ConfiguredSweep(Composition(rewritten(list(arguments))))
+    asked = unchecked(*arguments)
     assert sound_trials(asked, SERVER)
 
 
 def test_full_is_the_default_scale():
-    assert (
-        question("published/batch_vs_tpu").fingerprint()
-        == question("published/batch_vs_tpu", "scale=full").fingerprint()
-    )
+    given = ((), ("scale=full",))
+    fingerprints = [question("published/batch_vs_tpu", *each).grid.fingerprint() for each in given]
+    assert fingerprints[0] == fingerprints[1]
 
 
 @pytest.mark.parametrize(

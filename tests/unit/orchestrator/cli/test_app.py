@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import app, request_checks
+from orchestrator.cli import app, checked_sweep
 from orchestrator.cli.app import MANY, check_each, main, objective_of
 from orchestrator.cli.modes import MODES
 from orchestrator.config.compose import Composition
@@ -97,7 +97,7 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
     code.write_text("def train(config, context): pass")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(request_checks, "Composition", Counted)
+    monkeypatch.setattr(checked_sweep, "Composition", Counted)
     monkeypatch.setattr(app, "Composition", Counted)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": breaks_the_code})
     own = ("trainable._target_=breakable_training:train", "trusted_modules=[breakable_training]")

@@ -1,7 +1,9 @@
-"""A small planned sweep, and records of its trials."""
+"""A small planned sweep, records of its trials, and plans after some of them have ended."""
 
+from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialOutcome, TrialRecord
+from sweeps.rerun import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup
@@ -13,3 +15,7 @@ TRIALS = trials(Sweep(name="s", axes={"gpus": [1, 4], "device_batch_size": [8], 
 def ended(trial, status=Status.OK, wall_s=3.0):
     outcome = TrialOutcome(status=status, wall_s=wall_s, note="" if status is Status.OK else "why")
     return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-01-01T00:00:00+00:00")
+
+
+def plan(*ends, rerun="none"):
+    return Plan.of(TRIALS, {record.trial_id: record for record in ends}, NODES, Rerun.of(rerun))

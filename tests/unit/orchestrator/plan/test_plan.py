@@ -17,15 +17,10 @@ from orchestrator.store.journal import Kind
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
-from sweeps.rerun import Rerun
 from sweeps.status import Status
 from tests.contract.trials import trial
-from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended
+from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
 from tests.unit.orchestrator.requests import request
-
-
-def plan(*ends, rerun="none"):
-    return Plan.of(TRIALS, {record.trial_id: record for record in ends}, NODES, Rerun.of(rerun))
 
 
 def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
@@ -142,7 +137,7 @@ def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_an_error(monkeypatch, 
     monkeypatch.setattr(planning, "_nodes", lambda request: NODES)
     asked = SimpleNamespace(results_dir=tmp_path / ("long" * 100))
     with pytest.raises(ConfigError, match=r"long cannot be read: File name too long"):
-        planning.plan_now(asked, {}, lambda nodes: TRIALS)
+        planning.plan_now(asked, {}, SimpleNamespace(trials=lambda nodes: TRIALS))
 
 
 def packed(gpus=0.25, batch=32, **changes):

@@ -1,0 +1,188 @@
+"""The schema agrees with the shipped config, and refuses other values with the key and the value."""
+
+import copy
+
+import pytest
+
+from orchestrator.cli.init_project import kinds
+from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
+from orchestrator.config.schema import (
+    AXES,
+    SCHEMA,
+    axis_value_errors,
+    group_errors,
+    key_errors,
+    structure_errors,
+    value_at,
+    value_errors,
+)
+from orchestrator.decision.recommendation import OBJECTIVES
+from orchestrator.launch.launch import TARGETS
+from orchestrator.trackers.tracking import KINDS
+from sweeps.sweep import STANDARD_AXES
+from tests.unit.orchestrator.requests import shipped_config, with_value
+
+CONFIG = shipped_config()
+
+
+def errors(config):
+    return [*structure_errors(config), *value_errors(config, SCHEMA), *key_errors(config)]
+
+
+def leaves(config, prefix=""):
+    for key, value in config.items():
+        if isinstance(value, dict) and f"{prefix}{key}" not in SCHEMA:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def test_shipped_config_has_the_keys_of_the_schema_in_its_order():
+    own = {section: value for section, value in CONFIG.items() if section not in ("trainable", "hydra")}
+    assert list(leaves(own)) == list(SCHEMA)
+
+
+def test_shipped_defaults_are_allowed():
+    assert errors(CONFIG) == []
+
+
+def test_choices_are_those_that_are_implemented():
+    assert set(SCHEMA["mode"].words) == {*MODES, *WITHOUT_SWEEP}
+    assert SCHEMA["init.kind"].words == tuple(kinds())
+    assert SCHEMA["launch.target"].words == tuple(TARGETS)
+    assert SCHEMA["report.objective"].words == OBJECTIVES
+    assert {key.split(".")[1] for key in SCHEMA if key.startswith("tracker.")} == set(KINDS)
+    assert tuple(AXES) == STANDARD_AXES
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mode", "plam"),
+        ("verbose", "no"),
+        ("sweep.name", "../up"),
+        ("sweep.name", "."),
+        ("sweep.name", "x" * 101),
+        ("sweep.scaling", "wek"),
+        ("sweep.phases", ["train"]),
+        ("sweep.early_stop", "asher"),
+        ("sweep.early_stop_after", 1),
+        ("sweep.search", "random"),
+        ("sweep.search_cells", 0),
+        ("sweep.search_together", True),
+        ("sweep.budget.wall_s", -1),
+        ("sweep.baseline", "gpus:1"),
+        ("sweep.exclude", ["gpus"]),
+        ("sweep.exclude", None),
+        ("sweep.zip", ["gpus"]),
+        ("sweep.axes", 3),
+        ("rerun", "al"),
+        ("results_dir", ""),
+        ("local_results_dir", "s3://bucket"),
+        ("cluster.wait_s", "long"),
+        ("cluster.gpu_type", []),
+        ("cluster.labels", {"spot": True}),
+        ("cluster.labels", None),
+        ("grad_accum_steps", 0),
+        ("warmup_epochs", -1),
+        ("resources.gpus_per_worker", 0),
+        ("resources.cpus_per_worker", 1.5),
+        ("report.price_per_gpu_hour", "cheap"),
+        ("report.margin", None),
+        ("budget.epochs", "ten"),
+        ("budget.seconds", float("inf")),
+        ("predict.gpus", [0]),
+        ("tune.callbacks", [{"name": "x"}]),
+        ("tune.searcher", "OptunaSearch"),
+        ("launch.nodes", 0),
+        ("launch.setup", "module load"),
+    ],
+)
+def test_wrong_value_is_one_line_with_key_and_value(key, value):
+    (line,) = errors(with_value(CONFIG, key, value))
+    assert key in line
+    assert line.endswith(f"not {'null' if value is None else repr(value)}") or repr(value) in line or value == "al"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hang_s", None), ("resources.gpus_per_worker", "auto"), ("results_dir", 2024), ("tracker.wandb.project", 7)],
+)
+def test_further_values_are_allowed(key, value):
+    assert errors(with_value(CONFIG, key, value)) == []
+
+
+@pytest.mark.parametrize("section", ["resources", "sweep.budget", "tracker.mlflow"])
+@pytest.mark.parametrize("value", [None, 3, [1]])
+def test_value_in_place_of_a_section_is_one_line_with_its_keys(section, value):
+    (line,) = errors(with_value(CONFIG, section, value))
+    assert line.startswith(section) and all(name in line for name in value_at(CONFIG, section))
+
+
+def test_wrong_values_of_several_keys_are_reported_together():
+    wrong = copy.deepcopy(CONFIG) | {"retries": -1, "resources": None}
+    wrong["report"]["marginn"] = 1
+    found = "\n".join(errors(wrong))
+    assert "retries" in found and "resources" in found and "'margin'" in found
+
+
+def test_unknown_keys_are_errors_except_in_sections_of_the_trainable():
+    (line,) = key_errors({"budget": {"epoch": 3}, "augmentation": {"any": 1}})
+    assert "budget.epoch" in line and "'epochs'" in line
+    (line,) = key_errors({"budgets": {"epochs": 3}})
+    assert "'budgets'" in line and "'budget'" in line
+
+
+def test_axis_values_have_the_kind_of_their_key():
+    axes = {"gpus": "auto", "device_batch_size": [0, 32, None], "lr_rule": ["linaer"], "resources.timing": ["fast"]}
+    found = list(axis_value_errors({**axes, "optimizer.lr": ["any"]}))
+    assert [key for key in axes for line in found if key in line] == [
+        "device_batch_size",
+        "lr_rule",
+        "resources.timing",
+    ]
+    assert "'linear'" in found[1] and "exclusive" in found[2]
+    assert list(axis_value_errors({"gpus": ["all"]})) != []
+
+
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"optimizer": {"name": "sgd", "momentum": "high"}}, ["optimizer.momentum"]),
+        ({"optimizer": {"name": "sgd", "momentum": True}}, ["optimizer.momentum"]),
+        ({"optimizer": {"name": "sgd", "momentum": 0, "nesterov": None, "lr": 0.1}}, []),
+        (
+            {"optimizer": {"name": "sgd", "momentum": 2, "weight_decay": -1}},
+            ["optimizer.momentum", "optimizer.weight_decay"],
+        ),
+        ({"optimizer": {"name": "lars", "momentum": 1.0}}, ["optimizer.momentum"]),
+        ({"optimizer": {"name": "sgd", "momentum": 0.0, "nesterov": True}}, ["optimizer.nesterov"]),
+        ({"optimizer": {"name": "sgd", "momentum": 0.9, "nesterov": True}}, []),
+        ({"optimizer": {"name": "adam", "betas": [0.9, 1], "eps": -1e-8}}, ["optimizer.betas", "optimizer.eps"]),
+        ({"optimizer": {"name": "adamw", "betas": [0.9, "x"]}}, ["optimizer.betas"]),
+        ({"optimizer": {"name": "adadelta", "rho": 1}}, ["optimizer.rho"]),
+        ({"optimizer": {"name": "lars", "trust_coefficient": 0}}, ["optimizer.trust_coefficient"]),
+        ({"optimizer": {"name": "mine.optim:Mine", "momentum": 2, "betas": [3]}}, []),
+        ({"schedule": {"name": "step", "gamma": -0.1, "milestones": [0.5]}}, ["schedule.gamma"]),
+        ({"schedule": {"name": "onecycle", "initial": 0, "final": -1}}, ["schedule.final"]),
+        ({"data": {"name": "digits", "augment": {"flip": "no"}}}, ["data.augment.flip"]),
+        ({"data": {"name": "digits", "augment": {"flip": 1}}}, ["data.augment.flip"]),
+        ({"model": {"name": "mine.models:build", "width": "wide"}}, []),
+        ({"model": {"name": "resnet18", "batch_norm": "ghost:32"}}, []),
+        ({"model": {"name": ["mlp"]}, "data": "digits"}, []),
+        ({"data": {"name": "digits", "augment": 5, "subset": [64]}}, ["data.augment", "data.subset"]),
+        ({"data": {"name": "digits", "augment": None, "subset": None}}, []),
+        ({"data": {"name": "npz", "path": 5, "root": None}}, ["data.path"]),
+        ({"model": {"name": "small_cnn", "width": 0}}, ["model.width"]),
+        ({"model": {"name": "small_cnn", "width": 1.5}}, ["model.width"]),
+        ({"model": {"name": "mlp", "hidden": 128}}, ["model.hidden"]),
+        ({"data": {"name": "digits", "augment": {"cutout": -1}}}, ["data.augment.cutout"]),
+        ({"data": {"name": "digits", "augment": {"cutout": 0, "crop_padding": 4}}}, []),
+        ({"trainable": {"lr": float("nan")}}, ["trainable.lr"]),
+        ({"model": {"name": "mlp", "depth": float("-inf")}}, ["model.depth"]),
+    ],
+)
+def test_values_fit_the_chosen_file_of_each_group(config, keys):
+    found = list(group_errors(config))
+    assert len(found) == len(keys)
+    assert all(line.startswith((f"{key} ", f"{key}=")) for line, key in zip(found, keys, strict=True))
