@@ -10,13 +10,13 @@ from trainables.data import DataError, load
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "npz", "segmentation"])
-def test_it_says_what_reading_would(name: str, tmp_path: Path) -> None:
+def test_messages_equal_those_of_reading(name: str, tmp_path: Path) -> None:
     config = {"name": name, **({"path": str(tmp_path / "x.npz")} if name == "npz" else {"root": str(tmp_path)})}
-    told = list(absent(config))
+    found = list(absent(config))
     with pytest.raises(DataError) as error:
         load(config)
-    assert told[0] == str(error.value)
-    assert len(told) == (4 if name == "segmentation" else 1)
+    assert found[0] == str(error.value)
+    assert len(found) == (4 if name == "segmentation" else 1)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_it_says_what_reading_would(name: str, tmp_path: Path) -> None:
         {"name": "mypackage.data:Mine", "root": "{folder}/none", "path": "{folder}/none"},
     ],
 )
-def test_nothing_is_said_of_what_is_there_or_comes(config: dict[str, Any], tmp_path: Path) -> None:
+def test_present_and_downloadable_data_give_no_message(config: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "there.npz").touch()
     given = {
@@ -38,6 +38,6 @@ def test_nothing_is_said_of_what_is_there_or_comes(config: dict[str, Any], tmp_p
     assert list(absent(given)) == []
 
 
-def test_looking_imports_neither_torch_nor_numpy() -> None:
+def test_checks_import_neither_torch_nor_numpy() -> None:
     code = "import sys, trainables.availability; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

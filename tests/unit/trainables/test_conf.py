@@ -28,36 +28,36 @@ def configs(group: str) -> dict[str, dict[str, Any]]:
         ("schedule", SCHEDULES),
     ],
 )
-def test_every_family_has_a_config_of_its_name(group: str, families: dict[str, str]) -> None:
+def test_every_registered_name_has_a_config(group: str, families: dict[str, str]) -> None:
     assert {file: config["name"] for file, config in configs(group).items()} == {name: name for name in families}
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_models(name: str) -> None:
+def test_model_configs_build(name: str) -> None:
     config = configs("model")[name] | ({"arch": "resnet18"} if name == "torchvision" else {})
     with torch.device("meta"):
         models.build(config, input_shape=(3, 32, 32), num_classes=10)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_optimizers(name: str) -> None:
+def test_optimizer_configs_build(name: str) -> None:
     config = configs("optimizer")[name]
     optimizers.build(torch.nn.Linear(2, 2), config, lr=config["lr"])
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
-def test_schedules(name: str) -> None:
+def test_schedule_configs_resolve(name: str) -> None:
     assert 0 <= schedules.resolve(configs("schedule")[name])(1, 2) <= 1
 
 
 @pytest.mark.parametrize("name", sorted(DATA))
-def test_augmentation(name: str) -> None:
+def test_augmentation_configs_are_read(name: str) -> None:
     augmentation = Augmentation(**configs("data")[name]["augment"])
     assert augmentation == (Augmentation(crop_padding=4, flip=True) if name.startswith("cifar") else Augmentation())
 
 
 @pytest.mark.parametrize("name", sorted(DATA))
-def test_data(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_configs_load_or_name_their_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = configs("data")[name] | ({"train_size": 10, "test_size": 10} if name == "synthetic" else {})
     if name in ("digits", "synthetic"):

@@ -22,7 +22,7 @@ def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
     assert [answer["status"] for answer in both(pair, gang_id="b", rendezvous=rendezvous())] == ["ok", "ok"]
 
 
-def test_a_rank_of_a_pair_that_parted_trains_alone_as_in_a_new_process(pair: Processes) -> None:
+def test_a_rank_trains_alone_after_its_gang_as_in_a_new_process(pair: Processes) -> None:
     alone = request(gang_id="alone")
     together = [request(rank=rank, shares=(32, 32)) for rank in range(2)]
     seen = []
@@ -41,7 +41,7 @@ def test_a_rank_of_a_pair_that_parted_trains_alone_as_in_a_new_process(pair: Pro
         new.close()
 
 
-def test_ranks_need_a_place_to_meet() -> None:
+def test_ranks_need_a_rendezvous() -> None:
     with pytest.raises(ValueError, match="tcp://host:port"):
         process_group.join(Context.alone(world_size=2))
 
@@ -63,13 +63,13 @@ def lone(rank: int, meet: str) -> str:
         return repr(error)
 
 
-def test_a_rank_that_fails_by_itself_lets_none_wait_for_it(pair: Processes) -> None:
+def test_a_failed_rank_stops_the_others(pair: Processes) -> None:
     meet = rendezvous()
     waits, failed = pair.call(lone, (0, meet), (1, meet))
     assert failed.startswith("ZeroDivisionError") and waits.startswith("ConnectionAbortedError('connection closed: ")
 
 
-def test_a_rank_keeps_its_own_error_where_it_cannot_tell_the_others() -> None:
+def test_a_rank_keeps_its_own_error() -> None:
     class Deaf(Gang):
         def largest(self, *values: float) -> tuple[float, ...]:
             raise RuntimeError("the device does nothing any more")

@@ -34,29 +34,29 @@ def test_a_noop_of_one_rank_imports_no_torch() -> None:
         ("tests.unit.trainables.polluters:absent", "failed", "absent"),
         ("no_such_module:train", "failed", "no_such_module"),
         ("tests.unit.trainables.unimportable:train", "failed", "ZeroDivisionError: division by zero"),
-        ("tests.unit.trainables.polluters:take_nothing", "failed", "cannot be called as train(config"),
+        ("tests.unit.trainables.polluters:take_nothing", "failed", "train(config"),
         ("tests", "failed", "package.module:function"),
         ("tests.unit.trainables.polluters:STARTED", "failed", "not a function"),
     ],
 )
-def test_what_goes_wrong_is_an_answer(trainable: str, status: str, note: str) -> None:
+def test_any_error_becomes_an_answer(trainable: str, status: str, note: str) -> None:
     answer = run(request(trainable))
     assert answer["status"] == status
     assert note in answer["note"] and "\n" not in answer["note"]
     assert "Traceback" in answer["trace"] and not answer["reusable"]
 
 
-def test_a_loss_that_is_not_finite_is_a_result() -> None:
+def test_a_diverged_loss_is_a_result() -> None:
     answer = run(request(lr=1e30))
     assert answer["status"] == "diverged" and "learning rate 1" in answer["note"]
 
 
-def test_figures_become_json_and_what_is_not_a_number_is_absent() -> None:
+def test_metrics_become_json_without_nan() -> None:
     assert run(request("tests.unit.trainables.polluters:say_nan"))["metrics"] == {"loss": 0.5, "epochs": 3}
 
 
 @pytest.mark.parametrize("leave", ["leave_a_thread", "leave_a_child"])
-def test_who_leaves_company_behind_is_not_reusable(leave: str) -> None:
+def test_background_work_makes_a_process_not_reusable(leave: str) -> None:
     try:
         answer = run(request(f"tests.unit.trainables.polluters:{leave}"))
         assert answer["status"] == "ok" and not answer["reusable"]
@@ -65,7 +65,7 @@ def test_who_leaves_company_behind_is_not_reusable(leave: str) -> None:
         polluters.end_what_was_left()
 
 
-def test_the_context_is_what_was_asked_for() -> None:
+def test_the_context_follows_the_request() -> None:
     asked = request(rank=1, shares=(3, 2), grad_accum_steps=2, trial_dir="/some/where")
     context = rank.context_of(asked, print, lambda: True)
     assert (context.rank, context.world_size, context.device) == (1, 2, "cpu")
@@ -76,22 +76,22 @@ def test_the_context_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(1, ("cuda:0",)), (0.25, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))])
-def test_a_rank_counts_the_gpus_it_sees_from_0(gpus: float, devices: tuple[str, ...]) -> None:
+def test_a_rank_counts_its_gpus_from_0(gpus: float, devices: tuple[str, ...]) -> None:
     context = rank.context_of(request(device="cuda", gpus_per_rank=gpus), print, lambda: True)
     assert (context.device, context.devices) == ("cuda:0", devices)
 
 
-def test_a_remark_is_the_note_of_a_trial_that_is_ok() -> None:
+def test_remarks_are_the_note_of_an_ok_trial() -> None:
     answer = run(request("tests.unit.trainables.polluters:remark"))
-    assert (answer["status"], answer["note"], answer["trace"]) == ("ok", "slower than others; and old", "")
+    assert (answer["status"], answer["note"].split("; ")) == ("ok", ["slower than others", "and old"])
 
 
-def test_where_it_ran_is_known() -> None:
+def test_provenance_is_reported() -> None:
     about = run(request("tests.unit.trainables.polluters:say_nan"))["provenance"]
     assert {"host", "python", "torch", "cpu_cores", "cpu_model", "device_model"} <= set(about)
 
 
-def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sticky_device_error_does_not_hide_the_trial_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def sticky() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -101,13 +101,13 @@ def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatc
     assert [answer["note"].partition(": ")[2][:10] for answer in answers] == ["on purpose", "CUDA error"]
 
 
-def test_figures_that_a_trainable_returns_count_as_told() -> None:
+def test_returned_metrics_are_summarized() -> None:
     assert run(request("tests.unit.trainables.polluters:return_figures"))["metrics"] == {"accuracy": 0.5}
 
 
 def test_an_accuracy_in_percent_is_remarked() -> None:
     answer = run(request("tests.unit.trainables.polluters:report_percent"))
-    assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5 is not between 0 and 1")
+    assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5")
     assert "scale: 0.01" in answer["note"]
 
 
@@ -133,7 +133,7 @@ def wrapped(error: Exception) -> Exception:
         (RuntimeError("Connection closed by peer"), "failed"),
     ],
 )
-def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
+def test_exceptions_give_the_status(error: Exception, status: str) -> None:
     assert RankExit.of(error).status == status
 
 
@@ -146,7 +146,7 @@ def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
         (ValueError("GPU is lost"), "error"),
     ],
 )
-def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
+def test_a_lost_gpu_has_its_own_cause(error: Exception, cause: str) -> None:
     assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
 
 
@@ -159,7 +159,7 @@ def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
         (MemoryError(), "host_memory"),
     ],
 )
-def test_whose_memory_it_was_is_told(error: Exception, cause: str) -> None:
+def test_device_and_host_memory_are_distinguished(error: Exception, cause: str) -> None:
     assert (RankExit.of(error).status, RankExit.of(error).cause) == ("oom", cause)
 
 
@@ -167,17 +167,19 @@ def test_whose_memory_it_was_is_told(error: Exception, cause: str) -> None:
     ("number", "cause"),
     [(errno.ENOSPC, "disk"), (errno.EDQUOT, "disk"), (errno.EROFS, "disk"), (errno.ENOENT, "error")],
 )
-def test_a_disk_that_takes_nothing_is_told_from_an_error(number: int, cause: str) -> None:
+def test_a_full_disk_has_its_own_cause(number: int, cause: str) -> None:
     for error in (OSError(number, "no"), wrapped(OSError(number, "no"))):
         assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
 
 
 def test_a_note_is_one_short_line() -> None:
-    ending = RankExit.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
-    assert len(ending.note) == 300 and ending.note.startswith("RuntimeError: first") and "second" in ending.trace
+    rank_exit = RankExit.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
+    assert (
+        len(rank_exit.note) == 300 and rank_exit.note.startswith("RuntimeError: first") and "second" in rank_exit.trace
+    )
 
 
-def test_a_note_does_not_say_where_an_error_of_ours_is_defined() -> None:
+def test_a_note_omits_the_module_of_our_errors() -> None:
     assert RankExit.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
     assert RankExit.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
 
@@ -188,24 +190,24 @@ def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
     assert RankExit.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
 
 
-def test_what_no_trial_can_do_better_is_the_requests_fault() -> None:
+def test_errors_of_every_trial_have_the_cause_request() -> None:
     for error in (RequestError("no key"), wrapped(ModuleNotFoundError("No module named 'x'")), SyntaxError("what")):
         assert RankExit.of(error).cause == "request"
 
 
-def test_a_rank_is_the_only_one_of_its_node():
+def test_each_rank_has_local_rank_0():
     batch = Batch(global_batch_size=64, shares=(32, 32))
     context = Context.alone(rank=1, world_size=2, batch=batch, rendezvous="tcp://10.0.0.1:1234")
-    told = rank_environment(context)
-    assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"], told["NODE_RANK"]) == ("1", "2", "0", "1")
-    assert (told["MASTER_ADDR"], told["MASTER_PORT"]) == ("10.0.0.1", "1234")
+    found = rank_environment(context)
+    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"], found["NODE_RANK"]) == ("1", "2", "0", "1")
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.0.0.1", "1234")
 
 
-def test_a_single_rank_has_nobody_to_meet():
+def test_a_single_rank_has_no_variables():
     assert rank_environment(Context.alone()) == {}
 
 
 @pytest.mark.parametrize("rendezvous", [None, "file:///tmp/x", "tcp://host"])
-def test_several_need_a_place(rendezvous):
-    with pytest.raises(ValueError, match="need tcp://host:port"):
+def test_several_ranks_need_a_rendezvous(rendezvous):
+    with pytest.raises(ValueError, match="tcp://host:port"):
         rank_environment(Context.alone(world_size=2, rendezvous=rendezvous))

@@ -62,7 +62,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "signature"),
     [
         ("mine_to_read.parts:plain", "(input_shape, /, depth=Ellipsis, *more, width, height=Ellipsis, **rest)"),
         ("mine_to_read.parts:Net", "(num_classes, width=Ellipsis)"),
@@ -75,13 +75,13 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         *((path, None) for path in ("single_to_read.deeper:plain", "builtins:print", "json:dumps_of_mine")),
     ],
 )
-def test_what_is_written_is_read_and_nothing_run(path: str, told: str | None) -> None:
+def test_signatures_are_read_without_running_code(path: str, signature: str | None) -> None:
     found = written_signature(path)
-    assert (None if found is None else str(found)) == told
+    assert (None if found is None else str(found)) == signature
     assert not {"mine_to_read", "single_to_read"} & set(sys.modules)
 
 
-def test_what_is_read_is_what_is_imported() -> None:
+def test_read_signatures_equal_imported_ones() -> None:
     paths = [path for path in [*MODELS.values(), *SCHEDULES.values()] if "torchvision" not in path]
     read = {path: found for path in paths if (found := written_signature(path))}
     assert len(read) > 15

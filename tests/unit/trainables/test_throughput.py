@@ -7,7 +7,7 @@ from trainables.context import Context
 from trainables.throughput import throughput
 
 
-def test_throughput_is_samples_of_steps_in_a_window() -> None:
+def test_throughput_is_samples_per_window_seconds() -> None:
     found = throughput(
         lambda: time.sleep(0.002),
         Context.alone(batch_size=10),

@@ -39,11 +39,11 @@ def after_steps(config: dict[str, Any], lr: float, gradients: list[tuple[list[fl
 
 
 def test_lars_by_hand() -> None:
-    """‖w‖ = 5, ‖g‖ = 10, so λ = .01 · 5 / (10 + .1 · 5) = 1/210; the bias moves by lr · g."""
+    """‖w‖ = 5, ‖g‖ = 10, so λ = 0.01 · 5 / (10 + 0.1 · 5) = 1/210; the bias moves by lr · g."""
     config = {"name": "lars", "momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.01}
     first = [3 - 2 / 210 * 6.3, 4 - 2 / 210 * 8.4, 2 - 2 * 0.25]
     assert after_steps(config, 2.0, [([6, 8], 0.25)]) == pytest.approx(first, rel=1e-12)
-    # Then g = 0: λ = .01 / .1 = .1, so each weight moves by .5 · its velocity and by 2 · .1 · .1 of itself.
+    # Then g = 0: λ = 0.01 / 0.1 = 0.1, so each weight moves by 0.5 · its velocity and by 2 · 0.1 · 0.1 of itself.
     velocity = [2 / 210 * 6.3, 2 / 210 * 8.4, 2 * 0.25]
     decay = [0.02 * first[0], 0.02 * first[1], 0]
     second = [value - 0.5 * v - d for value, v, d in zip(first, velocity, decay, strict=True)]
@@ -51,14 +51,14 @@ def test_lars_by_hand() -> None:
 
 
 def test_lars_with_nesterov_by_hand() -> None:
-    """The first change is λ · g = .005 · g, and nesterov adds half of it again."""
+    """The first change is λ · g = 0.005 · g, and nesterov adds half of it again."""
     config = {"name": "lars", "momentum": 0.5, "nesterov": True, "trust_coefficient": 0.01}
     expected = [3 - 1.5 * 0.03, 4 - 1.5 * 0.04, 2 - 1.5 * 0.25]
     assert after_steps(config, 1.0, [([6, 8], 0.25)]) == pytest.approx(expected, rel=1e-12)
 
 
 def test_lamb_by_hand() -> None:
-    """At the first step m̂ = g and √v̂ = |g|, so u = sign(g) + weight_decay · w, and ‖w‖ / ‖u‖ = 5 / ‖(1.3, -.6)‖."""
+    """At the first step m̂ = g and √v̂ = |g|, so u = sign(g) + weight_decay · w, and ‖w‖ / ‖u‖ = 5 / ‖(1.3, -0.6)‖."""
     config = {"name": "lamb", "weight_decay": 0.1, "eps": 0.0}
     ratio = 5 / (1.3**2 + 0.6**2) ** 0.5
     expected = [3 - 0.01 * ratio * 1.3, 4 + 0.01 * ratio * 0.6, 2 - 0.01]
@@ -71,21 +71,21 @@ gradients = st.lists(
 
 
 @given(gradients=gradients)
-def test_without_trust_lamb_is_adam(gradients: list[tuple[list[float], float]]) -> None:
+def test_lamb_without_trust_ratio_is_adam(gradients: list[tuple[list[float], float]]) -> None:
     """The bias has no trust ratio: it moves as in torch's Adam."""
     lamb, adam = (after_steps({"name": name, "eps": 1e-3}, 0.1, gradients)[2] for name in ("lamb", "adam"))
     assert lamb == pytest.approx(adam, rel=1e-9, abs=1e-9)
 
 
 @given(gradients=gradients)
-def test_without_trust_lars_is_sgd(gradients: list[tuple[list[float], float]]) -> None:
+def test_lars_without_trust_ratio_is_sgd(gradients: list[tuple[list[float], float]]) -> None:
     config = {"momentum": 0.9, "nesterov": True}
     lars, sgd = (after_steps({"name": name, **config}, 0.1, gradients)[2] for name in ("lars", "sgd"))
     assert lars == pytest.approx(sgd, rel=1e-9, abs=1e-9)
 
 
 @given(scale=st.floats(1e-3, 1e3))
-def test_a_trust_ratio_makes_the_step_independent_of_the_gradients_scale(scale: float) -> None:
+def test_trust_ratio_cancels_the_scale_of_gradients(scale: float) -> None:
     def step(factor: float) -> list[float]:
         return after_steps({"name": "lars"}, 1.0, [([6 * factor, 8 * factor], 0.0)])[:2]
 
@@ -93,7 +93,7 @@ def test_a_trust_ratio_makes_the_step_independent_of_the_gradients_scale(scale: 
 
 
 @pytest.mark.parametrize("name", ["lars", "lamb"])
-def test_a_layer_of_zeros_begins_to_move_and_one_without_gradient_stays(name: str) -> None:
+def test_a_zero_layer_moves_and_one_without_gradient_stays(name: str) -> None:
     module = Pair()
     with torch.no_grad():
         module.weight.zero_()
@@ -105,7 +105,7 @@ def test_a_layer_of_zeros_begins_to_move_and_one_without_gradient_stays(name: st
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_a_continued_optimizer_equals_the_uninterrupted_one(name: str) -> None:
+def test_a_restored_optimizer_equals_the_uninterrupted_one(name: str) -> None:
     module, again = Pair(), Pair()
     optimizer, restored = (build(each, {"name": name, "lr": 1.0}, lr=0.1) for each in (module, again))
     for index in range(4):
@@ -119,7 +119,7 @@ def test_a_continued_optimizer_equals_the_uninterrupted_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lars", "lamb"])
-def test_the_rate_may_be_a_tensor_that_changes_in_place(name: str) -> None:
+def test_the_rate_may_be_a_tensor(name: str) -> None:
     rate = torch.tensor(0.0, dtype=torch.float64)
     module = Pair()
     optimizer = build(module, {"name": name}, lr=0.0)
@@ -135,7 +135,7 @@ def test_the_rate_may_be_a_tensor_that_changes_in_place(name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_a_captured_step_equals_the_eager_one_and_follows_the_rate(name: str) -> None:
+def test_a_captured_step_equals_the_eager_one(name: str) -> None:
     def train(captured: bool) -> torch.Tensor:
         torch.manual_seed(0)
         module = nn.Linear(4, 3, device="cuda")
@@ -172,30 +172,30 @@ def no_optimizer(params: Iterable[torch.Tensor], *, lr: float) -> float:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "sdg"}, r"optimizer 'sdg' is not one of sgd, adam, adamw, adadelta, lars, lamb, nor package"),
-        ({"name": "adam", "momentum": 0.9}, r"optimizer 'adam' has no key momentum; its keys are: betas, eps, "),
+        ({"name": "sdg"}, r"'sdg' .*sgd, adam, adamw, adadelta, lars, lamb, "),
+        ({"name": "adam", "momentum": 0.9}, r"'adam' has no key momentum; .*betas, eps, "),
         ({"name": "sgd", "momentum": -1}, r"Invalid momentum value: -1"),
         ({"name": f"{__name__}:no_optimizer"}, r"made a float, not a torch\.optim\.Optimizer"),
     ],
 )
-def test_what_is_wrong_is_told(config: dict[str, Any], message: str) -> None:
+def test_an_invalid_optimizer_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(Pair(), config, lr=0.1)
 
 
-def test_any_optimizer_class_may_be_named_by_its_path() -> None:
+def test_a_dotted_path_is_an_optimizer() -> None:
     assert isinstance(build(Pair(), {"name": "torch.optim:NAdam", "eps": 1e-6}, lr=0.1), torch.optim.NAdam)
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "value"),
     [
-        ({"name": "lamb", "betas": [0.9, 1.0]}, "optimizer.betas=[0.9, 1.0] are not numbers from 0 to below 1"),
-        ({"name": "lamb", "eps": -1e-6}, "optimizer.eps=-1e-06 is not at least 0"),
-        ({"name": "lars", "momentum": -0.9}, "optimizer.momentum=-0.9 is not at least 0"),
-        ({"name": "lars", "weight_decay": float("nan")}, "optimizer.weight_decay=nan is not at least 0"),
+        ({"name": "lamb", "betas": [0.9, 1.0]}, "optimizer.betas=[0.9, 1.0]"),
+        ({"name": "lamb", "eps": -1e-6}, "optimizer.eps=-1e-06"),
+        ({"name": "lars", "momentum": -0.9}, "optimizer.momentum=-0.9"),
+        ({"name": "lars", "weight_decay": float("nan")}, "optimizer.weight_decay=nan"),
     ],
 )
-def test_values_outside_their_range_are_told(config: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)):
+def test_values_out_of_range_are_refused(config: dict[str, Any], value: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(value)):
         build(Pair(), config, lr=0.1)

@@ -51,13 +51,13 @@ def test_hand_computed_factors(config: dict[str, Any], position: float, expected
         ({"name": "onecycle"}, [0.1, 1.0, 5 / 7, 0.0]),
     ],
 )
-def test_what_is_left_out_is_as_documented(config: dict[str, Any], factors: list[float]) -> None:
+def test_defaults_are_as_documented(config: dict[str, Any], factors: list[float]) -> None:
     assert [resolve(config)(position, 100) for position in (0, 30, 50, 100)] == pytest.approx(factors, abs=1e-12)
 
 
 @given(epochs=st.integers(1, 1000), samples=st.integers(1, 10**7))
 def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
-    """E1's recipe: divided by 10 when half and four fifths of the epochs are done, whatever the size of an epoch."""
+    """The recipe of E1 divides the rate by 10 after half and four fifths of the epochs, for any size of an epoch."""
     length = 10 * epochs * samples
     assert [resolve(STEP)(epoch * epochs * samples, length) for epoch in (4, 5, 7, 8)] == pytest.approx(
         [1, 0.1, 0.1, 0.01]
@@ -65,7 +65,7 @@ def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
 
 
 @given(config=st.sampled_from(EVERY), share=st.floats(0, 2), length=st.floats(1, 1e12))
-def test_factors_depend_on_the_share_alone_and_stay_within_0_and_1(
+def test_factors_depend_on_progress_only_and_are_within_0_and_1(
     config: dict[str, Any], share: float, length: float
 ) -> None:
     found = resolve(config)(share, 1.0)
@@ -83,9 +83,9 @@ def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float,
 @pytest.mark.parametrize(
     ("config", "position", "length", "message"),
     [
-        ({"name": "cosin"}, 0, 1, r"schedule 'cosin' is not one of constant, step, increase_batch, cosine, onecycle"),
-        ({"name": "cosine", "end": 0}, 0, 1, r"schedule 'cosine' has no key end; its keys are: final"),
-        ({"name": "step"}, 0, 1, r"schedule 'step' needs a value for milestones"),
+        ({"name": "cosin"}, 0, 1, r"'cosin' .*constant, step, increase_batch, cosine, onecycle"),
+        ({"name": "cosine", "end": 0}, 0, 1, r"'cosine' has no key end; .*: final"),
+        ({"name": "step"}, 0, 1, r"'step' .*milestones"),
         ({"name": "step", "milestones": [50, 80]}, 0, 1, r"milestones \[50, 80\] are not shares"),
         ({"name": "step", "milestones": [0.5, 1.01]}, 0, 1, r"milestones \[1.01\] are not shares"),
         ({"name": "step", "milestones": "0.5"}, 0, 1, r"milestones '0.5' are not a list"),
@@ -96,7 +96,7 @@ def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float,
         ({"name": "constant"}, 0, 0, r"position 0 of length 0"),
     ],
 )
-def test_what_is_wrong_is_told(config: dict[str, Any], position: float, length: float, message: str) -> None:
+def test_an_invalid_schedule_is_refused(config: dict[str, Any], position: float, length: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         resolve(config)(position, length)
 
@@ -105,7 +105,7 @@ def halved(progress: float, *, by: float = 2.0) -> float:
     return 1 - progress / by
 
 
-def test_a_dotted_path_is_a_schedule_of_the_users_own() -> None:
+def test_a_dotted_path_is_a_schedule() -> None:
     assert resolve({"name": f"{__name__}:halved", "by": 4})(50, 100) == 0.875
 
 
@@ -125,7 +125,7 @@ def test_the_schedule_counts_from_the_first_sample() -> None:
     assert halved.at(5000, 10_000) == pytest.approx(0.2)
 
 
-def test_without_a_warm_up_the_value_holds_from_the_start() -> None:
+def test_without_a_warm_up_the_rate_is_constant() -> None:
     plain = Rates(lr=LearningRate(value=0.3, warmup_from=0.3), schedule=resolve({"name": "constant"}), warmup_samples=0)
     assert plain.at(0, 100) == 0.3
 
@@ -143,7 +143,7 @@ def test_the_batch_grows_where_the_rate_would_fall(progress: float, times: int) 
 
 
 @pytest.mark.parametrize(("progress", "times", "rate"), [(0.4, 1, 1.0), (0.6, 10, 1.0), (0.9, 10, 0.1)])
-def test_beyond_the_largest_batch_the_rate_falls_after_all(progress: float, times: int, rate: float) -> None:
+def test_beyond_the_largest_batch_the_rate_falls(progress: float, times: int, rate: float) -> None:
     growth = Growth.of(SCHEDULE | {"most": 1000})
     assert growth.times(progress, 32) == times and growth.rate(progress, 32) == pytest.approx(rate)
 
@@ -154,14 +154,14 @@ def test_the_largest_batch_may_be_reached_exactly() -> None:
 
 
 @pytest.mark.parametrize(("gamma", "times"), [(0.5, 2), (1 / 3, 3), (1 / 49, 49)])
-def test_whatever_divides_the_rate_by_a_whole_number_multiplies_the_batch_by_it(gamma: float, times: int) -> None:
+def test_the_batch_grows_by_one_over_gamma(gamma: float, times: int) -> None:
     growth = Growth.of({"name": "increase_batch", "milestones": [0.8, 0.5], "gamma": gamma})
     assert [growth.times(progress, 32) for progress in (0.4, 0.6, 0.8)] == [1, times, times**2]
     assert growth.milestones == (0.5, 0.8)
 
 
 @pytest.mark.parametrize(("through", "shares", "passes"), [("batch", (30, 50), 2), ("accumulation", (3, 5), 20)])
-def test_it_grows_through_passes_or_shares(through: str, shares: tuple[int, ...], passes: int) -> None:
+def test_growth_is_in_shares_or_passes(through: str, shares: tuple[int, ...], passes: int) -> None:
     grown = Growth.of(SCHEDULE | {"through": through}).enlarged(
         Batch(global_batch_size=16, grad_accum_steps=2, shares=(3, 5)), 10
     )
@@ -188,13 +188,13 @@ def test_steps_end_at_milestones_and_with_the_budget() -> None:
 
 
 @pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
-def test_at_a_milestone_batch_or_rate_of_a_training_change(most: int | None, times: int, rate: float) -> None:
+def test_a_milestone_changes_batch_or_rate(most: int | None, times: int, rate: float) -> None:
     plan = course(Budget(steps=50), (0.5,), most)
     assert (plan.times(Progress(position=24.0)), plan.rate(Progress(position=24.0))) == (1, 0.1)
     assert (plan.times(Progress(position=25.0)), plan.rate(Progress(position=25.0))) == (times, pytest.approx(rate))
 
 
-def test_an_epoch_counts_whole_whatever_a_large_batch_leaves_out() -> None:
+def test_an_epoch_counts_whole_with_a_large_batch() -> None:
     plan, at = course(Budget(steps=30, steps_per_epoch=10), (0.5,)), Progress(epoch=2, position=18.0)
     plan.end_epoch(at)
     assert (at.epoch, at.position) == (3, 20.0)
@@ -233,13 +233,13 @@ def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
 @pytest.mark.parametrize(
     ("sections", "note"),
     [
-        ({"schedule": SCHEDULE | {"gamma": 0.3}}, "schedule.gamma=0.3 multiplies no batch by a whole number"),
-        ({"schedule": SCHEDULE | {"through": "time"}}, "schedule.through='time' is not one of batch, accumulation"),
-        ({"schedule": SCHEDULE}, "comes to a batch of 6400, more than the 1293 training samples: set schedule.most"),
-        ({"schedule": SCHEDULE | {"most": 700}}, "schedule=increase_batch needs budget.epochs or budget.samples"),
-        ({"schedule": SCHEDULE | {"milestones": [2]}, "budget": {"epochs": 1}}, "milestones [2] are not shares"),
+        ({"schedule": SCHEDULE | {"gamma": 0.3}}, "schedule.gamma=0.3"),
+        ({"schedule": SCHEDULE | {"through": "time"}}, "schedule.through='time'"),
+        ({"schedule": SCHEDULE}, "schedule.most"),
+        ({"schedule": SCHEDULE | {"most": 700}}, "budget.epochs or budget.samples"),
+        ({"schedule": SCHEDULE | {"milestones": [2]}, "budget": {"epochs": 1}}, "milestones [2]"),
     ],
 )
-def test_what_cannot_be_is_told(sections: dict[str, Any], note: str) -> None:
+def test_an_impossible_growth_fails_the_trial(sections: dict[str, Any], note: str) -> None:
     answer = run(request(config=sections))
     assert answer["status"] == "failed" and note in answer["note"]

@@ -63,7 +63,7 @@ def test_torchvision_models_follow_channels_and_classes(arch: str, device: str) 
         assert module.eval()(torch.rand(1, 1, 64, 64)).shape == (1, 7)
 
 
-def test_unet_gives_logits_for_every_pixel_and_all_its_layers_learn() -> None:
+def test_unet_gives_logits_per_pixel_and_all_layers_learn() -> None:
     module = build({"name": "unet", "width": 4, "depth": 2}, input_shape=(1, 32, 16), num_classes=2)
     logits = module(torch.rand(2, 1, 32, 16))
     assert logits.shape == (2, 2, 32, 16)
@@ -82,24 +82,24 @@ def test_the_seed_decides_the_weights() -> None:
 @pytest.mark.parametrize(
     ("config", "input_shape", "message"),
     [
-        ({"name": "resnet19"}, CIFAR, r"model 'resnet19' is not one of small_cnn, .*, nor package\.module:factory"),
-        ({"name": "mlp", "hiden": [3]}, CIFAR, r"model 'mlp' has no key hiden; its keys are: hidden"),
-        ({"name": "torchvision"}, CIFAR, r"model 'torchvision' needs a value for arch"),
-        ({"name": "torchvision", "arch": "resnet19"}, CIFAR, r"no arch 'resnet19'; it is one of alexnet, "),
-        ({"name": "torchvision", "arch": "alexnet"}, CIFAR, r"'alexnet' takes no images of 3×32×32: .* too small"),
-        ({"name": "torchvision", "arch": "vit_b_16"}, (3, 40, 40), r"'vit_b_16' takes no images of 3×40×40: .*patch"),
-        ({"name": "small_cnn"}, (1, 8, 7), r"model 'small_cnn' takes images of at least 8×8 pixels, not 8×7"),
-        ({"name": "vgg"}, DIGITS, r"model 'vgg' takes images of at least 32×32 pixels, not 8×8"),
+        ({"name": "resnet19"}, CIFAR, r"'resnet19' .*small_cnn, .*package\.module:factory"),
+        ({"name": "mlp", "hiden": [3]}, CIFAR, r"'mlp' has no key hiden; .*: hidden"),
+        ({"name": "torchvision"}, CIFAR, r"'torchvision' .*arch"),
+        ({"name": "torchvision", "arch": "resnet19"}, CIFAR, r"arch 'resnet19'; .*alexnet, "),
+        ({"name": "torchvision", "arch": "alexnet"}, CIFAR, r"'alexnet' .*3×32×32: .* too small"),
+        ({"name": "torchvision", "arch": "vit_b_16"}, (3, 40, 40), r"'vit_b_16' .*3×40×40: .*patch"),
+        ({"name": "small_cnn"}, (1, 8, 7), r"'small_cnn' .*8×8 pixels, not 8×7"),
+        ({"name": "vgg"}, DIGITS, r"'vgg' .*32×32 pixels, not 8×8"),
         ({"name": "vgg", "depth": 12}, CIFAR, r"model 'vgg' has depths 11, 13, 16, 19, not 12"),
-        ({"name": "unet"}, (1, 24, 32), r"model 'unet' takes images whose sides are multiples of 16, not 24×32"),
-        ({"name": "absent.module:factory"}, CIFAR, r"model 'absent\.module:factory' cannot be imported"),
-        ({"name": "math:pi"}, CIFAR, r"model 'math:pi' is a float, not a function or class"),
-        ({"name": f"{__name__}:no_module"}, CIFAR, r"made something of type str, not a torch\.nn\.Module"),
+        ({"name": "unet"}, (1, 24, 32), r"'unet' .*16, not 24×32"),
+        ({"name": "absent.module:factory"}, CIFAR, r"'absent\.module:factory' cannot be imported"),
+        ({"name": "math:pi"}, CIFAR, r"'math:pi' is a float"),
+        ({"name": f"{__name__}:no_module"}, CIFAR, r"type str, .*torch\.nn\.Module"),
         ({"name": "cnn10", "batch_norm": "ghost:0"}, CIFAR, r"'ghost:0' is not one of replica, sync, ghost:SIZE"),
-        ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"'sync' asks for batch norm, but the model has none"),
+        ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"batch_norm 'sync'"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(
+def test_an_invalid_model_is_refused_in_one_line(
     config: Mapping[str, Any], input_shape: tuple[int, int, int], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as caught:
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_of_ones_own_is_given_what_it_takes_of_the_data() -> None:
+def test_a_user_model_receives_the_arguments_that_it_takes() -> None:
     plain = build({"name": f"{__name__}:PlainModel", "hidden": 3}, input_shape=DIGITS, num_classes=10)
     assert [tuple(each.shape) for each in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
     whole = build({"name": f"{__name__}:own_model"}, input_shape=DIGITS, num_classes=4)
@@ -127,12 +127,12 @@ def own_model(*, input_shape: tuple[int, int, int], num_classes: int, scale: int
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), scale * num_classes))
 
 
-def test_a_dotted_path_is_a_model_of_the_users_own() -> None:
+def test_a_dotted_path_is_a_user_model() -> None:
     module = build({"name": f"{__name__}:own_model", "scale": 2}, input_shape=DIGITS, num_classes=5)
     assert module(torch.rand(3, *DIGITS)).shape == (3, 10)
 
 
-def test_ghost_batch_norm_normalises_each_ghost_batch_like_a_batch_of_its_own() -> None:
+def test_ghost_batch_norm_normalises_each_ghost_batch() -> None:
     x = torch.randn(10, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     plain = nn.BatchNorm2d(3)
     ghost = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), "ghost:4")
@@ -142,7 +142,7 @@ def test_ghost_batch_norm_normalises_each_ghost_batch_like_a_batch_of_its_own() 
     assert torch.equal(ghost.eval()(x), plain.eval()(x))
 
 
-def test_ghost_batch_norm_has_the_options_of_what_it_replaces() -> None:
+def test_ghost_batch_norm_keeps_options() -> None:
     options = {"eps": 1e-3, "momentum": 0.3, "affine": False, "track_running_stats": False}
     plain = nn.BatchNorm2d(3, **options)  # type: ignore[arg-type]
     (ghost,) = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3, **options)), "ghost:8")  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_ghost_batch_norm_has_the_options_of_what_it_replaces() -> None:
     assert torch.equal(ghost(x), plain(x)) and (ghost.momentum, dict(ghost.state_dict())) == (0.3, {})
 
 
-def test_conversion_keeps_parameters_and_their_names() -> None:
+def test_batch_norm_conversion_keeps_parameters() -> None:
     module = build({"name": "cnn10"}, input_shape=CIFAR, num_classes=10)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     for kind in ("ghost:8", "sync"):

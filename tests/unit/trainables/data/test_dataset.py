@@ -18,7 +18,7 @@ from trainables.models import build
 
 
 def dataset(**changes: Any) -> Dataset:
-    """Two training images and a test image of 1×2×3 pixels and two classes, or what the changes make of them."""
+    """Return two training images and a test image of 1×2×3 pixels and two classes, with changes."""
     given: dict[str, Any] = {
         "train_x": torch.zeros(2, 1, 2, 3, dtype=torch.uint8),
         "train_y": torch.tensor([0, 1]),
@@ -32,7 +32,7 @@ def dataset(**changes: Any) -> Dataset:
     return Dataset(**given | changes)
 
 
-def test_a_dataset_knows_its_shape() -> None:
+def test_a_dataset_has_a_shape_and_is_frozen() -> None:
     assert dataset().input_shape == (1, 2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         dataset().version = "2"  # type: ignore[misc]
@@ -41,25 +41,25 @@ def test_a_dataset_knows_its_shape() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_x": torch.zeros(2, 1, 2, 3)}, r"training images are torch\.float32 of shape .* not uint8 N×C×H×W"),
-        ({"test_x": torch.zeros(1, 2, 3, dtype=torch.uint8)}, r"test images are torch\.uint8 of shape \(1, 2, 3\)"),
+        ({"train_x": torch.zeros(2, 1, 2, 3)}, r"training images are torch\.float32"),
+        ({"test_x": torch.zeros(1, 2, 3, dtype=torch.uint8)}, r"test images .*\(1, 2, 3\)"),
         ({"train_y": torch.tensor([0, 1], dtype=torch.int32)}, r"training labels are torch\.int32"),
         (
             {"train_y": torch.tensor([0, 1, 1])},
-            r"training labels are torch\.int64 of shape \(3,\), for images of \(2, ",
+            r"training labels .*\(3,\).*\(2, ",
         ),
-        ({"train_y": torch.tensor([0, 2])}, r"training labels go from 0 to 2, not within 0 to 1"),
-        ({"test_y": torch.tensor([-1])}, r"test labels go from -1 to -1"),
-        ({"test_x": torch.zeros(1, 1, 3, 3, dtype=torch.uint8)}, r"images differ in shape: 1×2×3 and 1×3×3"),
+        ({"train_y": torch.tensor([0, 2])}, r"training labels .*0 to 2"),
+        ({"test_y": torch.tensor([-1])}, r"test labels .*-1 to -1"),
+        ({"test_x": torch.zeros(1, 1, 3, 3, dtype=torch.uint8)}, r"1×2×3 and 1×3×3"),
         (
             {"test_x": torch.zeros(0, 1, 2, 3, dtype=torch.uint8), "test_y": torch.zeros(0, dtype=torch.int64)},
             r"there are no test images",
         ),
-        ({"mean": (0.5, 0.5)}, r"mean and std need a value for each of 1 channels"),
+        ({"mean": (0.5, 0.5)}, r"mean and std .*1 channels"),
         ({"std": (0.0,)}, r"std above 0"),
     ],
 )
-def test_a_dataset_refuses_what_does_not_fit(changes: Mapping[str, Any], message: str) -> None:
+def test_inconsistent_data_are_refused(changes: Mapping[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         dataset(**changes)
 
@@ -73,11 +73,11 @@ def test_channel_statistics_are_exact(seed: int, channels: int) -> None:
     assert std == pytest.approx(scaled.std((0, 2, 3), correction=0).tolist(), abs=1e-12)
 
 
-def test_a_constant_channel_can_be_divided_by() -> None:
+def test_a_constant_channel_has_deviation_1() -> None:
     assert channel_statistics(torch.full((2, 1, 2, 2), 51, dtype=torch.uint8)) == ((pytest.approx(0.2),), (1.0,))
 
 
-def test_the_digits_are_those_of_scikit_learn() -> None:
+def test_digits_equal_those_of_scikit_learn() -> None:
     digits = load({"name": "digits"})
     images, labels = load_digits(return_X_y=True)
     expected = {
@@ -118,7 +118,7 @@ def test_the_small_cnn_learns_the_digits() -> None:
     assert accuracy >= 0.97
 
 
-def test_subsets_of_one_seed_contain_each_other_and_leave_the_rest_as_it_is() -> None:
+def test_subsets_of_one_seed_are_nested() -> None:
     small, large, other = (
         load({"name": "digits", "subset": {"train": count, "seed": seed}})
         for count, seed in ((10, 3), (50, 3), (50, 4))
@@ -159,20 +159,20 @@ def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path: Path) -> No
     ("config", "message"),
     [
         ({"name": "digts"}, r"data 'digts' is not one of digits, mnist, "),
-        ({"name": "digits", "sub": 3}, r"data 'digits' has no key sub; its keys are: none"),
+        ({"name": "digits", "sub": 3}, r"data 'digits' has no key sub"),
         ({"name": "npz"}, r"data 'npz' needs a value for path"),
         (
             {"name": "digits", "subset": {"train": 0}},
-            r"data 'digits': a subset of 0 images is not between 1 and all 1437",
+            r"data 'digits': .* 0 .*1437",
         ),
-        ({"name": "digits", "subset": {"test": 361}}, r"a subset of 361 images is not between 1 and all 360"),
+        ({"name": "digits", "subset": {"test": 361}}, r" 361 .*360"),
         (
             {"name": "digits", "subset": {"tran": 1}},
-            r"subset of data 'digits' has no key tran; its keys are: train, test",
+            r"subset .*no key tran; .*: train, test",
         ),
     ],
 )
-def test_what_is_wrong_is_told(config: Mapping[str, Any], message: str) -> None:
+def test_an_invalid_config_is_refused(config: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load(config)
 
@@ -180,7 +180,7 @@ def test_what_is_wrong_is_told(config: Mapping[str, Any], message: str) -> None:
 SMALL = {"name": "synthetic", "shape": [2, 9, 11], "num_classes": 3, "train_size": 200, "test_size": 50}
 
 
-def test_synthetic_data_are_made_where_they_are_wanted_and_all_others_kept_on_the_cpu() -> None:
+def test_only_synthetic_data_are_made_on_the_device() -> None:
     with pytest.raises((RuntimeError, AssertionError)):
         load(SMALL, device="cuda:99")
     assert load({"name": "digits"}, device="cuda:99") is load({"name": "digits"})

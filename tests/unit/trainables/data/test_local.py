@@ -1,0 +1,165 @@
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainables.data import DataError, load
+
+RANDOM = np.random.default_rng(0)
+
+
+def images(*shape: int) -> np.ndarray:
+    return RANDOM.integers(256, size=shape, dtype=np.uint8)
+
+
+def arrays(**changes: Any) -> dict[str, np.ndarray]:
+    given = {
+        "x_train": images(6, 4, 5, 3),
+        "y_train": np.arange(6) % 3,
+        "x_test": images(3, 4, 5, 3),
+        "y_test": np.arange(3),
+    }
+    return {key: value for key, value in (given | changes).items() if value is not None}
+
+
+def test_npz_of_colour_images_is_read(tmp_path: Path) -> None:
+    stored = arrays(y_train=(np.arange(6, dtype=np.uint8) % 3)[:, None])
+    np.savez(tmp_path / "set.npz", **stored)
+    found = load({"name": "npz", "path": str(tmp_path / "set.npz")})
+    assert found.num_classes == 3
+    assert torch.equal(found.train_x, torch.from_numpy(stored["x_train"].transpose(0, 3, 1, 2).copy()))
+    assert found.train_x.is_contiguous()
+    assert found.train_y.tolist() == [0, 1, 2, 0, 1, 2]
+    assert found.version.startswith("npz-")
+
+
+def test_npz_of_grey_images_is_read(tmp_path: Path) -> None:
+    stored = arrays(x_train=images(6, 4, 5), x_test=images(3, 4, 5))
+    np.savez_compressed(tmp_path / "set.npz", **stored)
+    found = load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 7})
+    assert found.num_classes == 7
+    assert torch.equal(found.test_x[:, 0], torch.from_numpy(stored["x_test"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_test": None}, r"set\.npz .*x_test"),
+        ({"x_train": np.zeros((6, 4, 5, 3))}, r"x_train is float64"),
+        ({"y_test": np.array([0.0, 1.0, 2.0])}, r"y_test is float64"),
+        ({"y_train": np.arange(5)}, r"\(5,\).*\(6, 3, 4, 5\)"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, -1])}, r"-1 to 2"),
+        ({"x_train": images(6, 4)}, r"images have shape \(6, 4\)"),
+        ({"x_test": images(3, 4, 4, 3)}, r"3×4×5 and 3×4×4"),
+        ({"y_test": np.array([{}, 1, 2], dtype=object)}, r"set\.npz .*Object arrays"),
+    ],
+)
+def test_malformed_npz_is_refused(tmp_path: Path, changes: Mapping[str, Any], message: str) -> None:
+    np.savez(tmp_path / "set.npz", **arrays(**changes))
+    with pytest.raises(DataError, match=message) as caught:
+        load({"name": "npz", "path": str(tmp_path / "set.npz")})
+    assert "\n" not in str(caught.value)
+
+
+def test_npz_with_too_many_classes_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", **arrays())
+    with pytest.raises(DataError, match="0 to 2, .*0 to 1"):
+        load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 2})
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flip_a_bit(content: bytes) -> bytes:
+    middle = len(content) // 3
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, lambda content: b"", lambda content: b"no archive"])
+def test_corrupt_or_missing_npz_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "set.npz"
+    with pytest.raises(DataError, match=r"/set\.npz: .*data\.path.*x_train, "):
+        load({"name": "npz", "path": str(path)})
+    np.savez(path, **arrays())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=r"set\.npz cannot be read") as caught:
+        load({"name": "npz", "path": str(path)})
+    assert "\n" not in str(caught.value)
+
+
+def save_pairs(root: Path, mode: str = "L", size: tuple[int, int] = (8, 6)) -> None:
+    """Save three training pairs and a validation pair, width × height, masks with instances 0, 1, 2."""
+    for split, count in (("train", 3), ("val", 1)):
+        for kind in ("images", "masks"):
+            (root / split / kind).mkdir(parents=True, exist_ok=True)
+        for index in range(count):
+            Image.fromarray(images(size[1], size[0], 3)).convert(mode).save(root / split / "images" / f"{index}.png")
+            mask = np.arange(size[0] * size[1], dtype=np.uint8).reshape(size[::-1]) % 3
+            Image.fromarray(mask).save(root / split / "masks" / f"{index}.png")
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("RGBA", 3)])
+def test_segmentation_folder_is_read(tmp_path: Path, mode: str, channels: int) -> None:
+    save_pairs(tmp_path, mode)
+    found = load({"name": "segmentation", "root": str(tmp_path)})
+    assert found.input_shape == (channels, 6, 8)
+    assert (len(found.train_x), len(found.test_x), found.num_classes) == (3, 1, 2)
+    assert torch.equal(found.train_y[2], (torch.arange(48).reshape(6, 8) % 3 > 0).long())
+    with Image.open(tmp_path / "train" / "images" / "1.png") as image:
+        expected = np.atleast_3d(np.asarray(image.convert("RGB" if channels == 3 else "L")))
+    assert np.array_equal(found.train_x[1].permute(1, 2, 0).numpy(), expected)
+
+
+def test_malformed_segmentation_folder_is_refused(tmp_path: Path) -> None:
+    config = {"name": "segmentation", "root": str(tmp_path)}
+    with pytest.raises(DataError, match=r"/train/images: data\.root"):
+        load(config)
+    save_pairs(tmp_path)
+    image, mask = (tmp_path / "train" / kind / "2.png" for kind in ("images", "masks"))
+
+    Image.fromarray(images(6, 7)).save(image)
+    with pytest.raises(DataError, match=r"0\.png is 6×8×1, /.*2\.png is 6×7×1"):
+        load(config)
+    Image.fromarray(images(6, 8)).save(image)
+    Image.fromarray(images(6, 8, 3)).save(mask)
+    with pytest.raises(DataError, match=r"masks/2\.png .*3 channels"):
+        load(config)
+    Image.fromarray(images(5, 8)).save(mask)
+    with pytest.raises(DataError, match=r"masks/2\.png is 5×8"):
+        load(config)
+    mask.unlink()
+    with pytest.raises(DataError, match=r"^data .*: 1 images in /.*/train .*2\.png"):
+        load(config)
+    image.write_bytes(cut((tmp_path / "train" / "images" / "1.png").read_bytes()))
+    mask.write_bytes((tmp_path / "train" / "masks" / "1.png").read_bytes())
+    with pytest.raises(DataError, match=r"images/2\.png cannot be read"):
+        load(config)
+
+
+REAL = os.environ.get("SWEEP_TEST_DATA")
+
+
+@pytest.mark.skipif(REAL is None, reason="needs SWEEP_TEST_DATA")
+@pytest.mark.parametrize(
+    ("config", "counts", "input_shape", "mean"),
+    [
+        ({"name": "mnist", "root": "mnist"}, (60_000, 10_000), (1, 28, 28), 0.1307),
+        ({"name": "fashion_mnist", "root": "fashion_mnist"}, (60_000, 10_000), (1, 28, 28), 0.2860),
+        ({"name": "npz", "path": "cifar10.npz"}, (50_000, 10_000), (3, 32, 32), 0.491),
+        ({"name": "segmentation", "root": "dsb2018_256"}, (270, 64), (1, 256, 256), None),
+    ],
+)
+def test_real_data(
+    config: dict[str, str], counts: tuple[int, int], input_shape: tuple[int, int, int], mean: float | None
+) -> None:
+    located = {key: value if key == "name" else str(Path(str(REAL)) / value) for key, value in config.items()}
+    found = load(located)
+    assert (len(found.train_x), len(found.test_x)) == counts
+    assert found.input_shape == input_shape
+    assert mean is None or found.mean[0] == pytest.approx(mean, abs=1e-3)

@@ -1,0 +1,113 @@
+import functools
+import gzip
+import hashlib
+import http.server
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torchvision
+
+from tests.unit.trainables.data.test_local import cut, images
+from trainables.data import DataError, load
+
+
+def idx(array: np.ndarray) -> bytes:
+    """Encode a uint8 array in the format of MNIST's files."""
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(side.to_bytes(4, "big") for side in array.shape)
+    return header + array.tobytes()
+
+
+def mnist_files() -> dict[str, bytes]:
+    return {
+        "train-images-idx3-ubyte": idx(images(5, 28, 28)),
+        "train-labels-idx1-ubyte": idx(np.arange(5, dtype=np.uint8)),
+        "t10k-images-idx3-ubyte": idx(images(2, 28, 28)),
+        "t10k-labels-idx1-ubyte": idx(np.array([9, 0], dtype=np.uint8)),
+    }
+
+
+@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST")])
+def test_mnist_files_are_read(tmp_path: Path, name: str, folder: str) -> None:
+    config = {"name": name, "root": str(tmp_path)}
+    with pytest.raises(DataError, match=rf"no {folder} in /.*/{folder}/raw: .*data\.root.*data\.download="):
+        load(config)
+    raw = tmp_path / folder / "raw"
+    raw.mkdir(parents=True)
+    files = mnist_files()
+    for file, content in files.items():
+        (raw / file).write_bytes(content)
+    found = load(config)
+    assert found.input_shape == (1, 28, 28)
+    assert found.train_y.tolist() == [0, 1, 2, 3, 4]
+    assert found.test_y.tolist() == [9, 0]
+    assert found.train_x.numpy().tobytes() == files["train-images-idx3-ubyte"][16:]
+    for damaged in (cut(files["train-images-idx3-ubyte"]), b"", b"?" * 40):
+        (raw / "train-images-idx3-ubyte").write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"{folder}/raw is incomplete or corrupt"):
+            load(config)
+
+
+class Mirror(NamedTuple):
+    """A folder, and the local URL that serves it."""
+
+    folder: Path
+    url: str
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[Mirror]:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Mirror(folder, f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+        thread.join()
+
+
+def test_a_download_happens_once_and_only_if_wanted(
+    tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = []
+    for file, content in mnist_files().items():
+        packed = gzip.compress(content)
+        (mirror.folder / f"{file}.gz").write_bytes(packed)
+        resources.append((f"{file}.gz", hashlib.md5(packed).hexdigest()))
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.url])
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", resources)
+    config = {"name": "mnist", "root": str(tmp_path / "new" / "data"), "download": True}
+    found = load(config)
+    assert len(found.train_x) == 5
+    for file in mirror.folder.iterdir():
+        file.unlink()
+    assert load(config) is found
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{tmp_path.as_uri()}/nowhere/"])
+    with pytest.raises(DataError, match=r"MNIST to /.*/other/MNIST/raw: "):
+        load(config | {"root": str(tmp_path / "other")})
+
+
+def test_cifar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    pixels = images(4, 3, 32, 32)
+    batch = pickle.dumps({"data": pixels.reshape(4, -1), "labels": [3, 1, 2, 9]})
+    meta = pickle.dumps({"label_names": list("abcdefghij")})
+    (folder / "batch").write_bytes(batch)
+    (folder / "meta").write_bytes(meta)
+    for parts in ("train_list", "test_list"):
+        monkeypatch.setattr(torchvision.datasets.CIFAR10, parts, [["batch", hashlib.md5(batch).hexdigest()]])
+    names = {"filename": "meta", "key": "label_names", "md5": hashlib.md5(meta).hexdigest()}
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "meta", names)
+    found = load({"name": "cifar10", "root": str(tmp_path)})
+    assert np.array_equal(found.train_x.numpy(), pixels)
+    assert found.test_y.tolist() == [3, 1, 2, 9]
+    (folder / "batch").write_bytes(cut(batch))
+    with pytest.raises(DataError, match=r"cifar-10-batches-py is incomplete"):
+        load({"name": "cifar10", "root": str(tmp_path)})
