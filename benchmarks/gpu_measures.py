@@ -1,4 +1,4 @@
-"""What a session on GPUs measures (gpu_session.py): each a function of the host that answers with a row's figures."""
+"""The measurements of gpu_session.py: each is a function of the host that returns a row's figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JUDGED_BY = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Where and with what is measured."""
+    """The machine and data of a session."""
 
     data: dict[str, Any]
     """The config section of the data set."""
@@ -39,7 +39,7 @@ class Host:
     given: argparse.Namespace
 
     def trial(self, ranks: Ranks, *, count: int = 1, **asked: Any) -> dict[str, Any]:
-        """What one of our trials answers, rank 0's, with its rows."""
+        """Run one of our trials and return rank 0's answer, with its rows."""
         place = {"device": self.device, "gpus_per_rank": 1, "threads": 1 if self.tiny else 4}
         place |= {"rendezvous": rendezvous() if count > 1 else None, "gang_id": f"{time.monotonic()}"}
         config = {"data": self.data} | asked.pop("config")
@@ -51,7 +51,7 @@ class Host:
 
 
 def figures(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a trial's answer is worth keeping."""
+    """Return the part of a trial's answer that is worth keeping."""
     if answer["status"] != "ok":
         return {key: answer[key] for key in ("status", "note")}
     keys = ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "epochs", "peak_memory_gb", "steps")
@@ -76,7 +76,7 @@ def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
 
 
 def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callable[[Host], dict[str, Any]]:
-    """Three trainings: the first compiles, the others find most of it compiled; wanted: 90.5% in 10 s."""
+    """Train three times: the first compiles, the others reuse most of it; the goal is 90.5% in 10 s."""
 
     def measure(host: Host) -> dict[str, Any]:
         speed = {} if host.tiny else FAST
@@ -108,7 +108,7 @@ def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callab
 
 
 def _after_compilation(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The whole training, its first epoch taken as long as the median of the others."""
+    """Return the seconds of the training, with the median of later epochs in place of the first."""
     later = [row["epoch_s"] for row in answer["rows"][1:]]
     return {"train_s_after_compilation": math.fsum(later) + median(later)} if later else {}
 
@@ -118,7 +118,7 @@ def _mean(values: list[float]) -> float | None:
 
 
 def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
-    """The published way (loader workers, image by image, the loss read back every step) and ours: s/epoch, accuracy.
+    """Train like the published script (loader workers, image by image, the loss read in every step) and like ours.
 
     Accuracies are means over the second half of the epochs: theirs on the test images; ours, which looks at those only
     once, on JUDGED_BY of the training images, which it does not train on, and which the factors make up for.
@@ -168,7 +168,7 @@ def _model(host: Host, name: str) -> str:
 
 
 def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
-    """The same training from each kind of input, and the factor of the fastest over each."""
+    """Time the same training with each kind of input, and the factor of the fastest over each."""
 
     def measure(host: Host) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -224,7 +224,7 @@ SLOWED = "studies.slow_down:train"
 
 
 def unequal(host: Host) -> dict[str, Any]:
-    """One rank half as fast on purpose: equal shares, and shares in proportion to speed, over the sum of the speeds."""
+    """Slow one rank to half speed: equal shares, and shares in proportion to speed, over the sum of the speeds."""
     ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
     found: list[dict[str, Any]] = []
     config = {
@@ -277,7 +277,7 @@ WAITING_HOST = (
 
 
 def warm_and_fresh(host: Host) -> dict[str, Any]:
-    """The whole orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. It needs Ray."""
+    """Run the orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. Needs Ray."""
     file = Path(host.given.out).with_suffix(".warm_vs_fresh.json")
     tiny = ["--rounds", "1", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"]
     chosen = tiny if host.tiny else ["--rounds", "2", "--seeds", "2", *WAITING_HOST]
@@ -285,7 +285,7 @@ def warm_and_fresh(host: Host) -> dict[str, Any]:
 
 
 def warm_slices(host: Host) -> dict[str, Any]:
-    """Processes that have trained before and new ones, slice by slice: see warm_slices.py."""
+    """Compare processes that have trained before with new ones, slice by slice: see warm_slices.py."""
     file = Path(host.given.out).with_suffix(".warm_slices.json")
     rounds = ["--rounds", "2", "--slices", "4"] if host.tiny else ["--rounds", "5"]
     return _by_module("warm_slices", ["--device", host.device, "--out", str(file), *rounds], file)

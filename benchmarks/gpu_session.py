@@ -1,12 +1,11 @@
-"""All that is to be measured on GPUs, in one command that keeps to a time limit, and loses nothing where it is cut off.
+"""Measure the training loop on GPUs within a time limit; the same command continues an interrupted session.
 
     python -m benchmarks.gpu_session cifar10.npz --out gpu_session.json [--limit-s 570] [--only scaling oom …]
     python -m benchmarks.gpu_session --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
 
-Each row needs some GPUs and about so many seconds; those that fit the machine and the time that is left are measured,
-in order, and written as soon as they are there. Rows that are in the file already, and did not fail, are left out, so
-that the same command goes on; --again measures them anew. On a machine with 2 or 4 GPUs start with --only scaling
-unequal input.
+Each row needs some GPUs and a number of seconds. The rows that fit the machine and the remaining time are measured in
+order and written at once. Rows that are in the file and did not fail are skipped; --again measures them again. On a
+machine with 2 or 4 GPUs start with --only scaling unequal input.
 
 Groups: compile (cnn10), recipe (90.5% on CIFAR-10), script (the published script's
 way of training, and ours), input (resident, loader, shared loader), oom (out of memory as a row), scaling (weak,
@@ -50,12 +49,12 @@ class Row:
 
     @property
     def group(self) -> str:
-        """What it is chosen by."""
+        """Return the first part of the name, for `--only`."""
         return self.name.partition(":")[0]
 
 
 def rows() -> Iterator[Row]:
-    """What is measured, the most wanted first."""
+    """Yield the rows, the most important first."""
     yield Row(name="compile:cnn10:128", seconds=70, measure=throughput("cnn10:128:compile-graph", 1))
     yield Row(name="compile:cnn10:1024", seconds=70, measure=throughput("cnn10:1024:compile/compile-graph", 1))
     yield Row(name="recipe:resnet9:24 epochs of 512", seconds=90, measure=recipe(24, 512, 0.4))
