@@ -23,11 +23,15 @@ def collect(device: str) -> dict[str, Any]:
 
 @cache
 def _machine() -> dict[str, Any]:
+    try:
+        torch_version = version("torch")
+    except PackageNotFoundError:  # built from source
+        torch_version = None
     about = {
         "host": socket.gethostname(),
         "os": platform.platform(),
         "python": platform.python_version(),
-        "torch": _torch_version(),
+        "torch": torch_version,
         "cpu_cores": os.cpu_count(),
         "cpu_model": _first_match("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor(),
         "node_gpus": len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
@@ -65,13 +69,6 @@ def _gpu_model() -> str | None:
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-
-
-def _torch_version() -> str | None:
-    try:
-        return version("torch")
-    except PackageNotFoundError:  # built from source
-        return None
 
 
 def _first_match(path: str, pattern: str) -> str | None:

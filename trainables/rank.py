@@ -10,7 +10,7 @@ import errno
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -77,7 +77,8 @@ class RankExit:
 
 def _classified(error: BaseException) -> tuple[str, str]:
     """Return the status and the cause."""
-    for cause in _causes(error):
+    cause: BaseException | None = error
+    while cause is not None:
         if isinstance(cause, DivergedError):
             return "diverged", ""
         if isinstance(cause, TrialTimeoutError):
@@ -93,14 +94,8 @@ def _classified(error: BaseException) -> tuple[str, str]:
             return "failed", "disk"
         if isinstance(cause, RuntimeError) and any(text in str(cause) for text in LOST_DEVICE_TEXTS):
             return "failed", "device"
-    return "failed", "error"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
         cause = cause.__cause__
+    return "failed", "error"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -145,7 +140,9 @@ def run(
         metrics = _train(request, context)
         rank_exit = RankExit(status="ok", note="; ".join(context.remarks))
     except (Exception, SystemExit) as error:
-        rank_exit = _with_memory_share(request, RankExit.of(error))
+        rank_exit, share = RankExit.of(error), request.get("memory_share")
+        if rank_exit.cause == "device_memory" and share is not None:
+            rank_exit = replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
         metrics = plain(context.metrics) if rank_exit.status == "skipped" else {}
     memory, about, broken = _leave(context)
     if broken and rank_exit.status == "ok":
@@ -162,14 +159,6 @@ def run(
         "provenance": about,
         "reusable": rank_exit.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
     }
-
-
-def _with_memory_share(request: Mapping[str, Any], rank_exit: RankExit) -> RankExit:
-    """Add to the note of an out-of-memory error which fraction of the device the trial had."""
-    share = request.get("memory_share")
-    if rank_exit.cause != "device_memory" or share is None:
-        return rank_exit
-    return replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
 
 
 def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], RankExit | None]:

@@ -114,7 +114,10 @@ class Reading:
             raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
         if not isinstance(invert := long.get("invert", False), bool):
             raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
-        pattern = _compiled(subject, long["regex"]) if "regex" in long else None
+        try:
+            pattern = re.compile(str(long["regex"])) if "regex" in long else None
+        except re.error as error:
+            raise ValueError(f"{subject}={long['regex']!r} is not a regular expression: {error}") from error
         key = None if pattern else str(long.get("json", column))
         return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
 
@@ -152,13 +155,6 @@ def as_number(value: Any) -> float | None:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         return None
-
-
-def _compiled(subject: str, pattern: Any) -> re.Pattern[str]:
-    try:
-        return re.compile(str(pattern))
-    except re.error as error:
-        raise ValueError(f"{subject}={pattern!r} is not a regular expression: {error}") from error
 
 
 _UNREPORTED = 2.0
@@ -324,10 +320,14 @@ class CommandMetrics:
                 derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
             found = derived | found
         if "step_s" in self._seen:
-            found = self._steps.figures() | self._samples_per_s(found["step_s"]) | found
-        if self.between_lines:
-            found = self._by_the_clock() | found
+            batch, step_s = self._global_batch_size, found["step_s"]
+            found = self._steps.figures() | ({"samples_per_s": batch / step_s} if batch and step_s > 0 else {}) | found
         samples_per_epoch = self._settings.samples_per_epoch
+        if self.between_lines:
+            timed = self._clock.figures()
+            found = (
+                timed | ({"samples_per_s": samples_per_epoch / timed["epoch_s"]} if samples_per_epoch else {}) | found
+            )
         if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
         to_target_s = self._to_target_s()
@@ -344,11 +344,6 @@ class CommandMetrics:
         sure = self._rows_name_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
         return self._clock.epochs if sure else 0
 
-    def _by_the_clock(self) -> dict[str, float]:
-        found = self._clock.figures()
-        samples = self._settings.samples_per_epoch
-        return found | ({"samples_per_s": samples / found["epoch_s"]} if samples else {})
-
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
         asked = [column for column, given in self._settings.metrics.items() if given is not None]
@@ -363,9 +358,6 @@ class CommandMetrics:
     def remark_on_steps(self) -> str:
         """Return what to change if only some steps seem to be reported; else an empty string."""
         return self._steps.remark()
-
-    def _samples_per_s(self, step_s: float) -> dict[str, float]:
-        return {"samples_per_s": self._global_batch_size / step_s} if self._global_batch_size and step_s > 0 else {}
 
     def _take(self, found: Mapping[str, float]) -> None:
         loss = found.get("loss", 0.0)

@@ -55,7 +55,9 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
         value = look_up(name.strip(), values)
         if value is None:
-            raise TemplateError(f"{template!r}: {name.strip()} has no value{_where_set(name.strip())}")
+            budget = name.strip() in LENGTHS
+            hint = f": set budget.{name.strip()}=N, and the budget's other lengths to null" if budget else ""
+            raise TemplateError(f"{template!r}: {name.strip()} has no value{hint}")
         return str(value)
 
     return _BRACES.sub(replaced, template)
@@ -69,10 +71,6 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
             raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_suggestion(name)}")
         node = node[part]
     return node
-
-
-def _where_set(name: str) -> str:
-    return f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
 
 
 def _suggestion(name: str) -> str:

@@ -51,15 +51,11 @@ def _make(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
     if arch in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}  # one output, like the others
     net: nn.Module = torchvision.models.get_model(arch, **options)
-    if input_shape[0] != 3:
-        _replace_first_convolution(net, input_shape[0])
-    return net
-
-
-def _replace_first_convolution(net: nn.Module, channels: int) -> None:
+    if input_shape[0] == 3:
+        return net
     name, first = next((name, child) for name, child in net.named_modules() if isinstance(child, nn.Conv2d))
     replacement = nn.Conv2d(
-        channels,
+        input_shape[0],
         first.out_channels,
         first.kernel_size,  # type: ignore[arg-type]
         first.stride,  # type: ignore[arg-type]
@@ -68,6 +64,7 @@ def _replace_first_convolution(net: nn.Module, channels: int) -> None:
     )
     nn.init.kaiming_normal_(replacement.weight, mode="fan_out", nonlinearity="relu")
     net.set_submodule(name, replacement)
+    return net
 
 
 def _try_shapes(net: nn.Module, input_shape: Shape) -> None:

@@ -92,7 +92,10 @@ class LARS(Layerwise):
 
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Take one step of the formulas above."""
-        velocities = [self._velocity(weight) for weight in weights]
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["velocity"] = torch.zeros_like(weight)
+        velocities = [self.state[weight]["velocity"] for weight in weights]
         changes = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["adapts"]:
             sizes = norms(weights)
@@ -104,12 +107,6 @@ class LARS(Layerwise):
         if group["nesterov"]:
             torch._foreach_add_(changes, velocities, alpha=group["momentum"])
         torch._foreach_sub_(weights, changes if group["nesterov"] else velocities)
-
-    def _velocity(self, weight: torch.Tensor) -> torch.Tensor:
-        state: dict[str, torch.Tensor] = self.state[weight]
-        if not state:
-            state["velocity"] = torch.zeros_like(weight)
-        return state["velocity"]
 
 
 class LAMB(Layerwise):
@@ -150,7 +147,10 @@ class LAMB(Layerwise):
         self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]
     ) -> list[torch.Tensor]:
         """Update the moments and return m̂ / (√v̂ + ε) for all weights."""
-        means, squares = ([self._moments(weight)[key] for weight in weights] for key in ("mean", "square"))
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] |= {key: torch.zeros_like(weight) for key in ("mean", "square")}
+        means, squares = ([self.state[weight][key] for weight in weights] for key in ("mean", "square"))
         beta1, beta2 = group["betas"]
         if "step" not in group:  # on the device, so that its powers can be captured; 1 − β₂ᵗ is small at first
             group["step"] = torch.zeros((), dtype=torch.float64, device=weights[0].device)
@@ -165,10 +165,3 @@ class LAMB(Layerwise):
         changes = torch._foreach_div(means, of_means)
         torch._foreach_div_(changes, deviations)
         return list(changes)
-
-    def _moments(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-        state: dict[str, torch.Tensor] = self.state[weight]
-        if not state:
-            state["mean"] = torch.zeros_like(weight)
-            state["square"] = torch.zeros_like(weight)
-        return state

@@ -53,12 +53,10 @@ class Rates:
         The warm-up is linear in samples (Goyal et al. 2017, section 2.2) and the schedule counts from sample 0 with or
         without it, so that a warm-up does not move its milestones.
         """
-        return self._warm(position) * self.schedule(position, length)
-
-    def _warm(self, position: float) -> float:
-        if position >= self.warmup_samples:
-            return self.lr.value
-        return self.lr.warmup_from + (self.lr.value - self.lr.warmup_from) * position / self.warmup_samples
+        rate, start = self.lr.value, self.lr.warmup_from
+        if position < self.warmup_samples:
+            rate = start + (rate - start) * position / self.warmup_samples
+        return rate * self.schedule(position, length)
 
 
 def constant(progress: float) -> float:
