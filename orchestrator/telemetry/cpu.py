@@ -1,6 +1,6 @@
-"""CPU time and memory of this process, the cores it may use, and the processors' energy, as the kernel reports them.
+"""Reads what the kernel reports: this process's CPU time and memory, the processors' energy, and this machine's size.
 
-The resources of this machine, without asking Ray or torch.
+Nothing here imports Ray or torch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Usage:
                 self._before_s[child] = self._of_worker(child)[0] if child in self._older else 0.0
 
     def read(self) -> Mapping[str, float]:
-        """`cpu_s`: CPU seconds of all threads and workers, never decreasing; `rss_gb`: resident memory.
+        """Return `cpu_s`, CPU seconds of all threads and workers, never decreasing, and `rss_gb`, resident memory.
 
         Memory that a worker shares with this process is counted once. CPU time that an older worker used before it was
         first seen is not counted; its ended children are, because the kernel adds their time to the worker's.
@@ -64,7 +64,7 @@ class Usage:
         return {"cpu_s": self._most_s, "rss_gb": (own_bytes + sum(own for _, own in workers)) / GB}
 
     def _of_worker(self, worker: int) -> tuple[float, int]:
-        """CPU seconds with those of its ended children, and bytes that it does not share; zeros once it has ended."""
+        """Return CPU seconds, with those of ended children, and bytes that it does not share; zeros once it has ended."""
         try:
             process = self._psutil.Process(worker)
             times, memory = process.cpu_times(), process.memory_info()
@@ -84,7 +84,7 @@ class Rapl:
         self._total_uj = 0
 
     def read(self) -> Mapping[str, float]:
-        """`energy_j`: energy of all packages since the first reading. Raises FileNotFoundError without counters."""
+        """Return `energy_j` of all packages since the first reading. Raises FileNotFoundError without counters."""
         if not self._counters:
             raise FileNotFoundError("no RAPL counter")
         for counter, limit in self._counters.items():
@@ -95,7 +95,7 @@ class Rapl:
 
 
 def cpu_tap(usage: Usage, rapl: Rapl | None = None) -> Tap:
-    """The sources available on any machine, and RAPL if given."""
+    """Return a tap of the sources available on any machine, and RAPL if given."""
     sources = [Source(name="/proc", read=usage.read)]
     if rapl is not None:
         sources.append(Source(name="RAPL", read=rapl.read))
@@ -103,7 +103,7 @@ def cpu_tap(usage: Usage, rapl: Rapl | None = None) -> Tap:
 
 
 def cores() -> frozenset[int]:
-    """The cores that this process may run on."""
+    """Return the cores that this process may run on."""
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
@@ -126,13 +126,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_machine() -> Node:
-    """The machine as a node: the cores and GPUs that this process may use."""
+    """Return this machine as a node: the cores and GPUs that this process may use."""
     models = visible(gpu_models(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return Node(name=socket.gethostname(), cpus=cpus(), gpus=len(models), gpu_type=models[0] if models else "")
 
 
 def machine_id(boot_id: Path = _BOOT_ID) -> str:
-    """Identifies this machine, even if others have its name, as in clouds; empty if that is impossible.
+    """Return an identifier of this machine, even if others have its name, as in clouds; empty if that is impossible.
 
     A hash of the kernel's boot id, which does not reveal the machine. It is the same in all its containers, and changes
     at each restart. (/etc/machine-id may be the same on all machines made from one image.)
@@ -144,13 +144,17 @@ def machine_id(boot_id: Path = _BOOT_ID) -> str:
     return hashlib.sha256(f"sweep-orchestrator {identity}".encode()).hexdigest()[:8] if identity else ""
 
 
-def cpus() -> int:
-    """Cores this process may use: its affinity, limited by its control group's quota."""
-    return min(len(cores()), _quota(_CGROUP_CPU_MAX))
+def cpus(cpu_max: Path = _CGROUP_CPU_MAX) -> int:
+    """Return the number of cores this process may use: its affinity, limited by whole cores of a cgroup-v2 quota."""
+    try:
+        quota, period = cpu_max.read_text().split()
+    except OSError:
+        return len(cores())
+    return len(cores()) if quota == "max" else min(len(cores()), max(1, math.floor(int(quota) / int(period))))
 
 
 def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES=`restriction` leaves; None leaves all.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES=`restriction` leaves; None leaves all.
 
     As in CUDA, the first invalid entry ends the list. Devices given by UUID are assumed to be of the first model.
     """
@@ -166,12 +170,3 @@ def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]
         else:
             break
     return tuple(kept)
-
-
-def _quota(cpu_max: Path) -> int:
-    """The whole cores of a cgroup-v2 quota, at least one; without a quota, all cores."""
-    try:
-        quota, period = cpu_max.read_text().split()
-    except OSError:
-        return os.cpu_count() or 1
-    return (os.cpu_count() or 1) if quota == "max" else max(1, math.floor(int(quota) / int(period)))

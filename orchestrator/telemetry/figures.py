@@ -1,10 +1,7 @@
-"""Turns the readings of all ranks into columns of the trial's row, without figures not measured throughout.
+"""Turns the readings of a trial's ranks into columns of its row, and into `telemetry.parquet`.
 
-The samples of one device, and their means and totals over spans of time.
-
-Writes a trial's telemetry as a table with one row per sample of a device.
-
-Adds telemetry to a trial's outcome.
+A figure that was not measured throughout is left out. `Device` has the means and totals of one device's samples over
+spans of time, `figures` the columns of the row, `write` the table, and `with_telemetry` adds both to an outcome.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ Spans = Sequence[tuple[float, float]]
 """Pairs of start and end, in seconds."""
 
 EDGE_S = 0.05
-"""How far a span may extend beyond the samples, because clocks are not read at exactly the same time."""
+"""Seconds by which a span may extend beyond the samples, because clocks are not read at exactly the same time."""
 
 
 class Device:
@@ -44,7 +41,7 @@ class Device:
         self._time_s = self._columns["time_s"]
 
     def energy_j(self, over: Spans) -> tuple[float, str]:
-        """Energy used in these spans, and its source: `counter`, or `power` (trapezoidal rule); else NaN and ``."""
+        """Return the energy used in these spans and its source, `counter` or `power` (trapezoidal rule), or NaN."""
         for source, total in (("counter", self._column("energy_j")), ("power", self._integrated("power_w"))):
             parts = [self._growth(total, *span) for span in over]
             if parts and not np.isnan(parts).any():
@@ -52,26 +49,26 @@ class Device:
         return math.nan, ""
 
     def mean(self, name: str, over: Spans) -> float:
-        """The time-weighted mean of a column in these spans."""
+        """Return the time-weighted mean of a column in these spans."""
         total, seconds = self._integrated(name), self.seconds(over)
         parts = [self._growth(total, *span) for span in over]
         return math.fsum(parts) / seconds if seconds > 0 else math.nan
 
     def growth(self, name: str, over: Spans) -> float:
-        """The increase of a counter in these spans."""
+        """Return the increase of a counter in these spans."""
         return math.fsum(self._growth(self._column(name), *span) for span in over) if over else math.nan
 
     def largest(self, name: str) -> float:
-        """A column's largest value."""
+        """Return a column's largest value."""
         column = self._column(name)
         return float(np.nanmax(column)) if len(column) and not np.isnan(column).all() else math.nan
 
     def seconds(self, over: Spans) -> float:
-        """The total length of these spans, within the time of the samples."""
+        """Return the total length of these spans, within the time of the samples."""
         return math.fsum(min(end, self._time_s[-1]) - max(began, self._time_s[0]) for began, end in over)
 
     def bits(self, name: str, over: Spans) -> int:
-        """The union of a column's flags over all samples in these spans."""
+        """Return the union of a column's flags over all samples in these spans."""
         column = self._column(name)
         within = np.zeros(len(column), dtype=bool)
         for began, end in over:
@@ -89,7 +86,7 @@ class Device:
         return np.concatenate([column[:1] * 0, np.cumsum(areas)])
 
     def _growth(self, total: Floats, began: float, end: float) -> float:
-        """The increase of a running total, which may be sampled less often than others; NaN if it ends too early."""
+        """Return the increase of a running total, which may be sampled less often; NaN if its samples end too early."""
         end = min(end, self._time_s[-1])
         known = ~np.isnan(total)
         time_s, total = self._time_s[known], total[known]
@@ -103,15 +100,15 @@ WHOLE: Spans = [(0.0, math.inf)]
 
 
 def spans(readings: Readings, phase: str) -> Spans:
-    """The spans of time in which the rank was in this phase."""
+    """Return the spans of time in which the rank was in this phase."""
     ends = [*(time_s for time_s, _ in readings.phases[1:]), math.inf]
     return [(began, end) for (began, name), end in zip(readings.phases, ends, strict=False) if name == phase]
 
 
 def timed(readings: Readings) -> Spans:
-    """The spans over which throughput was measured: the window, or else the training epochs from the second on.
+    """Return the spans over which throughput was measured: the window, or else the training epochs after the first.
 
-    The whole trial if it reports no phases.
+    For a trial that reports no phases it is the whole trial.
     """
     if not readings.phases:
         return WHOLE
@@ -119,28 +116,22 @@ def timed(readings: Readings) -> Spans:
 
 
 def trained(readings: Readings) -> Spans:
-    """The training part of all epochs; the whole trial if it reports no phases."""
+    """Return the training part of all epochs; the whole trial if it reports no phases."""
     return spans(readings, TRAINING) or WHOLE
 
 
 def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
-    """Columns of the row of a trial with these readings and its own metrics; energy only if it was `alone`.
+    """Return the columns of the row of a trial with these readings and metrics; energy only if it was `alone`.
 
     `energy_j` covers the whole training, `power_w` and `energy_j_per_sample` the timed part; each is the total of all
     devices. `gpu_util` and `cpu_util` are fractions, and `gpu_util_spread` is the difference between the busiest and
     the least busy GPU. On machines without GPUs, energy and power are those of the processors.
     """
     found = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
-    if alone and not _disturbed(found):
+    name, tolerated = ("foreign_gpu_processes", 0) if "gpu_util" in found else ("foreign_cpu", FOREIGN_CPU)
+    if alone and not found.get(name, 0) > tolerated:  # else other processes used some of the energy
         found |= _energy(readings, metrics)
     return {name: value for name, value in found.items() if not (isinstance(value, float) and math.isnan(value))}
-
-
-def _disturbed(found: Mapping[str, Any]) -> bool:
-    """Whether other processes contributed to the devices' energy."""
-    if "gpu_util" in found:
-        return bool(found.get("foreign_gpu_processes", 0) > 0)
-    return bool(found.get("foreign_cpu", 0) > FOREIGN_CPU)
 
 
 def _devices(readings: Sequence[Readings], kind: str) -> Iterator[tuple[Readings, Device]]:
@@ -173,7 +164,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
     return {
-        "gpu_util": _mean(used),
+        "gpu_util": math.fsum(used) / len(used),
         "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
         "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
         "temperature_c": max(device.largest("temperature_c") for _, device in seen),
@@ -182,7 +173,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
 
 
 def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Energy of the GPUs, else of the processors, which one rank per host reads; no host may be missing."""
+    """Return the energy of the GPUs, else of the processors, which one rank per host reads; no host may be missing."""
     devices = list(_devices(readings, "gpu"))
     source_of_cpu = ""
     if not devices:
@@ -206,7 +197,7 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
 
 
 def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
-    """The highest figures that any rank saw: all ranks of a host see the same."""
+    """Return the highest figures that any rank saw: all ranks of a host see the same."""
     found: dict[str, Any] = {}
     for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes"):
         seen = [float(each.foreign_load[name]) for each in readings if name in each.foreign_load]
@@ -216,10 +207,6 @@ def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
         if "foreign_cpu_by" in each.foreign_load and each.foreign_load["foreign_cpu"] == found["foreign_cpu"]:
             found["foreign_cpu_by"] = each.foreign_load["foreign_cpu_by"]
     return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 COLUMNS = (
@@ -248,76 +235,53 @@ def _table(readings: Readings, device: str) -> pa.Table:
     columns = {name: np.asarray(column) for name, column in readings.series[device].items()}
     time_s = columns["time_s"]
     if "cpu_s" in columns:
-        columns["cpu_util"] = _rate(columns["cpu_s"], time_s)
+        steps = np.diff(time_s)
+        rates = np.diff(columns["cpu_s"]) / np.where(steps > 0, steps, np.nan)
+        columns["cpu_util"] = np.concatenate([[np.nan], rates])
     for name in _COUNTERS:
         if name in columns:
             columns[name] = columns[name] - columns[name][0]
     rows = len(time_s)
     empty = np.full(rows, np.nan)
+    begins = [began for began, _ in readings.phases]
+    phases = ["", *(name for _, name in readings.phases)]
+    numbers = np.searchsorted(begins, time_s, side="left")  # a sample at a boundary belongs to the phase that ends
     return pa.table(
         {
             "rank": pa.array([readings.rank] * rows, pa.int32()),
             "host": pa.array([readings.host] * rows, pa.string()),
             "device": pa.array([device] * rows, pa.string()),
             "time_s": pa.array(time_s),
-            "phase": pa.array(_phases(readings, time_s), pa.string()),
+            "phase": pa.array([phases[number] for number in numbers], pa.string()),
             **{name: pa.array(columns.get(name, empty), from_pandas=True) for name in COLUMNS},
         }
     )
 
 
-def _rate(total: Floats, time_s: Floats) -> Floats:
-    """The rate of a counter since the previous sample; NaN at the first."""
-    steps = np.diff(time_s)
-    return np.concatenate([[np.nan], np.diff(total) / np.where(steps > 0, steps, np.nan)])
-
-
-def _phases(readings: Readings, time_s: Floats) -> list[str]:
-    """Each sample's phase; a sample at a boundary belongs to the phase that ends."""
-    begins = [began for began, _ in readings.phases]
-    names = ["", *(name for _, name in readings.phases)]
-    return [names[number] for number in np.searchsorted(begins, time_s, side="left")]
-
-
 def with_telemetry(
     outcome: TrialOutcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path
 ) -> TrialOutcome:
-    """The outcome with these ranks' figures and machines added; the samples are written to the trial's folder.
+    """Return the outcome with these ranks' figures and machines; write the samples to the trial's folder.
 
     The trial's own metrics take precedence over telemetry. If the file cannot be written, the note says so.
     """
     if not readings:
         return outcome
     complete = len(readings) == trial.gang.ranks
-    seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
+    on_cpu, timing = trial.device == "cpu", trial.timing
+    alone = timing == "exclusive" if on_cpu else timing != "shared" and trial.gang.gpus_per_rank >= 1
+    seen = figures(readings, outcome.metrics, alone=alone) if complete else {}
     failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]
     try:
-        _write(trial_dir / TELEMETRY, readings)
+        if any(each.ticks for each in readings):
+            write(trial_dir / TELEMETRY, readings)
+        else:  # the trial was too short for any sample; the file is an earlier attempt's
+            (trial_dir / TELEMETRY).unlink(missing_ok=True)
     except OSError as error:
         failures.append(f"telemetry was not written: {error.strerror or error}")
     note = "; ".join(filter(None, [outcome.note, *failures]))
-    provenance = {**outcome.provenance, **_machines(readings)}
+    machines = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
+    provenance = {**outcome.provenance, **({"machine": machines[0]} if machines[0] else {})}
+    if len(machines) > 1 and all(machines):
+        provenance["machines"] = " ".join(machines)
     return replace(outcome, metrics={**seen, **outcome.metrics}, provenance=provenance, note=note)
-
-
-def _machines(readings: Sequence[Readings]) -> dict[str, str]:
-    """The id of the first rank's machine, and all machines' ids if there are several."""
-    found = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
-    first = {"machine": found[0]} if found[0] else {}
-    return first | ({"machines": " ".join(found)} if len(found) > 1 and all(found) else {})
-
-
-def _alone(trial: TrialSpec) -> bool:
-    """Whether the energy of its devices is the trial's alone, according to the plan."""
-    if trial.device == "cpu":
-        return trial.timing == "exclusive"
-    return trial.timing != "shared" and trial.gang.gpus_per_rank >= 1
-
-
-def _write(path: Path, readings: Sequence[Readings]) -> None:
-    """Write the file, or remove an earlier attempt's if this trial was too short for any sample."""
-    if not any(each.ticks for each in readings):
-        path.unlink(missing_ok=True)
-        return
-
-    write(path, readings)

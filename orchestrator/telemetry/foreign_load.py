@@ -1,6 +1,7 @@
 """Foreign load: CPU time of processes that belong neither to the gang nor to what runs it, throttling and swapping.
 
-Measures the foreign load during the timed part of a trial.
+A `Census` reads all counters once, `foreign_load` compares two of them, and `TimedForeignLoad` takes them around the
+timed part of a trial.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Owners:
 
     @staticmethod
     def here(driver: int | None) -> Owners:
-        """For this machine: the rank's own process, the driver if it is here, and the raylet that starts all ranks.
+        """Return the owners on this machine: the rank, the driver if it is here, and the raylet that starts all ranks.
 
         If the driver did not start Ray, Ray's other processes are recognised by their names.
         """
@@ -72,19 +73,22 @@ class Owners:
 
 def census(time_s: float, proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup")) -> Census:
     """Take a census now; takes 10 ms on a machine with a hundred processes."""
-    busy, steal = _core_seconds(proc)
+    mine = cores()
+    lines = [line.split() for line in (proc / "stat").read_text().splitlines() if line.startswith("cpu")]
+    ticks = [list(map(int, line[1:])) for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in mine]
+    swaps = (line for line in (proc / "vmstat").read_text().splitlines() if line.startswith(("pswpin ", "pswpout ")))
     return Census(
         time_s=time_s,
-        busy_s=busy,
-        steal_s=steal,
+        busy_s=sum(core[column] for core in ticks for column in _BUSY) / _TICKS_PER_S,
+        steal_s=sum(core[_STEAL] for core in ticks) / _TICKS_PER_S,
         processes=_processes(proc),
         throttled=_throttled(group),
-        swapped_pages=_swapped(proc),
+        swapped_pages=sum(int(line.split()[1]) for line in swaps),
     )
 
 
 def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> dict[str, float | str]:
-    """The foreign load on `count` cores between two censuses, as columns of the trial's row.
+    """Return the foreign load on `count` cores between two censuses, as columns of the trial's row.
 
     `foreign_cpu`: the fraction of the cores' time used by other processes; `foreign_cpu_by`: the busiest of them.
     """
@@ -108,20 +112,17 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
 
 
 def _spent(before: Census, after: Census, pid: int) -> float:
-    """CPU time of a process between the censuses; negative for an ended one, whose time is added to its parent's."""
+    """Return a process's CPU time between the censuses; negative if it ended, because its parent's then includes it."""
     if pid not in after.processes:
         return -before.processes[pid].cpu_s
     return after.processes[pid].cpu_s - (before.processes[pid].cpu_s if pid in before.processes else 0.0)
 
 
 def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
-    """The ids of the owners' processes and all their descendants."""
+    """Return the ids of the owners' processes and all their descendants."""
     found = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
-    grown = True
-    while grown:
-        younger = {pid for pid, each in processes.items() if each.parent in found} - found
+    while younger := {pid for pid, each in processes.items() if each.parent in found} - found:
         found |= younger
-        grown = bool(younger)
     return found
 
 
@@ -144,16 +145,8 @@ def _processes(proc: Path) -> dict[int, Process]:
     return found
 
 
-def _core_seconds(proc: Path) -> tuple[float, float]:
-    mine = cores()
-    lines = [line.split() for line in (proc / "stat").read_text().splitlines() if line.startswith("cpu")]
-    counts = [list(map(int, line[1:])) for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in mine]
-    busy = sum(core[column] for core in counts for column in _BUSY)
-    return busy / _TICKS_PER_S, sum(core[_STEAL] for core in counts) / _TICKS_PER_S
-
-
 def _throttled(group: Path) -> int | None:
-    """nr_throttled of the control group, version 2 or 1."""
+    """Return nr_throttled of the control group, version 2 or 1."""
     for path in (group / "cpu.stat", group / "cpu" / "cpu.stat"):
         try:
             counts = dict(line.split() for line in path.read_text().splitlines())
@@ -162,11 +155,6 @@ def _throttled(group: Path) -> int | None:
         if "nr_throttled" in counts:
             return int(counts["nr_throttled"])
     return None
-
-
-def _swapped(proc: Path) -> int:
-    lines = (proc / "vmstat").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("pswpin ", "pswpout ")))
 
 
 CENSUS_COST = 0.01
@@ -190,7 +178,7 @@ class TimedForeignLoad:
         """Foreign processes on the GPUs at the start and the end of the window."""
 
     def begins(self, phase: str, time_s: float) -> None:
-        """A phase begins; the first timed one starts the measurement."""
+        """Note that a phase begins; the first timed one starts the measurement."""
         self._epochs += phase == TRAINING
         if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
             self._first, self._last = self._counted(time_s), None
@@ -202,7 +190,7 @@ class TimedForeignLoad:
             self._foreign_processes.append(foreign)
 
     def ends(self, phase: str, time_s: float) -> None:
-        """A phase ends; a timed one ends the measurement, unless censuses would take too much time."""
+        """Note that a phase ends; a timed one ends the measurement, unless censuses would take too much time."""
         if self._first is None or phase != (WINDOW if self._windowed else TRAINING):
             return
         since_s = time_s - (self._last or self._first).time_s
@@ -216,7 +204,7 @@ class TimedForeignLoad:
             self._counted(time_s)
 
     def figures(self, driver: int | None) -> dict[str, float | str]:
-        """Columns of the trial's row. The work of the `driver`, if it is on this machine, is not foreign."""
+        """Return columns of the trial's row. The work of the `driver`, if it is on this machine, is not foreign."""
         if self._first is None or self._last is None:
             return {}
         found = foreign_load(self._first, self._last, Owners.here(driver), len(cores()))

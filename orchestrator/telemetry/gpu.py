@@ -1,4 +1,4 @@
-"""NVML's figures for this machine's GPUs, and for those that this process may use."""
+"""Reads NVML's figures for this machine's GPUs, and for those that this process may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.telemetry.sources import Source, Tap
 GB = 2**30
 
 POWER_CAP = "power cap"
-"""Normal for a device under full load, and so no fault of a timing."""
+"""Normal for a device under full load, and so no reason to reject a timing."""
 
 THROTTLING = {
     0x08: "hardware slowdown",
@@ -31,7 +31,7 @@ Not reported: idle devices, and clocks set by the user.
 
 
 def load_nvml() -> ModuleType:
-    """The module with NVML's bindings."""
+    """Return the module with NVML's bindings."""
     with warnings.catch_warnings():
         # The deprecated package of the same name, which other software may have installed, warns at import.
         warnings.simplefilter("ignore", FutureWarning)
@@ -41,7 +41,7 @@ def load_nvml() -> ModuleType:
 
 
 def gpu_models() -> tuple[str, ...]:
-    """The model names of this machine's GPUs in the driver's order; empty without GPUs or without a driver."""
+    """Return the model names of this machine's GPUs in the driver's order; empty without GPUs or without a driver."""
     nvml = load_nvml()
     try:
         nvml.nvmlInit()
@@ -82,7 +82,7 @@ class Gpus:
         return self._failure or next((tap.failure for tap in self.taps.values() if tap.failure), "")
 
     def foreign_processes(self) -> float:
-        """The number of other processes that compute on these GPUs; NaN if NVML does not say.
+        """Return the number of other processes that compute on these GPUs; NaN if unknown.
 
         In a container NVML may use other process ids: if none of them exists here, one is taken to be this process.
         If NVML lists no process at all, it does not know of this one either, and the number is unknown.
@@ -110,7 +110,7 @@ def _handle(nvml: Any, entry: str) -> Any:
 
 
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
-    """One source for each call, because some devices do not support some calls."""
+    """Return one source for each call, because some devices do not support some calls."""
 
     def of(name: str, function: str, *given: Any, unit: float = 1.0, counts: bool = False) -> Source:
         def read() -> Mapping[str, float]:

@@ -40,7 +40,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What one rank's sampler reads."""
+    """The sources that one rank's sampler reads."""
 
     rank: int
     taps: Mapping[str, Tap]
@@ -49,7 +49,7 @@ class Watched:
 
     @staticmethod
     def of(request: Mapping[str, Any]) -> Watched:
-        """For a rank with this request: its process, and its GPUs or, for rank 0, the processors' energy."""
+        """Return the sources of a rank: its process, and its GPUs or, for rank 0, the processors' energy."""
         usage, rank = Usage(), request["rank"]
         if request["device"] == "cpu":
             rapl = Rapl() if rank == 0 else None
@@ -80,7 +80,7 @@ class Sampler:
 
     @staticmethod
     def on(sampling: Sampling, request: Mapping[str, Any]) -> Sampler:
-        """The sampler of a rank with this request."""
+        """Return the sampler of a rank with this request."""
         return Sampler(sampling, Watched.of(request))
 
     def __enter__(self) -> Sampler:
@@ -97,15 +97,15 @@ class Sampler:
         self._guarded(self._sample)
 
     def observe(self, phase: str) -> None:
-        """A phase begins; an empty name ends the current one. See `trainables.context.Context.observe`."""
+        """Begin a phase; an empty name ends the current one. See `trainables.context.Context.observe`."""
         self._guarded(lambda: self._border(phase))
 
     def readings(self) -> Readings:
-        """The readings, once the trial has ended."""
+        """Return the readings, once the trial has ended."""
         failure = self._failure or (self._gpus.failure if self._gpus else "")
         failure = failure or next((tap.failure for tap in self._taps.values() if tap.failure), "")
         if failure:
-            _log.warning("telemetry goes on without what failed: %s", failure)
+            _log.warning("telemetry continues without a source that failed: %s", failure)
         return Readings(
             rank=self._rank,
             host=socket.gethostname(),

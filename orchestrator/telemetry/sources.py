@@ -1,6 +1,6 @@
-"""Reads figures from sources that may be missing or fail at any time; a missing figure is empty, never 0.
+"""Sources of figures, which may be missing or fail at any time, and the readings of one rank's trial from them.
 
-The telemetry of one rank's trial: samples of its devices, its phases, and foreign load.
+A missing figure is empty, never 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tap:
         self.failure = ""
 
     def read(self, *, counters: bool = True) -> dict[str, float]:
-        """The current figures of all remaining sources, counters only if asked for. Never raises."""
+        """Return the current figures of all remaining sources, counters only if asked for. Never raises."""
         found: dict[str, float] = {}
         for source in [each for each in self.sources if counters or not each.counts]:
             try:
@@ -75,7 +75,7 @@ class Readings:
     ticks: int
     """How many samples the thread took."""
     machine: str = ""
-    """See `machine.machine_id`."""
+    """See `cpu.machine_id`."""
 
     @property
     def where(self) -> tuple[str, str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.telemetry.cpu import Rapl, Usage, _quota, cpu_tap, machine_id, this_machine, visible
+from orchestrator.telemetry import cpu
+from orchestrator.telemetry.cpu import Rapl, Usage, cpu_tap, cpus, machine_id, this_machine, visible
 
 
 def zone(root: Path, name: str, energy_uj: int, limit: int | None = None) -> Path:
@@ -111,15 +112,14 @@ def test_cuda_visible_devices(restriction, left):
     assert visible(TWO, restriction) == left
 
 
-@pytest.mark.parametrize(("text", "cores"), [("250000 100000", 2), ("50000 100000", 1)])
-def test_a_quota_counts_in_whole_cores(tmp_path, text, cores):
-    (tmp_path / "cpu.max").write_text(text)
-    assert _quota(tmp_path / "cpu.max") == cores
-
-
-def test_no_quota_is_all_cores(tmp_path):
-    (tmp_path / "cpu.max").write_text("max 100000")
-    assert _quota(tmp_path / "cpu.max") == _quota(tmp_path / "absent") >= 1
+@pytest.mark.parametrize(
+    ("text", "count"), [("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("max 100000", 4), ("", 4)]
+)
+def test_quota_limits_cores_to_whole_ones(tmp_path, monkeypatch, text, count):
+    monkeypatch.setattr(cpu, "cores", lambda: frozenset(range(4)))
+    if text:
+        (tmp_path / "cpu.max").write_text(text)
+    assert cpus(tmp_path / "cpu.max") == count
 
 
 def test_a_machine_has_a_name_and_cores():
