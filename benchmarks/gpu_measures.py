@@ -1,4 +1,4 @@
-"""The measurements of gpu_session.py: each is a function of the host that returns a row's figures."""
+"""Measurements of a GPU session (gpu_session.py): each function takes the host and returns a row's figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JUDGED_BY = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The machine and data of a session."""
+    """The machine and the data of the measurements."""
 
     data: dict[str, Any]
     """The config section of the data set."""
@@ -39,7 +39,7 @@ class Host:
     given: argparse.Namespace
 
     def trial(self, ranks: Ranks, *, count: int = 1, **asked: Any) -> dict[str, Any]:
-        """Run one of our trials and return rank 0's answer, with its rows."""
+        """Return rank 0's result of one trial, with its rows."""
         place = {"device": self.device, "gpus_per_rank": 1, "threads": 1 if self.tiny else 4}
         place |= {"rendezvous": rendezvous() if count > 1 else None, "gang_id": f"{time.monotonic()}"}
         config = {"data": self.data} | asked.pop("config")
@@ -51,7 +51,7 @@ class Host:
 
 
 def figures(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a trial's answer that is worth keeping."""
+    """Return the figures of a trial's result that are kept."""
     if answer["status"] != "ok":
         return {key: answer[key] for key in ("status", "note")}
     keys = ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "epochs", "peak_memory_gb", "steps")
@@ -59,7 +59,7 @@ def figures(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
-    """Ours beside plain PyTorch, or beside our own single GPU: see gpu_throughput.py."""
+    """Compare trials with plain PyTorch, or with a trial on one GPU: see gpu_throughput.py."""
 
     def measure(host: Host) -> dict[str, Any]:
         given = argparse.Namespace(**{**vars(host.given), "gpus": gpus, "device": host.device, "epochs": 2})
@@ -76,7 +76,7 @@ def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
 
 
 def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callable[[Host], dict[str, Any]]:
-    """Train three times: the first compiles, the others reuse most of it; the goal is 90.5% in 10 s."""
+    """Run three trainings: the first compiles, the others reuse most of it. Goal: 90.5% in 10 s."""
 
     def measure(host: Host) -> dict[str, Any]:
         speed = {} if host.tiny else FAST
@@ -108,7 +108,7 @@ def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callab
 
 
 def _after_compilation(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the seconds of the training, with the median of later epochs in place of the first."""
+    """Return the seconds of the whole training, with the first epoch as long as the median of the others."""
     later = [row["epoch_s"] for row in answer["rows"][1:]]
     return {"train_s_after_compilation": math.fsum(later) + median(later)} if later else {}
 
@@ -118,10 +118,11 @@ def _mean(values: list[float]) -> float | None:
 
 
 def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
-    """Train like the published script (loader workers, image by image, the loss read in every step) and like ours.
+    """Compare the published script (loader workers, image by image, the loss read back every step) with a trial:
+    s/epoch, accuracy.
 
-    Accuracies are means over the second half of the epochs: theirs on the test images; ours, which looks at those only
-    once, on JUDGED_BY of the training images, which it does not train on, and which the factors make up for.
+    Accuracies are means over the second half of the epochs. The script's are on the test images. The trial's are on
+    JUDGED_BY of the training images, which it does not train on; the factors correct for this.
     """
 
     def measure(host: Host) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def _model(host: Host, name: str) -> str:
 
 
 def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
-    """Time the same training with each kind of input, and the factor of the fastest over each."""
+    """Run the same training from each kind of input; return the factor of the fastest over each."""
 
     def measure(host: Host) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -195,7 +196,9 @@ def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
 
 
 def out_of_memory(host: Host) -> dict[str, Any]:
-    """A share far too large is a row with status oom; the next trial runs; with micro_batch=auto it fits in passes."""
+    """Check that a far too large share is a row with status oom, that the next trial runs, and that micro_batch=auto
+    fits.
+    """
     share = 64 if host.tiny else 32_768
     no_window = {"val_fraction": 0.0, "window_s": 0.1, "window_steps": 2, "warmup_steps": 0, "warmup_s": 0.0}
     row: dict[str, Any] = {}
@@ -224,7 +227,7 @@ SLOWED = "studies.slow_down:train"
 
 
 def unequal(host: Host) -> dict[str, Any]:
-    """Slow one rank to half speed: equal shares, and shares in proportion to speed, over the sum of the speeds."""
+    """Slow one rank to half its speed; compare equal and proportional shares with the sum of the speeds."""
     ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
     found: list[dict[str, Any]] = []
     config = {
@@ -249,7 +252,7 @@ def unequal(host: Host) -> dict[str, Any]:
                     device=host.device,
                     gpus_per_rank=1,
                 )
-                for slow in (1, 0)  # the second process is the slow one: alone it is rank 0 of its own
+                for slow in (1, 0)  # the second process is the slow one: alone it is a separate rank 0
             ]
             alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(each,) for each in apart])]
             pair = {
@@ -277,7 +280,7 @@ WAITING_HOST = (
 
 
 def warm_and_fresh(host: Host) -> dict[str, Any]:
-    """Run the orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. Needs Ray."""
+    """Compare the whole orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. Needs Ray."""
     file = Path(host.given.out).with_suffix(".warm_vs_fresh.json")
     tiny = ["--rounds", "1", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"]
     chosen = tiny if host.tiny else ["--rounds", "2", "--seeds", "2", *WAITING_HOST]
@@ -292,7 +295,7 @@ def warm_slices(host: Host) -> dict[str, Any]:
 
 
 def _by_module(name: str, arguments: list[str], file: Path) -> dict[str, Any]:
-    """The figures that another benchmark writes into the file."""
+    """Return the figures that another benchmark writes into the file."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     environment = os.environ | {"PYTHONPATH": _path()}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -1,16 +1,15 @@
-"""Measure the training loop on GPUs within a time limit; the same command continues an interrupted session.
+"""Run all GPU measurements in one command with a time limit; an interruption loses nothing.
 
     python -m benchmarks.gpu_session cifar10.npz --out gpu_session.json [--limit-s 570] [--only scaling oom …]
     python -m benchmarks.gpu_session --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
 
-Each row needs some GPUs and a number of seconds. The rows that fit the machine and the remaining time are measured in
-order and written at once. Rows that are in the file and did not fail are skipped; --again measures them again. On a
-machine with 2 or 4 GPUs start with --only scaling unequal input.
+Each row needs a number of GPUs and an estimated time. Rows that fit the machine and the remaining time are measured in
+order, and written at once. Rows in the file that did not fail are skipped, so the same command continues; --again
+measures them anew. On a machine with 2 or 4 GPUs start with --only scaling unequal input.
 
-Groups: compile (cnn10), recipe (90.5% on CIFAR-10), script (the published script's
-way of training, and ours), input (resident, loader, shared loader), oom (out of memory as a row), scaling (weak,
-against our own fastest single GPU), unequal (one rank half as fast), warm (kept against new workers; needs Ray),
-warm_slices (kept against new processes).
+Groups: compile (cnn10), recipe (90.5% on CIFAR-10), script (the published script and the project), input (resident,
+loader, shared loader), oom (out of memory as a row), scaling (weak, against the fastest single GPU), unequal (one rank
+half as fast), warm (kept against new workers; needs Ray), warm_slices (kept against new processes).
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ class Row:
 
     @property
     def group(self) -> str:
-        """Return the first part of the name, for `--only`."""
+        """The name by which --only selects it."""
         return self.name.partition(":")[0]
 
 
 def rows() -> Iterator[Row]:
-    """Yield the rows, the most important first."""
+    """Return the measurements, the most important first."""
     yield Row(name="compile:cnn10:128", seconds=70, measure=throughput("cnn10:128:compile-graph", 1))
     yield Row(name="compile:cnn10:1024", seconds=70, measure=throughput("cnn10:1024:compile/compile-graph", 1))
     yield Row(name="recipe:resnet9:24 epochs of 512", seconds=90, measure=recipe(24, 512, 0.4))
@@ -82,7 +81,7 @@ def rows() -> Iterator[Row]:
 
 
 def about(device: str) -> dict[str, Any]:
-    """The machine and its software."""
+    """Return the machine and its software."""
     from trainables import provenance
 
     return provenance.collect("cuda:0" if device == "cuda" else "cpu")
@@ -136,7 +135,7 @@ def _measured(row: Row, host: Host) -> dict[str, Any]:
 
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Short enough for a line."""
+    """Shorten figures to one line."""
     shown = ("ratio", "wanted", "accuracy", "train_s_after_compilation", "factor", "resident_over", "took_s")
     keys = (*shown, "of_the_sum_of_speeds", "too large", "after it", "auto", "status", "note", "trace")
     return {key: result[key] for key in keys if key in result}

@@ -1,16 +1,16 @@
-"""Is the whole loop as fast as the bare step, and do more GPUs pay? Our trials on real, augmented CIFAR-10.
+"""Compare trials on real, augmented CIFAR-10 with the bare training step, on one and on several GPUs.
 
     python -m benchmarks.gpu_throughput cifar10.npz --out gpu_throughput.json [--cases resnet18:128:graph …]
     python -m benchmarks.gpu_throughput cifar10.npz --gpus 2 --cases resnet18:128:compile-graph …
 
-A case is model:batch:kind as in yardstick.py, or model:batch:kind/ours where ours is another kind: `tuned/graph` asks
-whether our graph is as fast as the plain step that people write. Each trial goes through `trainables.rank.run`, as a
-back end would start it: images shuffled, cropped and flipped, schedule, metrics, test at the end. Its figure is its own
-`samples_per_s`, over a window of at least 2 s; beside it stands the median of its epochs from the second on.
+A case is model:batch:kind as in yardstick.py, or model:batch:kind/ours to compare with another kind: `tuned/graph`
+compares the project's graph with the plain step that people write. Each trial goes through `trainables.rank.run`, as
+from a back end: images shuffled, cropped and flipped, schedule, metrics, test at the end. Its figure is its
+`samples_per_s`, over a window of at least 2 s; the median of its epochs from the second on is shown, too.
 
-The baseline on one GPU is plain PyTorch in the same process just before (median of 3 windows, random images), and on
-several GPUs our own trial on one of them at the same batch a GPU: the ratio is the efficiency then. `apart` is the same
-on all of them at once. On several GPUs windows are longer and begin later: see `STEADY`.
+On one GPU the baseline is plain PyTorch in the same process just before (median of 3 windows, random images). On
+several GPUs it is a trial on one of them at the same batch per GPU: the ratio is the efficiency. `apart` is the same
+with all GPUs at work independently. On several GPUs windows are longer and begin later: see `STEADY`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LARGE = 512
 
 
 def wanted(yardstick: Case, gpus: int) -> float:
-    """The least ratio."""
+    """Return the lowest acceptable ratio."""
     if gpus == 1:
         return WANTED[yardstick.kind]
     if yardstick.batch_size < LARGE:
@@ -80,7 +80,7 @@ class Ranks(Processes):
 
 
 def plain(text: str, device: str) -> list[float]:
-    """The yardstick's windows; its memory and compiled code are given back."""
+    """Run windows of the bare step; its memory and compiled code are freed."""
     from benchmarks import yardstick
     from trainables import isolation
 
@@ -91,7 +91,7 @@ def plain(text: str, device: str) -> list[float]:
 
 
 def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting: str | None) -> dict[str, Any]:
-    """What a back end would tell this rank."""
+    """Return the request that a back end would send to this rank."""
     timing = {"val_fraction": 0.0, "window_s": given.window_s, "window_steps": 50, "warmup_steps": 20}
     if given.gpus > 1 and given.device == "cuda":
         timing |= STEADY | {"window_s": max(given.window_s, STEADY["window_s"])}
@@ -114,7 +114,7 @@ def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting:
 
 
 def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Our trial's figures; `status` and `note` say what became of it."""
+    """Return the trial's figures; `status` and `note` say how it ended."""
     meeting = rendezvous() if count > 1 else None
     answers = ranks.call(run, *[(asked(case, rank, count, given, meeting),) for rank in range(count)])
     answer = next((each for each in answers if each["status"] != "ok"), answers[0])
@@ -131,13 +131,13 @@ def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) ->
 
 
 def apart(case: Case, ranks: Ranks, given: argparse.Namespace) -> list[float]:
-    """Samples/s of each GPU where all are at work and none waits for another: what is lost even so is no exchange's."""
+    """Return samples/s of each GPU with all at work independently: a loss here is not caused by the exchange."""
     answers = ranks.call(run, *[(asked(case, 0, 1, given, None),) for _ in range(given.gpus)])
     return [answer["metrics"].get("samples_per_s", math.nan) for answer in answers]
 
 
 def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     plain_text, _, own = text.partition("/")
     plain_case = Case.of(plain_text)
     case = dataclasses.replace(plain_case, kind=own or plain_case.kind)
@@ -156,7 +156,7 @@ def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any
 
 
 def table(rows: Sequence[Mapping[str, Any]], gpus: int) -> str:
-    """Markdown; what went wrong stands in the place of the figure."""
+    """Format the rows as Markdown; an error replaces the figure."""
     baseline = "plain PyTorch, images/s" if gpus == 1 else f"ours on one GPU × {gpus}, samples/s"
     lines = [
         f"| model : batch : kind / ours | {baseline} | ours, samples/s | ours by epochs | ratio | wanted |",

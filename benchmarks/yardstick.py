@@ -1,10 +1,10 @@
-"""What plain PyTorch reaches with nothing but a model and an optimizer: images on the GPU, no data set, no metrics.
+"""Measure plain PyTorch with nothing but a model and an optimizer: images on the GPU, no data set, no metrics.
 
     python -m benchmarks.yardstick resnet18:1024:tuned resnet18:128:compile-graph
 
 A case is model:batch:kind. Kinds: naive (float32, N×C×H×W), tuned (bf16 autocast, channels last, TF32, fused SGD),
 compile (tuned, and torch.compile for fixed shapes), graph (tuned, and the whole step as one CUDA graph), compile-graph
-(both). Each step draws a batch from 20,000 random images that lie on the device as uint8.
+(both). Each step draws a batch from 20,000 random images on the device as uint8.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Case:
 
     @property
     def model_config(self) -> dict[str, object]:
-        """For `trainables.models`: cnn10 has no biases, which batch norm makes redundant."""
+        """Return the config for `trainables.models`: cnn10 has no biases, which batch norm makes redundant."""
         return {"name": self.model} | ({"bias": False} if self.model == "cnn10" else {})
 
 
 def images_per_s(case: Case, *, device: str = "cuda", windows: int = 3, window_s: float = 1.0) -> list[float]:
-    """The speed in each of several windows of about `window_s` seconds, and of at least 6 steps."""
+    """Return the speed in each of several windows of about `window_s` seconds, and of at least 6 steps."""
     torch.manual_seed(0)
     step = make_step(case, device)
     _seconds(step, 6, device)
@@ -70,7 +70,7 @@ def _wait(device: str) -> None:
 
 
 def make_step(case: Case, device: str) -> Callable[[], None]:
-    """A training step on a random batch, warmed up; captured where the kind says so."""
+    """Return a training step on a random batch, warmed up; captured if the kind says so."""
     fast, graphed = case.kind != "naive", "graph" in case.kind
     torch.set_float32_matmul_precision("high" if fast else "highest")
     torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = fast, True
@@ -105,7 +105,7 @@ def _feeding(x: torch.Tensor, y: torch.Tensor, update: Callable[[], None]) -> Ca
 
 
 def capture(update: Callable[[], None]) -> Callable[[], None]:
-    """Replays of the update, as PyTorch's notes on CUDA semantics capture it."""
+    """Return a replay of the update, captured as in PyTorch's notes on CUDA semantics."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

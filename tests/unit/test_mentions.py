@@ -1,4 +1,4 @@
-"""Whatever is said of a place in the code is true: paths and modules that comments, docstrings and documents name."""
+"""Check that every file, module and name exists that docstrings, comments, strings and documents mention."""
 
 import re
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("orchestrator", "trainables", "sweeps", "tests")
+ROOMS = ("orchestrator", "trainables", "sweeps", "studies", "benchmarks", "tests")
 WHERE = (*ROOMS, "conf", "docs", "examples", ".ci", ".github")
 KINDS = {".py", ".md", ".yaml", ".yml", ".txt", ".toml", ".ipynb", ".cff"}
 GROUPS = ("sweep", "trainable", "model", "data")
 BUILT = {"orchestrator/conf"}
 """Only in the wheel."""
 READERS = {f"conf/{name}" for name in ("mine.yaml", "experiment", *(f"{group}/mine.yaml" for group in GROUPS))}
-"""Of a reader's own project."""
-ELSEWHERE = {"examples/pytorch/basics", "examples/s"}
-"""Another project's folder; a unit."""
+"""Files of a reader's project."""
+ELSEWHERE = {"examples/pytorch/basics", "examples/s", "docs/pictures/findings_", "docs/results/published/FOLDER"}
+"""Another project's folder; a unit; patterns."""
 UNTRUE_ON_PURPOSE = {"tests/unit/test_mentions.py", "tests/unit/trainables/test_rank.py"}
 
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:/[\w-]+)+(?:\.\w+)*")
@@ -26,19 +26,19 @@ DOTTED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:\.[a-z]\w*)+(?:[.:]\w
 
 def texts() -> Iterator[Path]:
     folders = [path for name in WHERE if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")]
-    results = ROOT / "docs" / "results"  # of code as it was then
+    results = ROOT / "docs" / "results"  # these name the code of their day
     for path in [*ROOT.glob("*"), *folders]:
         if path.suffix in KINDS and path.is_file() and results not in path.parents:
             yield path
 
 
 def exists(path: str) -> bool:
-    """A file or a folder; a module may be named without its ending."""
+    """Return whether a file or folder exists; a module may be named without its ending."""
     return path in BUILT | READERS | ELSEWHERE or any((ROOT / f"{path}{ending}").exists() for ending in ("", ".py"))
 
 
 def resolves(dotted: str) -> bool:
-    """A module, or a word in one: a function, a class, what a class has."""
+    """Return whether a dotted name is a module, or a name in one."""
     parts, place, words = re.split("[.:]", dotted), ROOT, []
     for number, part in enumerate(parts):
         if (place / part).is_dir():
@@ -61,7 +61,7 @@ def untrue(text: str) -> list[str]:
 
 
 def untrue_of_files(text: str) -> list[str]:
-    """Of configs, documents and examples; tests make some of their own."""
+    """Return missing files that configs, documents and examples name; tests make some themselves."""
     return [found for found in SHIPPED.findall(text) if not exists(found)]
 
 
@@ -75,17 +75,17 @@ def untrue_of_files(text: str) -> list[str]:
         ("trainables.noop:trian", ["trainables.noop:trian"]),
     ],
 )
-def test_what_is_untrue_is_found(text: str, found: list[str]) -> None:
+def test_missing_files_and_names_are_found(text: str, found: list[str]) -> None:
     assert untrue(text) == found
 
 
-def test_every_place_that_is_named_is_there() -> None:
+def test_every_mentioned_module_exists() -> None:
     checked = {str(path.relative_to(ROOT)): path for path in texts()}
     found = {name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE}
     assert len(found) > 500 and {name: places for name, places in found.items() if places} == {}
 
 
-def test_every_config_document_and_example_that_is_named_is_there() -> None:
+def test_every_mentioned_file_exists() -> None:
     found = {path: untrue_of_files(path.read_text()) for path in texts() if ROOT / "tests" not in path.parents}
     assert len(found) > 300 and {path: files for path, files in found.items() if files} == {}
     assert untrue_of_files("see `docs/columns.yaml`, conf/model/mlp.yaml and docs/nowhere.md") == ["docs/nowhere.md"]
