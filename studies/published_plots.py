@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from orchestrator.report import matplotlib as palette
 
 DOCS = Path(__file__).parents[1] / "docs"
-PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
+PUBLISHED_IN, PLOTS = DOCS / "results" / "published", DOCS / "pictures"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "findings",
@@ -321,7 +321,7 @@ def _plot(name: str, titles: Sequence[str], *, width: float, height: float) -> I
             axes.spines[["top", "right"]].set_visible(False)
         yield panels
         FigureCanvasSVG(figure)
-        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(PLOTS / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
 
 
 def draw_bars(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
