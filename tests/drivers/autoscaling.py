@@ -36,7 +36,7 @@ def node_type(most: int, labels: Mapping[str, str] | None = None, **resources: f
 def autoscaling(
     folder: Path, *, cpus: int = 0, idle_s: float = 6.0, most: int = 8, **types: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Run a cluster for the block; yield its address. The head has this number of CPUs; `most` limits the other nodes."""
+    """Run a cluster for the block; yield its address. The head has this many CPUs; `most` limits the other nodes."""
     port = free_port()
     config = {
         "cluster_name": "autoscaling",

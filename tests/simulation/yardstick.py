@@ -50,7 +50,7 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
 
 
 def median_coverage(share: float, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Return the coverage of the median time to target if this share of the trials does not reach it within the budget."""
+    """Return the coverage of the median time to target if this share of trials does not reach it in the budget."""
     sigma = np.hypot(CLEAN.seed, CLEAN.own)
     logs = CLEAN.draw(generator, sims, 1, seeds)[:, 0]
     budget = np.inf if share == 0 else float(np.quantile(generator.standard_normal(200_000), 1 - share)) * sigma
