@@ -1,4 +1,4 @@
-"""Reference pages out of the configs, the columns and the docstrings, made anew with every build of the site."""
+"""Generate reference pages from the configs, the columns and the docstrings, with every build of the site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ ROOT = Path(__file__).parent.parent
 
 API = (
     ("orchestrator.library", "orchestrator/library.py"),
-    ("orchestrator.library", "orchestrator/library.py"),
     ("trainables.context", "trainables/context.py"),
     ("trainables.throughput", "trainables/throughput.py"),
     ("trainables.process_group", "trainables/process_group.py"),
@@ -24,7 +23,7 @@ API = (
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages; called by mkdocs."""
+    """Add the pages to the site; mkdocs calls this."""
     from mkdocs.structure.files import File
 
     for name, text in pages().items():
@@ -33,7 +32,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def pages() -> dict[str, str]:
-    """The reference pages in Markdown, by their path."""
+    """Return the reference pages in Markdown, by their path."""
     return {
         "reference/config.md": "\n".join(_config_page()),
         "reference/columns.md": "\n".join(_columns_page()),
@@ -65,16 +64,16 @@ def _columns_page() -> Iterator[str]:
     from orchestrator.analysis.trials import COLUMNS as TRIALS
 
     yield "# Columns of the tables\n\nUnits are in the names. Empty means not measured, never 0."
-    yield "[How they are made](../numbers.md)."
-    yield "Further axes, and whatever else a trial has told, are columns behind them."
+    yield "[Method](../numbers.md)."
+    yield "Further axes and other reported metrics are columns after these."
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
-    for title, columns in (("summary.csv: a row a cell", (*COLUMNS, *FURTHER)), ("trials.csv: a row a trial", TRIALS)):
-        yield f"\n## {title}\n\n| column | what |\n|---|---|"
+    for title, columns in (("summary.csv: one row per cell", (*COLUMNS, *FURTHER)), ("trials.csv: one row per trial", TRIALS)):
+        yield f"\n## {title}\n\n| column | meaning |\n|---|---|"
         yield from (f"| `{column}` | {meanings[column]} |" for column in columns)
 
 
 def _api_page() -> Iterator[str]:
-    yield "# Python interface\n\nWhat code of your own may import. Everything else may change.\n"
+    yield "# Python interface\n\nYour code may import these names. Everything else may change.\n"
     for name, path in API:
         tree = ast.parse((ROOT / path).read_text())
         yield f"\n## `{name}`\n\n{ast.get_docstring(tree) or ''}\n"
