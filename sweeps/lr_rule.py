@@ -37,8 +37,6 @@ class Rule:
 
     scale: Callable[[float, float, Mapping[str, Any]], Scaled]
     """`(reference lr, κ, optimizer config) -> Scaled`; ValueError outside the rule's domain."""
-    in_words: str
-    """What happens to the learning rate, as a phrase that follows the words "learning rate"."""
     optimizers: tuple[str, ...] | None = None
     """None: any optimizer."""
     in_training: bool = False
@@ -113,13 +111,13 @@ def adascale(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
 
 
 RULES: Mapping[str, Rule] = {
-    "none": Rule(scale=none, in_words="unchanged"),
-    "linear": Rule(scale=linear, in_words="scaled linearly", optimizers=SGD),
-    "sqrt": Rule(scale=sqrt, in_words="scaled by the square root", optimizers=SGD + ADAM),
-    "adam_sqrt": Rule(scale=adam_sqrt, in_words="scaled by the square root, with Adam's β and ε", optimizers=ADAM),
-    "lars": Rule(scale=lars, in_words="scaled linearly, with LARS", optimizers=("sgd",)),
-    "lamb": Rule(scale=lamb, in_words="scaled by the square root, with LAMB", optimizers=ADAM),
-    "adascale": Rule(scale=adascale, in_words="scaled by AdaScale's gain", optimizers=("sgd",), in_training=True),
+    "none": Rule(scale=none),
+    "linear": Rule(scale=linear, optimizers=SGD),
+    "sqrt": Rule(scale=sqrt, optimizers=SGD + ADAM),
+    "adam_sqrt": Rule(scale=adam_sqrt, optimizers=ADAM),
+    "lars": Rule(scale=lars, optimizers=("sgd",)),
+    "lamb": Rule(scale=lamb, optimizers=ADAM),
+    "adascale": Rule(scale=adascale, optimizers=("sgd",), in_training=True),
 }
 
 SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt"})

@@ -1,4 +1,4 @@
-"""Which cell each cell is compared with."""
+"""Finds the cell that each cell is compared with: the baseline in speed, the reference in accuracy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MIXED = "mixed devices"
 """Column of the cells: whether a cell's seeds ran on different device models. No axis can have this name."""
 
 MACHINES = ("host names", "machine ids")
-"""Columns of the cells: the names of the machines that their ok seeds ran on, and what tells them from all
-others, each a frozenset; empty where it is not known. No axis can be called so."""
+"""Columns of the cells: the host names and the unique ids of the machines that the ok seeds ran on, each a frozenset;
+empty if unknown. No axis can have these names."""
 
 FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 """The side of the batch that stays the same as GPUs are added; the other one is freed."""
@@ -28,9 +28,9 @@ FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the cells of a sweep are compared with.
+    """A sweep's rules for comparing cells.
 
-    ValueError for an unknown scaling, ConfigError for an axis that no result has.
+    Raises ValueError for an unknown scaling, ConfigError for an axis that no result has.
     """
 
     scaling: str
@@ -52,16 +52,16 @@ class Comparison:
                 raise ConfigError([f"{problem}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
-        """For each cell, the `cell_id` it is compared with in speed: on the same device model, and alike otherwise."""
+        """Return for each cell the `cell_id` of its baseline in speed, which has the same device model and axes."""
         equal = ["device_model", FIXED_SIDE[self.scaling], *self._alike]
         named = {self.axis_columns.get(axis, axis): value for axis, value in self.baseline.items()}
         return baseline_cells(cells, equal, named)
 
     def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
-        """For each cell, the `cell_id` it is compared with in accuracy: alike, but at the reference batch.
+        """Return for each cell the `cell_id` of its reference in accuracy: the same axes at the reference batch.
 
-        Where a sweep leaves its own warm-up or rule out there, the cell of another one that is the same training: rates
-        warm up from the reference rate, so that at the reference batch no warm-up changes anything.
+        If the sweep has no such cell with the same warm-up or rule, an equal training takes its place: at the reference
+        batch, warm-ups and the rules in SAME_AT_REFERENCE change nothing.
         """
         at_reference = {"global_batch_size": self.reference_batch_size}
         own = baseline_cells(cells, self._alike, at_reference)
@@ -77,10 +77,10 @@ class Comparison:
 
 
 def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
-    """Whether each cell ran on the machines of its baseline; NA where that is not known.
+    """Return whether each cell ran on the machines of its baseline; NA if unknown.
 
-    Containers of one machine have names of their own, and several machines may have one: names count only where one of
-    the two cells does not tell more, as in results of earlier versions.
+    Machine ids decide. Host names are compared only if one of the two cells has no ids, because each container on a
+    machine has another host name, and several machines may share one.
     """
     baseline = cells["baseline_cell_id"]
     compared: list[bool | None] = [None] * len(cells)
@@ -93,11 +93,11 @@ def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
 
 
 def baseline_cells(cells: pd.DataFrame, equal: Iterable[str], named: Mapping[str, Any]) -> pd.Series[Any]:
-    """For each cell, the `cell_id` of the ok cell with the fewest GPUs that equals it in the columns `equal`.
+    """Return for each cell the `cell_id` of the ok cell with the fewest GPUs that equals it in the columns `equal`.
 
     `named` requires values of the baseline in columns that are then free to differ: {column: value}. Naming one side
     of the batch frees the other, too. A cell whose seeds ran on different device models has no baseline and is none.
-    NaN where there is no such cell. Rows are as in `cells`, missing values equal each other.
+    NaN if there is no such cell. Rows are as in `cells`; missing values equal each other.
     """
     freed = BATCH_SIDES | named.keys() if BATCH_SIDES & named.keys() else named.keys()
     key = [column for column in equal if column not in freed]

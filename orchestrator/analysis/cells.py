@@ -1,12 +1,7 @@
-"""Trials to cells: what the seeds of a cell have in common, and how it compares with its baseline.
+"""Turns trials into cells: the summary, with a row for each cell.
 
-The trials' values by cell and seed, and the differences between cells.
-
-What a cell's test accuracy shows against that of its reference cell: equivalent, worse, better, or inconclusive.
-
-What there is to say about each cell of a summary, in its `note`.
-
-What it takes a cell to reach `trainable.target_accuracy`, seeds that did not reach it included.
+The summary has the means of a cell's ok seeds, speed-up and efficiency over the baseline, the verdict on the cell's
+test accuracy against the reference cell, the time and cost to reach a target accuracy, and a note.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from sweeps.status import Status
 
 
 def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
-    """A row for each of these cells with its seeds' values, padded with NaN to the cell with the most seeds."""
+    """Return a row for each of these cells with its seeds' values, padded with NaN to the most seeds of a cell."""
     row, cells = pd.factorize(ok["cell_id"])
     order = np.argsort(row, kind="stable")
     place = np.empty_like(row)  # among the seeds of its cell
@@ -43,14 +38,14 @@ def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: 
 def by_seed(
     cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
 ) -> Array:
-    """A row for each of these cells, a column for each of these seeds (default: all); NaN if a cell lacks the seed."""
+    """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
     table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
     return np.asarray(table.reindex(index=cell_ids, columns=seeds).to_numpy(dtype="float64"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Differences:
-    """Differences of a column's means between each cell and another one; paired if both have the same seeds."""
+    """The differences of a column's means between each cell and another one; paired if both have the same seeds."""
 
     paired: Array
     """Rows are cells; differences for the seeds that both have."""
@@ -59,7 +54,7 @@ class Differences:
 
     @staticmethod
     def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
-        """The differences of these ok trials; `others` has the `cell_id` that each cell is compared with."""
+        """Compare ok trials; `others` has the `cell_id` that each cell is compared with."""
         seeds = ok[["cell_id", "seed", column]]
         pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
             seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
@@ -77,13 +72,13 @@ class Differences:
         return np.asarray((n == self.own.n) & (n == self.other.n))
 
     def interval(self) -> Interval:
-        """The interval of each cell's difference; Welch's if the seeds are not the same."""
+        """Return the interval of each cell's difference; Welch's if the seeds are not the same."""
         by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
         ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
         return Interval(**ends)
 
     def tested(self) -> list[Difference]:
-        """Each cell's difference for tests of equivalence; not bootstrapped, because they need a standard error."""
+        """Return each cell's difference for tests of equivalence, which need a standard error and so no bootstrap."""
         pairs, same = Moments.of(self.paired), self.same_seeds
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = self.own.variance / self.own.n, self.other.variance / self.other.n
@@ -109,7 +104,7 @@ def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -
     pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
     compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
     tested = [
-        _tested(each, margin, int(n)) if wanted else ("", np.nan, None)
+        _verdict(each, margin, int(n)) if wanted else ("", np.nan, None)
         for each, n, wanted in zip(differences.tested(), pairs, compared, strict=True)
     ]
     for place, column in enumerate(OF_VERDICT):
@@ -117,7 +112,7 @@ def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -
     cells["accuracy_seeds_to_settle"] = cells["accuracy_seeds_to_settle"].astype("Int64")
 
 
-def _tested(difference: Difference, margin: float, n: int) -> tuple[str, float, int | None]:
+def _verdict(difference: Difference, margin: float, n: int) -> tuple[str, float, int | None]:
     verdict = difference.verdict(margin)
     if not verdict:
         return "", np.nan, None
@@ -126,7 +121,7 @@ def _tested(difference: Difference, margin: float, n: int) -> tuple[str, float, 
 
 
 def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
-    """What there is to say about each cell, worst first."""
+    """Return the note of each cell, the worst first."""
     disturbed_by_baseline = (
         ~is_invalid(cells["timing_valid"])
         & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
@@ -139,7 +134,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
         ],
         [
-            f"timing of {timed} of {n_ok} ok seeds: the others' is not valid" if timed < n_ok else ""
+            f"timed from {timed} of {n_ok} seeds" if timed < n_ok else ""
             for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
@@ -149,7 +144,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
 
 
 def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
-    """For each cell, a note of each status of its seeds, worst first: `1 of 3 seeds oom: CUDA out of memory`."""
+    """Return for each cell a note of each status of its seeds: `1 of 3 seeds oom: CUDA out of memory`."""
     noted = trials[["cell_id", "status"]].assign(
         order=trials["status"].map(list(Status).index),
         size=trials.groupby("cell_id")["status"].transform("size"),
@@ -158,15 +153,14 @@ def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
     ends = noted.groupby(["cell_id", "order"]).agg(
         status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
     )
-    of_seeds = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
+    of_seeds = [
+        note
+        if status == Status.OK.value or count == size
+        else ": ".join(filter(None, (f"{count} of {size} seeds {status}", note)))
+        for status, note, count, size in ends.fillna({"note": ""}).itertuples(index=False)
+    ]
     joined = pd.Series(of_seeds, index=ends.index, dtype="object").groupby("cell_id")
     return joined.agg(lambda notes: "; ".join(filter(None, notes)))
-
-
-def _seed_note(status: str, note: str, count: int, size: int) -> str:
-    if status == Status.OK.value or count == size:
-        return note
-    return f"{count} of {size} seeds {status}" + (f": {note}" if note else "")
 
 
 OF_TARGET = (
@@ -178,11 +172,11 @@ OF_TARGET = (
 def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
     """Add OF_TARGET.
 
-    The median is that of log-normal times, where seeds that missed the target count as longer than their training
-    (`censoring`); its upper end is inf if the data set none. The expected time is that with restarts until a seed
-    reaches the target: what all seeds spent over how many reached it (Auger and Hansen, CEC 2005).
-    `statistical_efficiency` is what is left of `speedup_to_target` once the throughput's speed-up is divided out: the
-    baseline's samples to the target over the cell's, start-up included. Energy and cost go by the expected time.
+    The median assumes log-normal times; a seed that missed the target counts as longer than its training
+    (`statistics.censoring`). Its upper end is inf if the data have no bound. The expected time assumes restarts until a
+    seed reaches the target: the time of all seeds over the number that reached it (Auger and Hansen, CEC 2005).
+    `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
+    start-up included. Energy and cost use the expected time.
     """
     reached = ok["time_to_target_s"].notna()
     spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
@@ -214,7 +208,7 @@ COLUMNS = (
     *("val_accuracy", "time_to_target_s", "speedup_to_target", "wall_s", "energy_j", "energy_j_per_sample", "cost"),
     *("peak_memory_gb", "gpu_util", "power_w", "timing_valid", "note"),
 )
-"""Columns of `summary.csv` that other people's scripts rely on."""
+"""Columns of `summary.csv` that users' scripts rely on."""
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
@@ -222,10 +216,10 @@ FURTHER = (
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
     *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
 )
-"""Columns behind those; then the further axes."""
+"""Columns after those; the further axes follow."""
 
 MARGIN = 0.01
-"""By how much accuracies may differ where nobody says otherwise."""
+"""The default margin: accuracies that differ by less are equivalent."""
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s")
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
@@ -236,16 +230,15 @@ _ORDER = {status.value: order for order, status in enumerate(Status)}
 def summary_frame(
     trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None, margin: float = MARGIN
 ) -> pd.DataFrame:
-    """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
+    """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes.
 
-    Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
-    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means, as are energies
-    and `wall_s`, which add up to what is paid; memory is the largest. Intervals are Student's t below 10 seeds and
-    bootstrapped from there on; those of comparisons are paired by seed where both cells have the same ok seeds, else
-    Welch's.
-    A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
-    `cost` is what one trial of the cell has cost: all of its attempts, from start to end.
-    Seeds without a valid timing are left out of what is timed where others have one: `n_timed` are left.
+    Figures are means over the cell's ok seeds. Times and rates have geometric means and are compared by ratios, so that
+    `speedup` is exactly the ratio of two `samples_per_s`. Accuracies, powers, energies and `wall_s` have arithmetic
+    means; memory is the maximum. Intervals are Student's t below 10 seeds and bootstrapped from 10 on. Comparisons are
+    paired by seed if both cells have the same ok seeds, else Welch's.
+    A cell has a time to target only if all ok seeds reached the target: a mean of the others would be too short.
+    `cost` is the mean cost of one trial with all its attempts.
+    Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
     ok = only_sound(trials)[trials["status"] == Status.OK.value]
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
@@ -263,12 +256,12 @@ def summary_frame(
 
 
 def further_axes(cells: pd.DataFrame) -> list[str]:
-    """The columns of a summary that are axes beyond the standard ones."""
+    """Return the columns of a summary that are axes beyond the standard ones."""
     return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER)]
 
 
 def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
-    """What is known of each cell without its figures, indexed by `cell_id`."""
+    """Return each cell's axes, devices, status and counts of seeds, indexed by `cell_id`."""
     groups = trials.groupby("cell_id", sort=False)
     cells = groups.first()
     models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
@@ -282,14 +275,14 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     for column, true in counted.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
     for column, names in zip(MACHINES, (["host"], ["machines", "machine"]), strict=True):
-        machines = _words(trials[ok], *names)
+        machines = _machines(trials[ok], *names)
         cells[column] = [machines.get(cell, frozenset()) for cell in cells.index]
     cells["scaling"] = comparison.scaling
     return cells.rename_axis(index=None).assign(cell_id=cells.index)
 
 
-def _words(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
-    """By cell a frozenset of the words in its trials' provenance, under the first of these names that each tells."""
+def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
+    """Return by cell a frozenset of its trials' machines, from the first provenance field that a trial has."""
     columns = [trials[name] for name in (f"provenance.{each}" for each in names) if name in trials]
     found: dict[str, Any] = {}
     for cell, *values in zip(trials["cell_id"], *columns, strict=True):
@@ -326,7 +319,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
 
 def _faults(cells: pd.DataFrame, ok: pd.DataFrame) -> pd.Series[Any]:
-    """Of each cell whose timing is not valid the fault to mend first; empty elsewhere."""
+    """Return the fault to remove first for each cell whose timing is not valid; empty for others."""
     order = {fault.value: place for place, fault in enumerate(Fault)}
     of_seeds = ok["timing_fault"].map(order).groupby(ok["cell_id"]).min().reindex(cells.index)
     several = pd.Series(order[Fault.SEVERAL_MODELS], index=cells.index).where(cells[MIXED])
@@ -335,7 +328,7 @@ def _faults(cells: pd.DataFrame, ok: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
-    """A column that not all sweeps have."""
+    """Return a column as numbers; NaN if the sweep lacks it."""
     found = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
     return pd.to_numeric(found, errors="coerce").astype("float64")
 

@@ -1,4 +1,4 @@
-"""What the recommendation minimises, for every trial: a time, an energy or a cost, to the target or for the budget."""
+"""Measures what the recommendation minimises: each trial's time, energy or cost, to the target or for the budget."""
 
 from __future__ import annotations
 
@@ -25,34 +25,29 @@ class Measure:
 
 
 def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any] | None = None) -> Measure:
-    """Training time to the target; where no trial reached one, for the budget.
+    """Return the training time to the target; if no trial reached a target, for the budget.
 
-    The time for the budget is its samples at the steady rate: with short budgets the first epoch, which holds
-    compilation and start-up, would decide. Trials that report no rate or no samples give their `train_s`; those that
-    report a rate alone, the samples that the `budget` (`samples` or `steps`) asks for at that rate.
+    The time for the budget is the samples at the steady rate, because the first epoch, with compilation and start-up,
+    would dominate short budgets. A trial without a rate or samples has its `train_s`; a trial with a rate alone has the
+    samples of the `budget` (`samples` or `steps`) at that rate.
 
-    A cell of whose n seeds k reached the target counts with the time that all n spent over k, the expected time with
-    restarts until one reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
-    algorithm", IEEE CEC 2005): each of its reached times grows by its share of what the others spent in vain.
+    If k of a cell's n seeds reached the target, the cell's time is the time of all n over k: the expected time with
+    restarts until a seed reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
+    algorithm", IEEE CEC 2005). Each seed that reached it gets an equal share of the time of those that missed it.
     """
     reached = trials["time_to_target_s"].notna()
     if reached.any():
-        vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
+        missed_s = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
-        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + vain / hits)
+        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
     steady = trials["samples"] / trials["samples_per_s"]
-    values = steady.fillna(trials["train_s"]).fillna(_asked_samples(trials, budget or {}) / trials["samples_per_s"])
+    samples = (budget or {}).get("samples")
+    if samples is None:  # NaN if the budget is in epochs or seconds
+        samples = trials["global_batch_size"] * float((budget or {}).get("steps") or math.nan)
+    values = steady.fillna(trials["train_s"]).fillna(samples / trials["samples_per_s"])
     why = "no_target" if target is None else "target_missed"
     return Measure(name="time for the fixed budget", unit="s", values=values, why=why)
-
-
-def _asked_samples(trials: pd.DataFrame, budget: Mapping[str, Any]) -> pd.Series[Any]:
-    """What each trial was to train on; NaN where the budget is in epochs or seconds."""
-    if (samples := budget.get("samples")) is not None:
-        return pd.Series(float(samples), trials.index)
-    steps = budget.get("steps")
-    return trials["global_batch_size"] * (math.nan if steps is None else float(steps))
 
 
 def measured(
@@ -62,7 +57,7 @@ def measured(
     price: float | None,
     budget: Mapping[str, Any] | None = None,
 ) -> Measure:
-    """The objective, by its name; all NaN where it was not measured."""
+    """Measure the objective with this name; all NaN if it was not measured."""
     times = time_s(trials, target, budget)
     purpose = times.name.removeprefix("time ")
     if objective == "energy":

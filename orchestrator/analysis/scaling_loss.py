@@ -1,4 +1,4 @@
-"""Why not linear: where a cell's lost efficiency went, and what would help against the largest part."""
+"""Divides a cell's lost efficiency among the parts of a step, and names a remedy for the largest part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST_TO = {
     "lost_compute": "slower passes",
     "lost_rest": "the rest",
 }
-"""The same in words."""
+"""The losses in words."""
 
 REMEDIES = {
     "lost_data": "waiting for data: a loader per rank, more of its workers, or trainable.input=resident",
@@ -37,16 +37,16 @@ UNDIVIDED = (
     "a captured step (trainable.cuda_graph=on) shows only how long it waits for data: a trial of this cell with"
     " trainable.cuda_graph=off shows the other parts"
 )
-"""In place of a remedy, if the parts of a step are not known."""
+"""The remedy if the parts of a step are not known."""
 
 REPEATED = (
-    "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
-    " or resident)"
+    "several GPUs train on the same samples in a step, which count once: give each GPU different ones"
+    " (trainable.input=loader or resident)"
 )
-"""Where that is most of what is lost: it is in the rest."""
+"""The remedy if repeated samples are most of the loss, which is in the rest."""
 
 _AS_MANY = 0.8
-"""A step of fewer distinct samples a batch than this, in the baseline's, repeats some; others differ by noise."""
+"""A step repeats samples if its share of distinct samples is below this part of the baseline's; else noise."""
 
 NOTEWORTHY = 0.02
 """A smaller loss is not worth a remedy."""
@@ -55,10 +55,10 @@ NOTEWORTHY = 0.02
 def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     """Add OF_SCALING, from the mean parts of the steps of the cells' ok seeds; the cells have their efficiency.
 
-    With T the time of a step and e the efficiency, an ideal step would take e·T; a part of the baseline's step would
-    take the same share of that as of its own. What a part takes beyond it, over T, is lost to the part; what is lost
-    beyond all parts is the rest. Of a captured step only the waiting for data is known: all else is the rest. So is
-    what is lost because ranks train on the same samples, which takes no part of a step longer.
+    With T the time of a step and e the efficiency, an ideal step takes e·T. Each part has the same share of the ideal
+    step as of the baseline's step. The time of a part beyond that, over T, is lost to the part; the remaining loss is
+    the rest. Of a captured step only the waiting for data is known; all else is the rest. The rest also holds the loss
+    from ranks that train on the same samples, which makes no part of a step longer.
     """
     columns = [f"step_{part}_s" for part in PARTS]
     known = [column for column in ("mfu", "step_s", *columns) if column in ok]
@@ -81,14 +81,14 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
 
 def _distinct(cells: pd.DataFrame, step_s: pd.Series[Any]) -> pd.Series[Any]:
-    """Of the samples of a step the share that counts, as a part of the baseline's share; 1 within noise."""
+    """Return the share of distinct samples in a step, as a part of the baseline's share; 1 within noise."""
     share = cells["samples_per_s"] * step_s / cells["global_batch_size"]
     ratio = share / share.reindex(cells["baseline_cell_id"]).set_axis(cells.index)
     return ratio.where(ratio < _AS_MANY, 1.0)
 
 
 def largest_loss(row: Mapping[Any, Any]) -> str:
-    """The column of LOST that took most of this cell's efficiency; empty where none is known, or worth a word."""
+    """Return the column of LOST with the largest loss; empty if no loss is known or at least NOTEWORTHY."""
     known = {column: float(row[column]) for column in LOST if not math.isnan(float(row[column]))}
     if "lost_rest" not in known or max(known.values()) < NOTEWORTHY:
         return ""

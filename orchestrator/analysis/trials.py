@@ -1,12 +1,7 @@
 """Turns records into frames: one row per trial, and one row per cell.
 
-Which trials ran beside others on the same node, each on devices of its own: they share its memory, power and host.
-
-By the wall clock, accurate to a second or two: it says which trials overlapped, not how long anything took.
-
-How many epochs a trial trained, a part of one as a part.
-
-Trials and ranks that were much slower than their equals: flagged in the table, and kept.
+A trial's row also has the number of trials that shared its host, the epochs it trained including a part of one, the
+decision of `telemetry.timing_gate` on its timing, and a note on stragglers, which stay in the table.
 """
 
 from __future__ import annotations
@@ -26,22 +21,29 @@ from orchestrator.analysis import cells
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.config.request import Request
+from orchestrator.store.history import ends_under, latest
+from orchestrator.store.journal import replay
+from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry import timing_gate
+from sweeps.errors import ConfigError
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
 MEETING_S = 2.0
-"""Trials that overlap by less ran one after another: ends are recorded to the second."""
+"""Trials that overlap by less ran one after another, because wall-clock ends are accurate to a second or two."""
 
 
 def cotenants(records: Sequence[TrialRecord]) -> list[float]:
-    """For each record how many others ran on its host at some time while it did; NaN where host or time is unknown.
+    """Return for each record how many others overlapped with it on its host; NaN if its host or time is unknown.
 
-    If it ran on several hosts, the one with the most counts.
+    For a trial on several hosts, the host with the most others counts.
     """
-    ends = np.array([_end_s(record) for record in records], dtype="float64")
+    ends = np.full(len(records), np.nan)
+    for place, record in enumerate(records):
+        with suppress(ValueError, OverflowError, OSError):
+            ends[place] = datetime.fromisoformat(record.finished_at).timestamp()
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")
     found = np.full(len(records), np.nan)
     there: dict[str, list[int]] = {}
@@ -52,31 +54,23 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
         own = np.array(places)
         own = own[~np.isnan(starts[own])]
         found[own] = np.fmax(found[own], 0)
-        own = own[ends[own] - starts[own] > MEETING_S]  # shorter ones meet nobody
+        own = own[ends[own] - starts[own] > MEETING_S]
         began_before = np.searchsorted(np.sort(starts[own]), ends[own] - MEETING_S, side="right")
         over_by_then = np.searchsorted(np.sort(ends[own]), starts[own] + MEETING_S, side="left")
         found[own] = np.fmax(found[own], began_before - over_by_then - 1)
     return [float(each) for each in found]
 
 
-def _end_s(record: TrialRecord) -> float:
-    try:
-        return datetime.fromisoformat(record.finished_at).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return math.nan
-
-
 _WHOLE = 1e-6
-"""By how much a computed number of steps may differ from a whole one: more than rounding of a billion steps."""
+"""A computed number of steps may differ from a whole number by this: more than rounding of a billion steps."""
 
 
 def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
-    """The passes over the training set, by row: .26 after 100 of 390 steps; NaN where a trial does not report epochs.
+    """Return the epochs trained, by row: 0.26 after 100 of 390 steps; NaN if a trial does not report epochs.
 
-    Trials report how many epochs they began: 1 after a single step, too. The project's own loop reports `epoch_s` for a
-    whole epoch at the rate `samples_per_s`, so that the product of the two is exactly the samples of an epoch, a whole
-    number of steps. Where it is not (code of one's own measures them separately, and batches that grow have steps of
-    several sizes), the number stays as it was reported.
+    Trials report the number of epochs they started, which is 1 after a single step. The supervised loop reports
+    `epoch_s` for a whole epoch at the rate `samples_per_s`, so that their product is the samples of an epoch, a whole
+    number of steps. Otherwise (a user's own measurements, or batches that grow) the reported number is kept.
     """
     begun, steps = trials["epochs"], trials["steps"]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -87,30 +81,33 @@ def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 SLOWER = 1.3
-"""How many times as long as the median of its equals a straggler takes."""
+"""A straggler takes at least this many times the median."""
 FEWEST_SEEDS = 3
-"""With two trials it is unknown which of them is the slow one."""
+"""With two trials, either may be the slow one."""
 
-_OF_A_STEP = ("step_data_s", "step_host_s", "step_compute_s")
+_OWN_PARTS = ("step_data_s", "step_host_s", "step_compute_s")
+"""The parts of a step that a rank does not share with others."""
 
 
 def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """By trial, a sentence for each ok one that is slow among the seeds of its cell, or has a rank that is."""
+    """Return a note by trial for each ok trial that is slow among the seeds of its cell, or has a slow rank."""
     ok = [record for record in records if record.status is Status.OK]
     rates: dict[str, list[float]] = {}
     for record in ok:
         if rate := figure(record.metrics, "samples_per_s"):
             rates.setdefault(record.cell_id, []).append(rate)
-    notes = {record.trial_id: _note(record, rates.get(record.cell_id, [])) for record in ok}
+    notes = {record.trial_id: _straggling(record, rates.get(record.cell_id, [])) for record in ok}
     return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
 
 
-def _note(record: TrialRecord, of_cell: Sequence[float]) -> str:
+def _straggling(record: TrialRecord, of_cell: Sequence[float]) -> str:
     found = []
-    rank_times = _slowest_rank(record.metrics)
-    if rank_times >= SLOWER:
+    imbalance_s = figure(record.metrics, "step_imbalance_s")
+    own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
+    slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
+    if slowest >= SLOWER:
         name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
-        found.append(f"straggler: {name} takes {rank_times:.1f} times the median rank's time for a step")
+        found.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
     rate = figure(record.metrics, "samples_per_s")
     if rate and len(of_cell) >= FEWEST_SEEDS and median(of_cell) >= SLOWER * rate:
         host = record.provenance.get("host")
@@ -119,13 +116,6 @@ def _note(record: TrialRecord, of_cell: Sequence[float]) -> str:
             f"straggler: this trial{where} took {median(of_cell) / rate:.1f} times as long as its cell's median"
         )
     return "; ".join(found)
-
-
-def _slowest_rank(metrics: Mapping[str, Any]) -> float:
-    """The slowest rank's own time for a step over the median rank's; 1 if not measured."""
-    parts, imbalance_s = [figure(metrics, name) for name in _OF_A_STEP], figure(metrics, "step_imbalance_s")
-    own_s = sum(part for part in parts if part is not None)
-    return 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
 
 
 MEASURED = (
@@ -145,8 +135,8 @@ COLUMNS = (
 
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
 
-_OF_ITS_OWN = ("device_model", "process")
-"""Provenance that is a column of its own."""
+_SEPARATE = ("device_model", "process")
+"""Provenance with a separate column."""
 
 _RESERVED = frozenset((*COLUMNS, *cells.COLUMNS, *cells.FURTHER))
 
@@ -160,11 +150,11 @@ def collect(
     price_per_gpu_hour: float | None = None,
     margin: float = cells.MARGIN,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The trials and the cells of a sweep, from each trial's last record; all tables are made from these two frames.
+    """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
-    `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
+    `baseline` names the cell to compare with as {axis: value}; scaling and reference are as in `Comparison`.
     Accuracies that differ by less than `margin` are equivalent.
-    ConfigError if it names an axis that no record has.
+    Raises ConfigError if the baseline names an axis that no record has.
     """
     comparison = Comparison(
         scaling=scaling,
@@ -172,13 +162,13 @@ def collect(
         reference_batch_size=reference_batch_size,
         axis_columns=axis_columns(records),
     )
-    in_order = sorted(records, key=_grid_place)  # else the tables would follow the order of the trials' ends
+    in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
     trials = trials_frame(in_order)
     return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
 
 
 def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same, compared as the request asks."""
+    """Return the trials and the cells, compared according to the request."""
     return collect(
         records,
         scaling=request.criteria.scaling,
@@ -189,37 +179,47 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
     )
 
 
+def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
+    if not layout.journal.exists():
+        raise ConfigError([f"there are no results in {layout.root}"])
+    found = replay(layout.journal)
+    ends = ends_under(found.records, latest(found.records) or {})
+    if not ends:
+        raise ConfigError([f"no trial has ended yet in {layout.root}"])
+    return collect_for(request, list(ends.values()))
+
+
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:
-    """Sort key: numbers by size, rules in the order of their definition, unknown ones (of later versions) last."""
+    """Return a sort key: numbers by size, rules in the order of their definition, unknown rules last."""
     rule = list(RULES).index(record.lr_rule) if record.lr_rule in RULES else len(RULES)
     return record.gpus, record.device_batch_size, record.global_batch_size, rule, record.lr_multiplier, record.seed
 
 
 def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """The column of each axis that any record has beyond the standard ones."""
+    """Return the column of each axis that any record has beyond the standard ones."""
     names = dict.fromkeys(axis for record in records for axis in record.axes if axis not in STANDARD_AXES)
     return {axis: f"axes.{axis}" if axis in _RESERVED else axis for axis in names}
 
 
 def cell_axes(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """The column of each axis that any record has, except the seed: what tells cells apart."""
+    """Return the column of each axis that any record has, except the seed: these axes identify cells."""
     further = axis_columns(records)
     names = dict.fromkeys(axis for record in records for axis in record.axes if axis != "seed")
     return {axis: further.get(axis, axis) for axis in names}
 
 
 def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row a record, in their order: `COLUMNS`, further axes, other metrics, then `provenance.…`.
+    """Return a row for each record, in their order: `COLUMNS`, further axes, other metrics, then `provenance.…`.
 
-    `device` is the GPU's model, or `cpu`; empty for a trial that ended before it could tell, `cuda` for one that is ok
-    and yet does not. `device_model` is also the CPU's. `timing_valid` is empty for a trial that is not ok, and false
-    with a reason in `note` for a timing that does not count. `epochs` may be a part of one. Metrics that are no numbers
-    are empty.
+    `device` is the GPU's model, or `cpu`. It is empty for a trial that ended before reporting its device, and `cuda`
+    for an ok trial that reports none. `device_model` may also be the CPU's. `timing_valid` is empty for a trial that is
+    not ok, and false with a reason in `note` for a timing that is not valid. Metrics that are not numbers are empty.
     """
     axes = axis_columns(records)
     metrics = _metric_columns(records, {*_RESERVED, *axes.values()})
     provenance = {
-        name: f"provenance.{name}" for record in records for name in record.provenance if name not in _OF_ITS_OWN
+        name: f"provenance.{name}" for record in records for name in record.provenance if name not in _SEPARATE
     }
     rows = [
         _fields(record)
@@ -233,7 +233,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     for column in MEASURED:
         frame[column] = _finite(frame[column])
     frame["epochs"] = epochs_trained(frame)
-    frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)  # earlier versions told a part's
+    frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)
     return _judged(frame, records)
 
@@ -251,19 +251,15 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     given = {name: getattr(record, name) for name in _FIELDS}
     held = record.gpus_held or record.gpus
     given["process"] = record.provenance.get("process")
-    given["wall_s"] = record.wall_s + record.earlier_s  # what was held for it, and not by its last attempt alone
+    given["wall_s"] = record.wall_s + record.earlier_s  # all attempts held the devices
     if record.unknown_attempts:
-        given["note"] = "; ".join(filter(None, (record.note, _unknown(record.unknown_attempts))))
+        note = f"wall_s and cost exclude {record.unknown_attempts} interrupted attempt(s) of unknown length"
+        given["note"] = "; ".join(filter(None, (record.note, note)))
     return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
 
 
-def _unknown(attempts: int) -> str:
-    which = "an earlier attempt, which was" if attempts == 1 else f"{attempts} earlier attempts, which were"
-    return f"wall_s and cost are without {which} cut off"
-
-
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The frame with `timing_valid`, `timing_fault`, and notes on the reasons and on stragglers."""
+    """Add `timing_valid`, `timing_fault`, and notes on the reasons and on stragglers."""
     judged, slow = timing_gate.judged(records), stragglers(records)
     found = [judged.get(trial_id) for trial_id in frame["trial_id"]]
     frame["timing_valid"] = pd.array([None if each is None else each.fault is None for each in found], dtype="boolean")
@@ -276,21 +272,21 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
 
 
 def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
-    """As numbers; whatever is not a finite number was not measured."""
+    """Return the values as numbers; NaN for values that are not finite numbers."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     return numbers.where(numbers.abs() < math.inf)
 
 
 def _cell(value: Any) -> Any:
-    """A value that fits into a table's cell: lists, mappings and integers of more than 64 bits become text."""
+    """Return a value that fits into a table: lists, mappings and integers of more than 64 bits become text."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
 
 
 def parsed_cell(cell: Any) -> Any:
-    """The list or mapping that `_cell` turned into text; any other value unchanged."""
+    """Return the list or mapping that `_cell` turned into text; any other value unchanged."""
     if isinstance(cell, str) and cell.startswith(("[", "{")):
-        with suppress(ValueError):  # text that only begins like one
+        with suppress(ValueError):  # text that only starts like JSON
             return json.loads(cell)
     return cell

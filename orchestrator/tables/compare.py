@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.cells import Differences, by_cell, further_axes
-from orchestrator.analysis.frames import frames
+from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import Interval, Moments, logs, welch

@@ -15,7 +15,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.cells import further_axes
 from orchestrator.analysis.curves import samples_to_target, start_up_s
-from orchestrator.analysis.frames import frames
+from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import Array, Interval

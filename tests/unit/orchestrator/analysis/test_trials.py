@@ -1,4 +1,4 @@
-"""Epochs worked out by hand: 390 steps of 128 are one, at 64 steps a second."""
+"""Rows of trials: their columns, epochs, co-tenants and stragglers, and the frames of a results folder."""
 
 import math
 from collections.abc import Callable
@@ -16,13 +16,18 @@ from orchestrator.analysis.trials import (
     collect,
     cotenants,
     epochs_trained,
+    frames,
     parsed_cell,
     stragglers,
     trials_frame,
 )
+from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.speedup import speedup_markdown
+from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.requests import request
 
 RecordOf = Callable[..., TrialRecord]
 
@@ -299,3 +304,30 @@ def test_a_slow_rank_without_a_number_and_a_slow_trials_host_are_told(record_of:
         records[2].trial_id: "straggler: this trial on node7 took 2.0 times as long as its cell's median",
         slow.trial_id: "straggler: the slowest rank takes 2.0 times the median rank's time for a step",
     }
+
+
+def test_frames_hold_the_last_end_under_the_last_config(layout: Layout, record_of: RecordOf) -> None:
+    ends = [
+        record_of(1, 0, metrics={"samples_per_s": 100.0}),
+        record_of(2, 0, metrics={"samples_per_s": 50.0}),
+        record_of(2, 0, metrics={"samples_per_s": 150.0}),
+    ]
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 1}}}})
+        journal.append(Kind.FINISHED, record_of(4, 0, metrics={"samples_per_s": 900.0}).to_json())
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 2}}}})
+        for end in ends:
+            journal.append(Kind.FINISHED, end.to_json())
+    trials, cells = frames(layout, request(scaling="weak", baseline={}))
+    assert trials["samples_per_s"].tolist() == [100, 150] and cells["speedup"].tolist() == pytest.approx([1, 1.5])
+    _, strong = frames(layout, request(scaling="strong", baseline={}))  # no two have the same global batch
+    assert strong["speedup"].tolist() == [1, 1]
+
+
+def test_frames_without_results_are_an_error(layout: Layout) -> None:
+    with pytest.raises(ConfigError):
+        frames(layout, request())
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.STARTED, {"trial_id": "t", "attempt": 1})
+    with pytest.raises(ConfigError):
+        frames(layout, request())
