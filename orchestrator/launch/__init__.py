@@ -1,1 +1,1 @@
-"""Writes files that start a cluster and the sweep on it."""
+"""Files that start a cluster and a sweep on it."""

@@ -1,1 +1,1 @@
-"""The report of a sweep: one HTML page without network, the same as Markdown, plots, and their data."""
+"""The report of a sweep: an HTML page, a Markdown document, plots and their data."""

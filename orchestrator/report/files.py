@@ -76,8 +76,6 @@ def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
         facts=_facts(data),
         recommendation=text,
         tiles=tiles(found, on_cpu=_on_cpu(data.cells)) if found else [],
-        certainty=text.certainty if text else [],
-        behind=text.behind if text else "",
         gpu_counts=_section(text.gpu_counts) if text and text.gpu_counts else None,
         front=_section(text.front) if text and text.front else None,
         claims=[_section(table) for table in data.further if table.name == "claims"],

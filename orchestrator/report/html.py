@@ -60,7 +60,7 @@ class Tile:
 
     title: str
     value: str
-    beside: str = ""
+    comparison: str = ""
 
 
 def tiles(found: Recommendation, *, on_cpu: bool = False) -> list[Tile]:
@@ -77,11 +77,11 @@ def tiles(found: Recommendation, *, on_cpu: bool = False) -> list[Tile]:
     )
     return [
         Tile(title="worker processes" if on_cpu else "GPUs", value=f"{gpus:g}"),
-        Tile(title="global batch", value=f"{whole:,}", beside=f"{each:,} each" if each != whole else ""),
+        Tile(title="global batch", value=f"{whole:,}", comparison=f"{each:,} each" if each != whole else ""),
         Tile(
             title="learning-rate rule",
             value=str(chosen.values.get("lr_rule")),
-            beside=f"rate {rate:.4g}" if isinstance(rate, float) else "",
+            comparison=f"rate {rate:.4g}" if isinstance(rate, float) else "",
         ),
         *(
             Tile(title=axis, value=str(figures.asked(value)))
@@ -100,20 +100,20 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
             continue
         other = baseline.figures[quantity].value if baseline else math.nan
         unit = suited(mine.unit, mine.value, other)
-        beside = ""
+        comparison = ""
         if not math.isnan(other):
             faster, share = (
                 f"{figures.times(other / mine.value)}× as fast",
                 f"{figures.percent(mine.value / other)}% of it",
             )
-            beside = f"baseline {unit.text(other)}: {faster if quantity == 'time' else share}"
-        yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), beside=beside)
+            comparison = f"baseline {unit.text(other)}: {faster if quantity == 'time' else share}"
+        yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), comparison=comparison)
     accuracy = chosen.figures["val_accuracy"].value
     if not math.isnan(accuracy):
-        beside = ""
+        comparison = ""
         if baseline is not None and not math.isnan(chosen.figures["val_accuracy_difference"].value):
-            beside = f"baseline {baseline.figures['val_accuracy'].value:.3f}; {found.margin:g} lower is allowed"
-        yield Tile(title="validation accuracy", value=f"{accuracy:.3f}", beside=beside)
+            comparison = f"baseline {baseline.figures['val_accuracy'].value:.3f}; {found.margin:g} lower is allowed"
+        yield Tile(title="validation accuracy", value=f"{accuracy:.3f}", comparison=comparison)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +172,6 @@ class Page:
     facts: Sequence[tuple[str, str]]
     recommendation: RecommendationText | None
     tiles: Sequence[Tile]
-    certainty: Sequence[tuple[str, str]]
-    behind: str
-    """A sentence on how much the choice may cost."""
     gpu_counts: TableSection | None
     front: TableSection | None
     claims: Sequence[TableSection]
@@ -222,7 +219,7 @@ def rendered(page: Page) -> str:
         policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(js)}'; base-uri 'none';"
         " form-action 'none'",
         key=lambda cell: "" if isinstance(cell.key, float) and math.isnan(cell.key) else str(cell.key),
-        kind=lambda column, cell: "number" if column.numeric else "words" if len(cell.text) > _LONG_TEXT else "short",
+        kind=lambda column, cell: "number" if column.numeric else "text" if len(cell.text) > _LONG_TEXT else "short",
     )
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts a table by the column whose heading is pressed; pressed again, the other way round. Empty cells stay last.
+// Sorts a table by the column of the pressed heading; a second press reverses the order. Empty cells stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
   const body = table.tBodies[0];

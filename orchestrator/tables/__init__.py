@@ -1,1 +1,1 @@
-"""The tables for people."""
+"""The tables of a sweep: Markdown, LaTeX, CSV, Parquet, and the output on a terminal."""

@@ -1,1 +1,1 @@
-"""Logs trials to tracking tools. Each tool has a module, the only one that imports it."""
+"""Log trials to tracking tools. Each tool is imported by one module."""

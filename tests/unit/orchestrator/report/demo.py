@@ -1,4 +1,4 @@
-"""A made-up sweep with everything in it that a report has to cope with."""
+"""A synthetic sweep with every status, three learning-rate rules and, if asked for, hostile strings."""
 
 import json
 import math
@@ -41,7 +41,7 @@ DRIVER = {
 
 
 def records(sweep: str = "demo", evil: str = "") -> list[TrialRecord]:
-    """3 rules, 3 batches, 4 GPU counts, 3 seeds; every status occurs."""
+    """Return records of 3 rules, 3 batches, 4 GPU counts and 3 seeds; every status occurs."""
     return [
         _record(sweep, gpus, batch, rule, seed, evil)
         for gpus in GPUS
@@ -98,13 +98,13 @@ def _end(gpus: int, batch: int, rule: str, seed: int) -> tuple[Status, str]:
         (8, 512, "none", 1): (Status.OOM, "CUDA out of memory: tried to allocate 2 GiB"),
         (8, 512, "linear", 2): (Status.DIVERGED, "loss is nan"),
         (8, 128, "none", 1): (Status.FAILED, "RuntimeError: the disk | is full"),
-        (8, 32, "sqrt", 0): (Status.TIMEOUT, "no word for 600 s"),
+        (8, 32, "sqrt", 0): (Status.TIMEOUT, "no progress for 600 s"),
         (8, 32, "sqrt", 1): (Status.INFEASIBLE, "needs 8 ranks; there is room for 4"),
     }.get((gpus, batch, rule, seed), (Status.OK, ""))
 
 
 def curve_of(record: TrialRecord, epochs: int = 10) -> list[dict[str, float]]:
-    """A curve that ends at the record's accuracy."""
+    """Return a learning curve that ends near the record's accuracy."""
     chance = random.Random(record.trial_id)
     floor = 2.6 * (1 - record.metrics.get("accuracy", 0.9))
     return [
@@ -120,7 +120,7 @@ def curve_of(record: TrialRecord, epochs: int = 10) -> list[dict[str, float]]:
 
 
 def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Layout:
-    """A results directory that holds these ends and their curves."""
+    """Write a results directory with these records and their curves."""
     layout = Layout(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
@@ -136,7 +136,7 @@ def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Lay
 
 
 def replaced(record: TrialRecord, **changes) -> TrialRecord:
-    """The record with other fields."""
+    """Return the record with other fields."""
     return replace(record, **changes)
 
 

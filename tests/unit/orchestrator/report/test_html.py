@@ -62,7 +62,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """A report on a sweep whose strings are all hostile."""
+    """A report on a sweep with hostile strings."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
@@ -305,7 +305,7 @@ FOUND = Recommendation(
 
 
 def test_tiles_compare_the_choice_with_the_baseline() -> None:
-    found = {tile.title: (tile.value, re.findall(r"[\d.,]+", tile.beside)) for tile in tiles(FOUND)}
+    found = {tile.title: (tile.value, re.findall(r"[\d.,]+", tile.comparison)) for tile in tiles(FOUND)}
     assert list(found.values()) == [
         ("2", []),
         ("1,024", ["512"]),
@@ -323,7 +323,7 @@ def test_tiles_compare_the_choice_with_the_baseline() -> None:
 def test_a_chosen_baseline_has_no_comparison() -> None:
     shown = tiles(replace(FOUND, cell_id="one"))
     assert [tile.value for tile in shown] == ["1", "512", "linear", "18.0 min", "18.0 GPU-minutes", "0.950"]
-    assert [tile.beside for tile in shown if tile.beside] == ["rate 0.1"]
+    assert [tile.comparison for tile in shown if tile.comparison] == ["rate 0.1"]
 
 
 @pytest.mark.parametrize("missing", [replace(FOUND, cell_id=None), replace(FOUND, shortlist=())])
