@@ -76,7 +76,7 @@ def rows(plan: Plan) -> list[dict[str, Any]]:
     return [
         _row(plan, stay.trial)
         | {"order": place, "start_s": stay.start_s if known else None, "nodes": _names(plan, stay)}
-        for place, stay in enumerate(plan.forecast.stays, start=1)
+        for place, stay in enumerate(plan.forecast.schedule, start=1)
     ] + [_row(plan, trial) | {"order": None, "start_s": None, "nodes": []} for trial in others]
 
 
@@ -111,7 +111,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
     if makespan_s is None:
         yield "expected duration: unknown until the first trials have run"
-    elif forecast.stays:
+    elif forecast.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
         cost = "" if price_per_gpu_hour is None else f", cost {hours * price_per_gpu_hour:.2f}"

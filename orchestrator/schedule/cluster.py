@@ -1,10 +1,7 @@
-"""A node, and which gangs the nodes could hold; Ray itself would wait forever for a gang that never fits.
+"""Nodes, and the places of gangs on them: which gangs could fit at all, and what is free on each node now.
 
-A gang in its place, and what it has in common with others: its shape.
-
-Tracks what is free on every node, who may share a node, and where a gang goes: one node before several.
-
-Which kept processes a trial may use: also those of a larger gang, if it has the node to itself anyway.
+`why_infeasible` answers before anything runs; Ray itself would wait forever for a gang that never fits. `Occupancy`
+places gangs, and `kept_gang` returns which idle processes a trial may use.
 """
 
 from __future__ import annotations
@@ -20,23 +17,23 @@ from sweeps.trial import Gang, TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """What one node has in total."""
+    """One node with its total resources."""
 
     name: str
     cpus: float
     gpus: float
     gpu_type: str = ""
     node_id: str = ""
-    """Ray's identifier of the node, to distinguish nodes on one host; empty if not asked."""
+    """Ray's identifier of the node, to distinguish nodes on one host; empty if unknown."""
 
 
-def of_type(gpu_type: str, asked: str) -> bool:
-    """Whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
-    return asked.lower() in gpu_type.lower()
+def of_type(gpu_type: str, requested: str) -> bool:
+    """Return whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
+    return requested.lower() in gpu_type.lower()
 
 
 def ranks_that_fit(gang: Gang, node: Node) -> int:
-    """How many of the gang's ranks fit on the empty node; a rank never spans nodes or shares a GPU with another.
+    """Return how many of the gang's ranks fit on the empty node; a rank never spans nodes, nor shares a GPU.
 
     The gang must have at most one GPU type.
     """
@@ -52,12 +49,9 @@ def _times(part: float, whole: float) -> int:
 
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
-    """Empty if the nodes could hold the whole gang at once, else one line on what is missing."""
-    return next(filter(None, (_missing(part, nodes) for part in gang.parts())), "")
-
-
-def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
-    room = sum(ranks_that_fit(gang, node) for node in nodes)
+    """Return one line on what is missing; empty if the nodes could hold the whole gang at once."""
+    rooms = ((part, sum(ranks_that_fit(part, node) for node in nodes)) for part in gang.parts())
+    gang, room = next(((part, room) for part, room in rooms if room < part.ranks), (gang, gang.ranks))
     if room >= gang.ranks:
         return ""
     kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
@@ -83,7 +77,7 @@ UNITS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What trials must have in common to take one another's place and use one another's processes."""
+    """The gang and the timing mode of a trial: trials of one shape can use one another's place and processes."""
 
     gang: Gang
     timing: str
@@ -98,12 +92,12 @@ class Shape:
 
     @staticmethod
     def of(trial: TrialSpec) -> Shape:
-        """The shape of a trial."""
+        """Return the shape of a trial."""
         return Shape(gang=trial.gang, timing=trial.timing)
 
     @property
     def size(self) -> tuple[float, int, int]:
-        """Sort key by which shapes are larger or smaller than others."""
+        """A sort key from small to large."""
         return (self.gang.gpus, self.gang.ranks, self.gang.cpus_per_rank)
 
 
@@ -125,11 +119,11 @@ class Placement:
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
-        """Each rank's node, by its number."""
+        """The number of each rank's node."""
         return tuple(held.node for held in self.held)
 
     def moved(self, before: Sequence[Node], now: Sequence[Node]) -> Placement:
-        """The same placement among other nodes; it holds nothing if one of its own is gone."""
+        """Return the same placement among other nodes; it holds nothing if one of its nodes is gone."""
         numbers = {(node.name, node.node_id): number for number, node in enumerate(now)}
         places = [numbers.get((before[held.node].name, before[held.node].node_id)) for held in self.held]
         there = (held._replace(node=place) for held, place in zip(self.held, places, strict=True) if place is not None)
@@ -137,18 +131,18 @@ class Placement:
 
 
 def devices(shape: Shape) -> int:
-    """Ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
+    """Return the ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
     gpus = shape.gang.gpus_per_rank
     return units_of(gpus if shape.timing == "shared" else math.ceil(gpus))
 
 
 def units_of(amount: float) -> int:
-    """An amount of a resource in ten-thousandths."""
+    """Return an amount of a resource in ten-thousandths."""
     return round(amount * UNITS)
 
 
 def weight(shape: Shape, nodes: Sequence[Node]) -> float:
-    """GPUs that a gang occupies, or cores if there are no GPUs."""
+    """Return the GPUs that a gang occupies, or the cores if there are no GPUs."""
     gang = shape.gang
     if any(node.gpus for node in nodes):
         return gang.ranks * devices(shape) / UNITS
@@ -156,7 +150,7 @@ def weight(shape: Shape, nodes: Sequence[Node]) -> float:
 
 
 class _Free(NamedTuple):
-    """What is free on a node; nodes with equal values are interchangeable for every gang."""
+    """The free resources of a node; nodes with equal values are interchangeable for every gang."""
 
     spare: int
     """Over all GPUs."""
@@ -169,7 +163,7 @@ class _Free(NamedTuple):
 
 
 class Occupancy:
-    """What is free on each node.
+    """The free resources of all nodes.
 
     A node is in one timing mode at a time: an `exclusive` gang is alone on its nodes, `device` gangs share a node
     but no device, and `shared` gangs share devices, so that gangs without valid timings cannot disturb others' timings.
@@ -191,7 +185,7 @@ class Occupancy:
         self._on_one: dict[Shape, bool] = {}
 
     def place(self, shape: Shape, without: Set[int] = frozenset()) -> Placement | None:
-        """Where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
+        """Return where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
         chosen: list[tuple[int, int]] = []
         for part in shape.gang.parts():
             found = self._choose(Shape(gang=part, timing=shape.timing), without)
@@ -221,15 +215,15 @@ class Occupancy:
             self._refresh(node)
 
     def tenants(self, node: int) -> Sequence[Placement]:
-        """The gangs on the node."""
+        """Return the gangs on the node."""
         return self._tenants[node]
 
     def ranks_when_empty(self, shape: Shape, node: int) -> int:
-        """How many of the gang's ranks fit on the node when it is empty."""
+        """Return how many of the gang's ranks fit on the node when it is empty."""
         return self._room(shape, self._empty[node])
 
     def ranks_without(self, shape: Shape, node: int, leaving: Sequence[Placement]) -> int:
-        """How many of the gang's ranks would fit on the node without these placements."""
+        """Return how many of the gang's ranks would fit on the node without these placements."""
         cpus, gpus = self._cpus[node], list(self._gpus[node])
         for held in (held for placement in leaving for held in placement.held if held.node == node):
             cpus += held.cpus
@@ -241,17 +235,17 @@ class Occupancy:
         return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
 
     def could_hold(self, shape: Shape) -> bool:
-        """Whether the gang fits on all nodes together when they are empty."""
+        """Return whether the gang fits on all nodes together when they are empty."""
         return not why_infeasible(shape.gang, self.nodes)
 
     def fits_one_node(self, shape: Shape) -> bool:
-        """Whether any single node could hold the whole gang."""
+        """Return whether any single node could hold the whole gang."""
         if shape not in self._on_one:
             self._on_one[shape] = any(self._room(shape, free) >= shape.gang.ranks for free in set(self._empty))
         return self._on_one[shape]
 
     def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
-        """(node, ranks on it) for a gang of one type of GPU."""
+        """Choose the nodes of a gang with one type of GPU; returns (node, ranks on it)."""
         ranks, known = shape.gang.ranks, self._rooms.setdefault(shape, {})
         rooms = [(known[free] if free in known else self._room(shape, free), free) for free in self._alike]
         if self.fits_one_node(shape):
@@ -268,7 +262,7 @@ class Occupancy:
         return None
 
     def _latest(self, free: _Free, without: Set[int]) -> Iterator[int]:
-        """The nodes in this state, most recently changed first: their processes are warm."""
+        """Return the nodes in this state, most recently changed first: their processes are warm."""
         return (node for node in reversed(self._alike[free]) if node not in without)
 
     def _fill(self, shape: Shape, chosen: Iterable[tuple[int, int]]) -> Placement:
@@ -305,7 +299,7 @@ class Occupancy:
 
 
 def _ranks(shape: Shape, free: _Free) -> int:
-    """How many of the gang's ranks fit into what is free."""
+    """Return how many of the gang's ranks fit into the free resources."""
     gang = shape.gang
     if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
         return 0
@@ -335,7 +329,7 @@ def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:
 
 
 def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
-    """The gang whose place a trial of this shape takes: its own, or the largest of `shapes` that can serve it.
+    """Return the gang whose place a trial of this shape takes: its own, or the largest of `shapes` that can serve it.
 
     `nodes` has the node of each rank. A larger gang can serve an exclusive trial on one node: the first ranks
     run the trial, the others idle, and no process has to start when the shape changes. The gang must fit that node,

@@ -1,7 +1,4 @@
-"""Simulates a schedule without running it.
-
-A forecast of the trials on these nodes: when each starts and ends, and how many GPU-hours they take.
-"""
+"""Simulates a schedule without running it: when each trial would start and end, and the GPU-hours of all."""
 
 from __future__ import annotations
 
@@ -33,31 +30,31 @@ def simulate(
     *,
     seed_by_seed: bool = False,
 ) -> list[ScheduledTrial]:
-    """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
+    """Return the trials in order of their starts if they take `takes_s` instead of the expected `expected_s`.
 
     Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.batches`.
     """
     scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
-    stays: list[ScheduledTrial] = []
+    schedule: list[ScheduledTrial] = []
     ends: list[tuple[float, int]] = []
     now_s = 0.0
     while scheduler or ends:
         while start := scheduler.next(now_s):
             end_s = now_s + takes_s(start.trial)
-            heapq.heappush(ends, (end_s, len(stays)))
-            stays.append(ScheduledTrial(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
+            heapq.heappush(ends, (end_s, len(schedule)))
+            schedule.append(ScheduledTrial(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
         now_s, index = heapq.heappop(ends)
-        scheduler.ended(stays[index].trial.trial_id)
-    return stays
+        scheduler.ended(schedule[index].trial.trial_id)
+    return schedule
 
 
-def makespan_s(stays: Sequence[ScheduledTrial]) -> float:
-    """From the first start to the last end."""
-    return max((stay.end_s for stay in stays), default=0.0)
+def makespan_s(schedule: Sequence[ScheduledTrial]) -> float:
+    """Return the seconds from the first start to the last end."""
+    return max((each.end_s for each in schedule), default=0.0)
 
 
 def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
-    """A lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); counts cores if there are no GPUs."""
+    """Return a lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); without GPUs in cores."""
     have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
     weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
     work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
@@ -68,7 +65,7 @@ def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: C
 class Forecast:
     """The schedule, simulated with the known durations of trials."""
 
-    stays: Sequence[ScheduledTrial]
+    schedule: Sequence[ScheduledTrial]
     """In the order of starting; in seconds if any duration is known."""
     expected_s: Expected
 
@@ -76,7 +73,7 @@ class Forecast:
     def of(
         trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
     ) -> Forecast:
-        """The forecast; a trial of unknown duration is assumed to take the median of the known ones."""
+        """Return the forecast; a trial of unknown duration is assumed to take the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
         typical_s = statistics.median(known) if known else 1.0
 
@@ -84,21 +81,21 @@ class Forecast:
             seconds = expected_s(trial)
             return typical_s if seconds is None else seconds
 
-        stays = simulate(trials, nodes, expected_s, takes_s, seed_by_seed=seed_by_seed)
-        return Forecast(stays=stays, expected_s=expected_s)
+        schedule = simulate(trials, nodes, expected_s, takes_s, seed_by_seed=seed_by_seed)
+        return Forecast(schedule=schedule, expected_s=expected_s)
 
     @property
     def unknown(self) -> int:
-        """Trials of unknown duration."""
-        return sum(self.expected_s(stay.trial) is None for stay in self.stays)
+        """The number of trials of unknown duration."""
+        return sum(self.expected_s(each.trial) is None for each in self.schedule)
 
     @property
     def makespan_s(self) -> float | None:
-        """From the first start to the last end; None if no duration is known."""
-        return None if self.stays and self.unknown == len(self.stays) else makespan_s(self.stays)
+        """Seconds from the first start to the last end; None if no duration is known."""
+        return None if self.schedule and self.unknown == len(self.schedule) else makespan_s(self.schedule)
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours of the trials whose duration is known."""
-        known = ((stay.trial.gpus_held, self.expected_s(stay.trial)) for stay in self.stays)
+        known = ((each.trial.gpus_held, self.expected_s(each.trial)) for each in self.schedule)
         return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600

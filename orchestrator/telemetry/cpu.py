@@ -64,7 +64,7 @@ class Usage:
         return {"cpu_s": self._most_s, "rss_gb": (own_bytes + sum(own for _, own in workers)) / GB}
 
     def _of_worker(self, worker: int) -> tuple[float, int]:
-        """Return CPU seconds, with those of ended children, and bytes that it does not share; zeros once it has ended."""
+        """Return CPU seconds, with those of ended children, and unshared bytes; zeros once it has ended."""
         try:
             process = self._psutil.Process(worker)
             times, memory = process.cpu_times(), process.memory_info()

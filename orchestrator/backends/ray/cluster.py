@@ -99,7 +99,7 @@ _END_S = 5.0
 STARTS = 2
 """How many attempts to start Ray, each of which may exceed Ray's own limit of half a minute."""
 _TOO_LATE = "timed out during startup"
-_ACCELERATOR = "accelerator_type:"
+_GPU = "accelerator_type:"
 
 
 class Cluster:
@@ -135,7 +135,7 @@ class Cluster:
                 name=node["NodeManagerHostname"],
                 cpus=node["Resources"].get("CPU", 0.0),
                 gpus=node["Resources"].get("GPU", 0.0),
-                gpu_type=_gpu_type(node["Resources"]),
+                gpu_type=next((name.removeprefix(_GPU) for name in node["Resources"] if name.startswith(_GPU)), ""),
                 node_id=node["NodeID"],
             )
             for node in ray.nodes()
@@ -197,20 +197,13 @@ def _own_folders() -> list[str]:
     ]
 
 
-def _gpu_type(resources: Mapping[str, float]) -> str:
-    return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
-
-
 def _trees(started: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Return these processes and all their descendants."""
-    return [each for process in started for each in _tree(process)]
-
-
-def _tree(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    found: list[psutil.Process] = []
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            found += [process, *process.children(recursive=True)]
+    return found
 
 
 def _kill(processes: Collection[psutil.Process]) -> None:

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -137,15 +138,12 @@ def _crash(log: Path, began_at: int) -> str:
 
 def oom_kills() -> int:
     """Return how many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
-    return sum(map(_count, _COUNTS))
-
-
-def _count(file: Path) -> int:
-    try:
-        found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0
+    kills = 0
+    for file in _COUNTS:
+        with suppress(OSError):
+            found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+            kills += int(found[1]) if found else 0
+    return kills
 
 
 STACKS_S = 1.0
@@ -226,10 +224,14 @@ class WorkerGroup:
             self._disconnect()
             self._connected, self.gang_id = len(ranks), uuid4().hex
         if not self._actors:
-            self.nodes = _nodes_of_bundles()
+            nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
+            self.nodes = [nodes[index] for index in sorted(nodes)]
         for rank in ranks:
             if rank not in self._actors:
-                self._actors[rank] = _start(trial, rank, self._name(trial, rank), lost)
+                # For Ray's dashboard; each call of the actor shows its own trial's name.
+                later = "" if self._workers == "fresh" else " and following"
+                name = f"{trial.label}{later}/rank{rank}/{uuid4().hex[:6]}"
+                self._actors[rank] = _start(trial, rank, name, lost)
         return [self._actors[rank] for rank in ranks]
 
     def end(self) -> None:
@@ -244,26 +246,18 @@ class WorkerGroup:
             ray.kill(actor)
         self._actors, self._connected = {}, 0
 
-    def _name(self, trial: TrialSpec, rank: int) -> str:
-        """Return the actor's name in Ray's dashboard; each call of it shows its own trial's name."""
-        return f"{trial.label}{'' if self._workers == 'fresh' else ' and following'}/rank{rank}/{uuid4().hex[:6]}"
-
     def _disconnect(self) -> None:
         """Disconnect all ranks at the same time: if one left alone, the others would wait for it."""
         leaving = {self._actors[rank].disconnect.remote(): rank for rank in range(self._connected)}
         if not leaving:
             return
-        left, late = ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_S)
-        for answer in [*late, *(each for each in left if not _answered(each))]:
-            ray.kill(self._actors.pop(leaving[answer]))
-
-
-def _answered(answer: Any) -> bool:
-    try:
-        ray.get(answer)
-    except RayError:
-        return False
-    return True
+        answers, _ = ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_S)
+        for answer in answers:
+            with suppress(RayError):
+                ray.get(answer)
+                del leaving[answer]
+        for rank in leaving.values():
+            ray.kill(self._actors.pop(rank))
 
 
 def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any:
@@ -275,11 +269,6 @@ def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any
         num_gpus=gang.gpus_per_rank,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
     ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
-
-
-def _nodes_of_bundles() -> list[str]:
-    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
-    return [nodes[index] for index in sorted(nodes)]
 
 
 POLL_S = 0.5
@@ -393,19 +382,15 @@ class Supervisor:
     def _look_after_ranks(self) -> None:
         """End a trial that has exceeded its time limits, or whose node is about to be removed."""
         if self._running and not self._leaving:
-            self._leave(self._notice.of(self._workers.nodes[: len(self._ranks)]))
+            self._leaving = sorted(self._notice.of(self._workers.nodes[: len(self._ranks)]))
+            if self._leaving:  # all ranks write a checkpoint and stop
+                self._ask_to_stop()
+                self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             rank = min(self._running.values()) if overdue.rank is None else overdue.rank
             self._ends.append(RankExit.overdue(rank, overdue, self._watch.stacks(rank)))
             self._deadline = time.monotonic()
-
-    def _leave(self, nodes: Collection[str]) -> None:
-        """Ask all ranks to write a checkpoint and stop, if any of their nodes is about to be removed."""
-        self._leaving = sorted(nodes)
-        if nodes:
-            self._ask_to_stop()
-            self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
 
     def _ask_to_stop(self) -> None:
         for rank in self._ranks:
@@ -425,19 +410,14 @@ class Supervisor:
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
-        self._ends += self._lost(unanswered)
+        for rank, failure in all_settled(unanswered, self._ask_again).items():
+            log, began_at = self._logs[rank]
+            killed = oom_kills() > self._oom_kills
+            self._ends.append(exit_by(failure, rank, log, began_at=began_at, oom_killed=killed))
         for rank in answers:
             self._watch.ended(rank)
         if any(end.status is not Status.OK for end in self._ends):
             self._deadline = min(self._deadline, time.monotonic() + REPORT_S)
-
-    def _lost(self, errors: Mapping[int, RayError]) -> list[RankExit]:
-        """Return the exits of ranks whose processes did not answer."""
-        ends = []
-        for rank, error in all_settled(errors, self._ask_again).items():
-            log, began_at = self._logs[rank]
-            ends.append(exit_by(error, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills))
-        return ends
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
         ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
@@ -468,11 +448,9 @@ class Supervisor:
             self._ends = [RankExit.moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
         if self._given_up and self._has_stopped and outcome.status is Status.OK:
-            outcome = _given_up(outcome, self._given_up)
+            # The test accuracy after a part of the training means nothing.
+            metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
+            outcome = replace(
+                outcome, status=Status.SKIPPED, note=self._given_up, skipped_by="early_stop", metrics=metrics
+            )
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
-
-
-def _given_up(outcome: TrialOutcome, why: str) -> TrialOutcome:
-    """Return the outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
-    metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
-    return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

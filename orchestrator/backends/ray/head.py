@@ -65,7 +65,10 @@ class HeadWatch:
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
-                to_stderr(self._exit_message())
+                to_stderr(
+                    f"the head of the Ray cluster at {self._address[0]}:{self._address[1]} has not answered for "
+                    f"{PATIENCE_S:g} s, so the sweep ends. The journal is safe, and the same command continues."
+                )
                 leave(1)
 
     def _answers(self) -> bool:
@@ -74,13 +77,6 @@ class HeadWatch:
         except OSError:
             return False
         return True
-
-    def _exit_message(self) -> str:
-        where = f"{self._address[0]}:{self._address[1]}"
-        return (
-            f"the head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without "
-            "it. What is in the journal is safe, and the same command continues."
-        )
 
 
 class DrainNotice:

@@ -305,7 +305,10 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
-                outcome = _with_quarantine(trial.outcome)
+                lost = [each.partition("/") for each in trial.outcome.lost_devices]
+                gpus = ", ".join(f"GPU {name} of node {node[:8]}" for node, _, name in lost)
+                note = f"{trial.outcome.note}; in quarantine: {gpus}" if lost else trial.outcome.note
+                outcome = replace(trial.outcome, note=note)
                 self._quarantine.add(outcome.lost_devices)
                 listener.finished(trial.spec, outcome)
                 self._metrics.finished(trial.spec, outcome)
@@ -336,14 +339,6 @@ class Relay(Callback):  # type: ignore[misc]
         self._metrics.started(trial.spec)
         with self._guarded.listening() as listener:
             listener.started(trial.spec)
-
-
-def _with_quarantine(outcome: TrialOutcome) -> TrialOutcome:
-    """Return the outcome with the quarantined GPUs in its note."""
-    lost = [
-        f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
-    ]
-    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(lost)}") if lost else outcome
 
 
 def _broken(error_file: str | None, wall_s: float) -> TrialOutcome:

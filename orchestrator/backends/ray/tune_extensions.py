@@ -1,7 +1,4 @@
-"""Extensions for users of Ray Tune: their callbacks, and a place for Tune's own copy of the results.
-
-Chooses the next cells of a large grid with a searcher of Ray Tune.
-"""
+"""Extensions for users of Ray Tune: their callbacks, a place for Tune's copy of the results, and their searcher."""
 
 from __future__ import annotations
 
@@ -51,20 +48,18 @@ class Extensions:
                 errors.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, not a ray.tune.Callback")
         if errors:
             raise ConfigError(errors)
-        return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
+        storage_path = section["storage_path"]
+        if storage_path and "://" not in storage_path:  # Tune needs an absolute path or a URI
+            storage_path = str(Path(storage_path).expanduser().absolute())
+        return Extensions(callbacks=callbacks, storage_path=storage_path, secrets=secrets)
 
     def name(self, results_dir: Path) -> str:
         """The name of Tune's experiment; if Tune's copy is kept, each run of the sweep has its own."""
         return f"{results_dir.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.storage_path else "sweep"
 
 
-def _place(path: str | None) -> str | None:
-    """The path as Tune needs it: absolute, or a URI."""
-    return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
-
-
 ASKS = 100
-"""How many suggestions of cells that were tried or do not exist end the search."""
+"""The search ends after this number of suggestions that were tried before or do not exist."""
 
 METRIC = "objective"
 
