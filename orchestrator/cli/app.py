@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from orchestrator.cli.checked_sweep import checked, composed
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.config.compose import Composition, expanded, is_known, meaning, rewritten
+from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
 from orchestrator.config.hydra_section import check_hydra, saved_without_secrets
 from orchestrator.config.search_path import (
     PRIMARY,
@@ -121,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     if errors := list(_dashed(arguments)):
         return _wrong(ConfigError(errors))
     given = _flags_first(rewritten(arguments))
-    flags = get_args_parser().parse_args(given)
+    flags = flags_parser().parse_args(given)
     if errors := list(_places(flags)):
         return _wrong(ConfigError(errors))
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
@@ -154,7 +153,7 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
 
 def _dashed(arguments: Sequence[str]) -> Iterator[str]:
     """Yield a mistake for each key written as an option (`--key`); only Hydra's own flags take dashes."""
-    flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    flags = flag_names()
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
@@ -204,7 +203,7 @@ def _says_what_to_run(override: str) -> bool:
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
     """Move flags to the front: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`)."""
-    overrides = get_args_parser().parse_intermixed_args(list(arguments)).overrides
+    overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
     flags = list(arguments)
     for override in overrides:
         flags.remove(override)
@@ -213,8 +212,8 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 def _asked_of_hydra(known: Compositions) -> CheckedSweep:
     """The sweep that Hydra is running now; reuses what was composed before."""
-    now = HydraConfig.get().overrides
-    own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
+    of_config, of_hydra = overrides_of_this_job()
+    own = [*of_config, *filter(is_search_path, of_hydra)]
     return checked(known.get(meaning(own)) or Composition(own))
 
 

@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import yaml
 from hydra import compose
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from orchestrator.config.hydra_private import PLAIN_SWEEPER, parsed
 from orchestrator.config.overrides import FROM_PROGRAM, alternatives
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
@@ -343,39 +343,34 @@ def _axis_values(axis: str, given: Any) -> Any:
         return given
     if not isinstance(given, str):
         return [given]
-    override = OverridesParser.create().parse_override(f"{axis}={given}")
+    (override,) = parsed([f"{axis}={given}"])
     if override.is_sweep_override():
         return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' exhausts memory
     value = override.value()
     return value if isinstance(value, list) else [value]
 
 
-_PLAIN_SWEEPER = "BasicSweeper"
-"""Hydra's basic sweeper, which runs every combination; what other sweepers will ask for cannot be known beforehand."""
-
-
 def is_known(hydra: Mapping[str, Any]) -> bool:
-    """Whether Hydra will run exactly the sweeps that the overrides list."""
+    """Return whether Hydra will run exactly the sweeps that the overrides list; other sweepers choose as they go."""
     sweeper = hydra.get("sweeper") or {}
-    return str(sweeper.get("_target_")).endswith(_PLAIN_SWEEPER) and not sweeper.get("params")
+    return sweeper.get("_target_") == PLAIN_SWEEPER and not sweeper.get("params")
 
 
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        found = parsed(overrides)
     except HydraException:  # Hydra reports this itself before running anything
         return [list(overrides)]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
         if each.is_discrete_sweep()
         else [given]
-        for each, given in zip(parsed, overrides, strict=True)
+        for each, given in zip(found, overrides, strict=True)
     ]
     return [list(combination) for combination in product(*choices)]
 
 
 def meaning(overrides: Sequence[str]) -> frozenset[str]:
     """A normal form of overrides: Hydra escapes and spaces values differently when it writes them."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed)
+    return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed(overrides))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from orchestrator.config.compose import WRONG, one_line
+from orchestrator.config.hydra_private import parsed
 from orchestrator.config.search_path import primary
 from orchestrator.config.trust import KEY, hydra_errors
 from orchestrator.store.secrets import Secrets
@@ -61,8 +61,7 @@ def _why_not_made(folder: Path) -> str:
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
     """The modules trusted on the command line."""
-    named = [each for each in overrides if each.startswith(f"{KEY}=")]
-    values = [OverridesParser.create().parse_override(each).value() for each in named]
+    values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
     return [str(module) for value in values if isinstance(value, list) for module in value]
 
 

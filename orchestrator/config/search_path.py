@@ -1,7 +1,4 @@
-"""Where configs are found: the shipped ones and the user's own folders, and which of these are shadowed.
-
-The config groups and their choices.
-"""
+"""The folders in which configs are found, the shipped one and the user's own, and the config groups in them."""
 
 from __future__ import annotations
 
@@ -10,15 +7,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
-from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
+from orchestrator.config.hydra_private import choices_in, groups_in, initialised_at
 from sweeps.errors import ConfigError
 
 PRIMARY = "config"
@@ -98,23 +90,10 @@ def _paths(overrides: Sequence[str]) -> list[str]:
 
 @contextmanager
 def initialised() -> Iterator[None]:
-    """Context with Hydra initialised for the shipped configs; restores the Hydra state of a program that uses it."""
-    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-    try:
-        with initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            if (folder := _chosen.get()[1]) is not None:
-                _also_from(Path(folder).absolute())
-            yield
-    finally:
-        GlobalHydra.instance().hydra = others
-
-
-def _also_from(folder: Path) -> None:
-    """Add a folder as Hydra's `--config-dir` would: the primary config is looked up before any override is read."""
-    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
-    places = loader.config_search_path
-    places.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
-    loader.repository.initialize_sources(places)
+    """Context with Hydra initialised for the shipped configs and the user's own primary config."""
+    folder = _chosen.get()[1]
+    with initialised_at(config_dir(), None if folder is None else Path(folder).absolute()):
+        yield
 
 
 def shadowed(hydra: DictConfig) -> Iterator[str]:
@@ -139,19 +118,14 @@ class Groups:
     @cached_property
     def names(self) -> list[str]:
         """The names of all groups. Makes Hydra read the primary config again, so call it only if needed."""
-        return [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
+        return [name for name in groups_in("", primary(), self._search_path) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
         """The choices in a group; those in its subfolders as `folder/choice`.
 
         A folder of the same name as a choice belongs to that choice.
         """
-        own = self._listed(group, ObjectType.CONFIG)
-        folders = [folder for folder in self._listed(group, ObjectType.GROUP) if folder not in own]
-        return own + [
-            f"{folder}/{name}" for folder in folders for name in self._listed(f"{group}/{folder}", ObjectType.CONFIG)
-        ]
-
-    def _listed(self, group: str, kind: ObjectType) -> list[str]:
-        loader = GlobalHydra.instance().config_loader()
-        return loader.get_group_options(group, kind, primary(), self._search_path)
+        place = primary(), self._search_path
+        own = choices_in(group, *place)
+        folders = [folder for folder in groups_in(group, *place) if folder not in own]
+        return own + [f"{folder}/{name}" for folder in folders for name in choices_in(f"{group}/{folder}", *place)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.fingerprint import SHIPPED, is_installed
+from orchestrator.config.hydra_private import PLUGINS
 
 KEY = "trusted_modules"
 
@@ -62,7 +63,7 @@ def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Itera
     `trusted` lists modules trusted on the command line: a sweeper plugin, or the user's callbacks.
     """
     for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
-        if not name.startswith("hydra._internal.core_plugins.") and not _within(name, trusted):
+        if not name.startswith(PLUGINS) and not _within(name, trusted):
             top = name.partition(".")[0]
             yield f"{key}={name!r} is not Hydra's own; if you trust it, say so on the command line: {KEY}=[{top}]"
     for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):

@@ -2,7 +2,7 @@ from orchestrator.cli.app import main
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 
 
-def test_help_begins_with_what_to_type_and_names_all_modes(capsys):
+def test_help_names_all_modes(capsys):
     assert main(["--help"]) == 0
     head, _, groups = capsys.readouterr().out.partition("== Configuration groups ==")
     assert "python -m orchestrator sweep=batch_scaling mode=plan" in head and "batch_scaling" in groups

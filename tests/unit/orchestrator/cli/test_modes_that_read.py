@@ -38,7 +38,7 @@ def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str
     return run
 
 
-def test_predict(start: Callable[..., tuple[int, str]]) -> None:
+def test_predict_prints_throughput(start: Callable[..., tuple[int, str]]) -> None:
     status, told = start("mode=predict", "predict.gpus=[8,16]", "predict.gpus_per_node=16")
     assert status == 0
     # Amdahl's law with α = .1 is the USL with β = 0: 800 / 1.7 and 1600 / 2.5, times 1.01.
@@ -48,7 +48,7 @@ def test_predict(start: Callable[..., tuple[int, str]]) -> None:
     assert start("mode=predict")[0] == 2
 
 
-def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
     assert "3 cells are in both" in told and "0.50× [" in told
@@ -56,7 +56,7 @@ def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     assert start("mode=compare")[0] == 2
 
 
-def test_a_plan_says_that_a_run_would_refuse_the_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
+def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
     status, told = start("mode=plan")
     assert status == 0 and " 0 finished" in told
     assert "holds results from another configuration or other code (source.mine:train: 'old' → (absent), and " in told
@@ -65,7 +65,7 @@ def test_a_plan_says_that_a_run_would_refuse_the_results_of_other_code(start: Ca
     assert "another configuration" not in start("mode=plan", "sweep.name=fresh")[1]
 
 
-def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
     claim = f"sweep.claims=[{{sentence: Two are twice as fast, expression: '{twice}'}}]"
     status, told = start("mode=report", "report.html=false", claim)

@@ -18,7 +18,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_a_reader_that_has_gone_disturbs_nothing(name: str) -> None:
+def test_closed_reader_does_not_end_the_program(name: str) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", LONG, name], text=True, **pipes)
     assert process.stdin and process.stdout and process.stderr
@@ -30,7 +30,7 @@ def test_a_reader_that_has_gone_disturbs_nothing(name: str) -> None:
     other.close()
 
 
-def test_what_is_printed_arrives_whole_and_at_once() -> None:
+def test_long_output_arrives_complete() -> None:
     program = "from orchestrator.cli.streams import outlast_readers as o; o(); print('\u2713' * 70_000)"
     told = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program], capture_output=True, text=True, encoding="utf8"

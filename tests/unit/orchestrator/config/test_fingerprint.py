@@ -18,7 +18,7 @@ def package(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_package_is_its_sources_and_is_not_imported(package):
+def test_package_version_hashes_sources_without_import(package):
     before = Versions().source("mytraining.train:train")
     (package / "README.md").write_text("words")
     assert Versions().source("mytraining.train:train") == before
@@ -27,7 +27,7 @@ def test_a_package_is_its_sources_and_is_not_imported(package):
     assert "mytraining" not in sys.modules
 
 
-def test_a_single_module_is_its_file(tmp_path, monkeypatch):
+def test_module_version_hashes_its_file(tmp_path, monkeypatch):
     script = tmp_path / "mytrain.py"
     script.write_text("def train(config, context): ...")
     monkeypatch.syspath_prepend(tmp_path)
@@ -38,7 +38,7 @@ def test_a_single_module_is_its_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("folder", "belong"), [("mine", True), ("site-packages", False)])
-def test_scripts_beside_a_module_belong_to_it_unless_an_installer_put_it_there(folder, belong, tmp_path, monkeypatch):
+def test_scripts_beside_a_module_count_unless_installed(folder, belong, tmp_path, monkeypatch):
     place = tmp_path / folder
     place.mkdir()
     (place / "lone_training.py").write_text("def train(config, context): ...")
@@ -49,7 +49,7 @@ def test_scripts_beside_a_module_belong_to_it_unless_an_installer_put_it_there(f
     assert (Versions().source("lone_training:train") != before) is belong
 
 
-def test_a_package_that_is_not_there():
+def test_missing_package_is_an_error():
     with pytest.raises(ValueError, match="no package or module 'nowhere'"):
         Versions().source("nowhere.to_be:found")
 
@@ -61,12 +61,12 @@ def test_data_files_count_by_content_not_by_path(tmp_path):
     assert fingerprint[0] == fingerprint[1] != fingerprint[2]
 
 
-def test_data_known_by_name_and_data_that_is_absent(tmp_path):
+def test_data_version_of_named_and_absent_data(tmp_path):
     assert data_version({"name": "digits"}) == "digits"
     assert data_version({"name": "npz", "path": str(tmp_path / "none.npz")}) == "absent"
 
 
-def test_a_name_that_the_module_never_mentions_is_refused_and_a_star_import_may_bring_any(package):
+def test_unmentioned_name_is_refused_unless_a_star_import_exists(package):
     with pytest.raises(ValueError, match="train.py has no 'trian'"):
         Versions().source("mytraining.train:trian")
     with pytest.raises(ValueError, match="there is no module 'mytraining.nowhere'"):
@@ -75,7 +75,7 @@ def test_a_name_that_the_module_never_mentions_is_refused_and_a_star_import_may_
     assert Versions().source("mytraining.models:train") == Versions().source("mytraining.train:train")
 
 
-def test_what_a_script_imports_from_beside_itself_belongs_to_it(tmp_path, monkeypatch):
+def test_imports_beside_a_script_belong_to_it(tmp_path, monkeypatch):
     (tmp_path / "main_script.py").write_text("import sibling_script\ndef train(config, context): ...")
     (tmp_path / "sibling_script.py").write_text("depth = 1")
     monkeypatch.syspath_prepend(tmp_path)
@@ -85,7 +85,7 @@ def test_what_a_script_imports_from_beside_itself_belongs_to_it(tmp_path, monkey
     assert Versions().source("main_script:train") != before
 
 
-def test_an_installed_package_is_known_without_reading_it():
+def test_installed_package_is_hashed_by_sizes():
     assert Versions().source("torch.optim:Adagrad") == Versions().source("torch.nn:Linear")
 
 
@@ -112,14 +112,14 @@ def folder(tmp_path):
         ("results/y.py", False),
     ],
 )
-def test_the_version_is_that_of_the_files_named_and_of_the_code_beside_them(folder, name, changes):
+def test_command_version_covers_named_files_and_code_beside_them(folder, name, changes):
     before = command_version(ARGV, folder)
     (folder / name).write_text("second")
     assert (command_version(ARGV, folder) != before) is changes
 
 
 @pytest.mark.parametrize("argv", ["python -m models.net --lr {lr}", ["python", "-m", "models.net"]])
-def test_a_module_stands_for_its_package(folder, argv):
+def test_module_option_names_its_package(folder, argv):
     before = command_version(argv, folder)
     (folder / "train.py").write_text("second")
     assert command_version(argv, folder) == before
@@ -127,11 +127,11 @@ def test_a_module_stands_for_its_package(folder, argv):
     assert command_version(argv, folder) != before
 
 
-def test_a_program_from_elsewhere_has_no_files_here(folder):
+def test_program_elsewhere_has_no_files_here(folder):
     assert command_version("nvidia-smi -L", folder) == command_version("true", folder)
 
 
-def test_a_folder_of_more_files_than_any_project_counts_by_those_that_are_named(folder, monkeypatch):
+def test_huge_folder_counts_only_named_files(folder, monkeypatch):
     monkeypatch.setattr(fingerprint, "MOST_FILES", 1)
     before = command_version(ARGV, folder)
     (folder / "models/net.py").write_text("second")
@@ -173,12 +173,12 @@ def folder_own_code(tmp_path, monkeypatch):
         ("mine.broken:train", ("broken", "line 2: SyntaxError: expected ':'")),
     ],
 )
-def test_what_cannot_be_imported_is_told_with_its_place(folder_own_code, name, told):
+def test_import_error_names_file_and_line(folder_own_code, name, told):
     expected = [f"{folder_own_code / 'mine' / told[0]}.py, {told[1]}"] if told else []
     assert list(import_errors([name], installed=True)) == expected
     assert not {"mine", "single", "absent_library"} & set(sys.modules)
 
 
-def test_where_other_machines_will_import_it_only_syntax_counts(folder_own_code):
+def test_only_syntax_counts_if_other_machines_import(folder_own_code):
     assert list(import_errors(["mine.lacking:train"], installed=False)) == []
     assert len(list(import_errors(["mine.broken:train", "mine.broken:other"], installed=False))) == 1

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from orchestrator.config.hydra_section import saved_without_secrets
 
 
-def test_what_is_saved_meanwhile_is_clean_and_all_is_as_before_also_after_an_error(monkeypatch):
+def test_saved_configs_have_no_secrets_even_after_an_error(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "s3cr3t-value")
     config = OmegaConf.create({"token": "abcdefgh", "where": "${oc.env:HF_TOKEN}", "told": "not s3cr3t-value"})
     save, file = OmegaConf.save, StringIO()

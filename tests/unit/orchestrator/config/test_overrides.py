@@ -15,7 +15,7 @@ from orchestrator.config.overrides import literal, overrides_of, shell_command
         *("end\\", "x,y", "a=b", "mypackage.train:train", [1, "two", [0.5]], {"a": 1, "b": "c d"}, []),
     ],
 )
-def test_hydra_reads_back_what_was_meant(value):
+def test_literal_is_read_back_by_hydra(value):
     override = OverridesParser.create().parse_override(f"key={literal(value)}")
     found = override.value()
     assert (found.text if hasattr(found, "text") else _plain(found)) == value
@@ -29,12 +29,12 @@ def _plain(found):
     return found.text if hasattr(found, "text") else found
 
 
-def test_labels_of_nodes_are_one_value_because_their_names_have_dots_and_slashes():
+def test_labels_are_one_value():
     given = {"cluster": {"labels": {"ray.io/market-type": "spot"}}}
     assert overrides_of(given)[0] == ["cluster.labels={ray.io/market-type:spot}"]
 
 
-def test_nested_and_dotted_keys_are_the_same():
+def test_nested_and_dotted_keys_give_the_same_overrides():
     nested = {"sweep": {"axes": {"gpus": [1, 2], "optimizer.lr": [0.1]}, "name": "mine"}, "budget": {"epochs": 3}}
     assert overrides_of(nested)[0] == [
         "sweep.axes.gpus=[1,2]",
@@ -49,23 +49,23 @@ def test_nested_and_dotted_keys_are_the_same():
     ]
 
 
-def test_a_section_with_its_name_is_taken_as_a_whole():
+def test_section_with_its_name_replaces_the_whole():
     texts, sections = overrides_of({"model": {"name": "mlp", "hidden": [4]}, "data": {"subset": {"train": 100}}})
     assert sections == {"model": {"name": "mlp", "hidden": [4]}} and texts == ["data.subset.train=100"]
 
 
-def test_numpys_floats_are_told_as_numbers():
+def test_numpy_floats_become_plain_numbers():
     assert overrides_of({"sweep.axes.lr_multiplier": list(np.array([0.5, 1e-7]))})[0] == [
         "sweep.axes.lr_multiplier=[0.5,1e-07]"
     ]
 
 
-def test_what_no_config_has_is_refused():
+def test_value_without_a_literal_is_an_error():
     with pytest.raises(ValueError, match="is a object"):
         literal(object())
 
 
-def test_a_command_is_told_as_a_person_types_it():
+def test_shell_command_leaves_out_implied_nulls():
     asked = ["budget.epochs=4", "budget.steps=null", "sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
     told = shell_command([*asked, "sweep.axes.device_batch_size=[1,2]"])
     words = ["budget.epochs=4", "\"trainable.argv='a {lr}'\"", "'sweep.axes.device_batch_size=[1,2]'"]
@@ -73,7 +73,7 @@ def test_a_command_is_told_as_a_person_types_it():
     assert shlex.split(shell_command(asked))[-2:] == ["sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
 
 
-def test_a_folder_of_configs_is_told_as_its_flag_and_once():
+def test_config_folder_becomes_one_flag():
     one = ["sweep=mine", "hydra.searchpath=[file://my conf]"]
     assert shlex.split(shell_command(one))[-3:] == ["sweep=mine", "-cd", "my conf"]
     flags = ["--config-dir=my", "--config-name=mine"]
@@ -82,7 +82,7 @@ def test_a_folder_of_configs_is_told_as_its_flag_and_once():
     assert shlex.split(shell_command([two]))[-1] == two
 
 
-def test_what_rerun_names_is_one_value() -> None:
+def test_rerun_is_one_value() -> None:
     for given, override in (
         ({"gpus": 2, "seed": 0}, "rerun={gpus:2,seed:0}"),
         (["12e4", {"seed": [0, 1]}], "rerun=['12e4',{seed:[0,1]}]"),

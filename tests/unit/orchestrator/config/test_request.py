@@ -14,7 +14,7 @@ REQUEST = request(
 )
 
 
-def test_axes_are_those_that_the_trials_have():
+def test_terms_have_the_axes_of_the_trials():
     axes = {"gpus": "gpus", "optimizer.lr": "axes.optimizer.lr", "never.ran": "never.ran"}
     terms = Terms.of(REQUEST, axes)
     assert terms.axes == axes
@@ -22,18 +22,18 @@ def test_axes_are_those_that_the_trials_have():
     assert terms.budget == {"epochs": None, "steps": 300} and not Terms.of(REQUEST, {"budget.steps": "s"}).budget
 
 
-def test_null_is_a_value_where_the_sweep_has_it():
+def test_axes_with_null_are_nullable():
     asked = request(REQUEST, axes={"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]})
     assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
 
 
-def test_what_another_sweep_left_out_or_zipped_is_not_known():
+def test_other_axes_may_have_been_excluded_or_zipped():
     plain = request(REQUEST, exclude=[])
     terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
     assert set(terms.axes) == {"gpus", "trainable.precision"}
     assert (terms.excludes, terms.zips) == (True, True)
 
 
-def test_a_command_to_be_repeated_tells_no_secret():
+def test_arguments_hide_secrets():
     assert Terms.of(REQUEST, {}).arguments == ("sweep=mine", "trainable.env.HF_TOKEN=<hidden>")
     assert Terms.of(REQUEST, {}, ["sweep=theirs"]).arguments == ("sweep=theirs",)

@@ -26,21 +26,21 @@ def resources(**changed):
     return config(resources=shipped_config()["resources"] | changed)
 
 
-def test_a_laptop_has_worker_processes_of_one_core_that_are_timed_alone():
+def test_machine_without_gpus_times_exclusively():
     found = setup(config(), [LAPTOP], Versions())
     assert (found.device, found.cpus_per_worker, found.timing) == ("cpu", None, "exclusive")
 
 
-def test_a_server_has_gpus_each_with_its_share_of_the_cores():
+def test_gpus_share_the_cores_of_their_node():
     found = setup(config(), [SERVER, LAPTOP], Versions())
     assert (found.device, found.cores_per_gpu, found.timing) == ("cuda", 16, "device")
 
 
-def test_the_trainable_sees_its_own_sections_and_not_the_orchestrators():
+def test_trainable_sees_only_its_own_sections():
     assert set(setup(config(), [LAPTOP], Versions()).config) == {"trainable", "model", "data", "optimizer", "budget"}
 
 
-def test_data_are_where_the_user_stands(tmp_path, monkeypatch):
+def test_data_paths_are_made_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
     assert found.config["data"] == {"name": "npz", "path": str(tmp_path / "mine.npz"), "root": None}
@@ -49,19 +49,19 @@ def test_data_are_where_the_user_stands(tmp_path, monkeypatch):
     assert found.config["data"]["root"] == str(tmp_path / "home/sets")
 
 
-def test_code_that_keeps_its_optimizer_to_itself_says_so():
+def test_optimizer_is_unknown_without_a_section():
     given = config(optimizer=None)
     assert setup(given, [LAPTOP], Versions()).optimizer == {"name": "unknown"}
 
 
-def test_a_missing_reference_is_told():
+def test_missing_reference_is_an_error():
     given = config()
     given["trainable"]["lr"] = None
     with pytest.raises(ValueError, match="trainable.lr is not set"):
         setup(given, [LAPTOP], Versions())
 
 
-def test_whoever_asks_for_a_type_of_gpu_asks_for_gpus():
+def test_gpu_type_implies_cuda():
     typed = config(cluster=shipped_config()["cluster"] | {"gpu_type": "H100"})
     found = setup(typed, [LAPTOP], Versions())
     assert (found.device, found.gpu_types) == ("cuda", ("H100",))
@@ -81,22 +81,22 @@ def test_whoever_asks_for_a_type_of_gpu_asks_for_gpus():
         (resources(gpus_per_worker=2), [SERVER, SERVER], [2, 4]),
     ],
 )
-def test_auto_counts_up_to_what_there_is(given, nodes, counts):
+def test_auto_gpus_doubles_up_to_the_nodes(given, nodes, counts):
     assert with_gpus({"gpus": "auto", "seed": [0]}, given, nodes) == {"gpus": counts, "seed": [0]}
 
 
-def test_counts_that_were_given_stay():
+def test_given_gpu_counts_are_kept():
     assert with_gpus({"gpus": [8]}, config(), [LAPTOP]) == {"gpus": [8]}
 
 
-def test_paths_and_what_does_not_train_are_no_part_of_the_identity():
+def test_fingerprint_ignores_paths_and_display():
     elsewhere = config(data={"name": "digits", "root": "/there"}, results_dir="/other", verbose=True)
     assert identified(elsewhere) == identified(config())
     others = [config(warmup_epochs=1), config(model={"name": "other"}), resources(timing="shared")]
     assert all(identified(other) != identified(config()) for other in others)
 
 
-def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
+def test_fingerprint_covers_own_code_anywhere_in_the_config():
     given = config(model={"name": "trainables.models.classifiers:small_cnn"}, data={"name": "digits"})
     assert set(fingerprint(given, Versions())["source"]) == {
         "trainables.noop:train",
@@ -104,7 +104,7 @@ def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
     }
 
 
-def test_numbers_as_keys_are_what_the_journal_makes_of_them():
+def test_fingerprint_has_text_keys():
     given = config()
     given["trainable"]["weights"] = {0: 1.0}
     assert fingerprint(given, Versions())["config"]["trainable"]["weights"] == {"0": 1.0}

@@ -23,7 +23,7 @@ from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
 from tests.unit.orchestrator.requests import request
 
 
-def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
+def test_trials_that_do_not_fit_are_infeasible():
     found = plan()
     assert [trial.gpus for trial in found.to_run] == [1, 1]
     assert set(found.infeasible) == {trial.trial_id for trial in TRIALS if trial.gpus == 4}
@@ -41,12 +41,12 @@ def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
         (Status.INFEASIBLE, "none", True),
     ],
 )
-def test_what_is_run_again(status, rerun, again):
+def test_rerun_selects_by_status(status, rerun, again):
     trial = TRIALS[0]
     assert (trial in plan(ended(trial, status), rerun=rerun).to_run) is again
 
 
-def test_only_what_somebody_points_at_runs_again_whatever_became_of_it():
+def test_named_trials_run_again_whatever_their_status():
     mine, other = TRIALS[:2]
     for status in (Status.OK, Status.FAILED, Status.OOM):
         found = plan(ended(mine, status), ended(other, status), rerun=[mine.trial_id[:8]])
@@ -56,7 +56,7 @@ def test_only_what_somebody_points_at_runs_again_whatever_became_of_it():
             assert found.not_run_again({mine.trial_id: replace(ended(mine, status), attempt=attempt)}) == waits
 
 
-def test_what_a_rule_left_out_or_did_not_fit_runs_without_anybody_asking_for_it_again():
+def test_skipped_and_infeasible_trials_do_not_count_as_rerun():
     early = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="early_stop")
     unfit = ended(TRIALS[1], Status.INFEASIBLE)
     assert not plan(early, unfit).again and not plan(early, unfit, rerun="all").again
@@ -67,7 +67,7 @@ def test_records_of_other_trials_do_not_count():
     assert not plan(stranger).finished
 
 
-def test_durations_are_known_from_the_same_cell_and_else_unknown():
+def test_durations_come_from_the_same_cell():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
     found = plan(ended(first, wall_s=7200))
     assert found.expected_s(second) == 7200
@@ -75,19 +75,19 @@ def test_durations_are_known_from_the_same_cell_and_else_unknown():
     assert (plan().forecast.gpu_hours, plan().forecast.unknown, plan().forecast.makespan_s) == (0, 2, None)
 
 
-def test_what_a_budget_left_out_is_run_again():
+def test_trials_skipped_by_a_budget_run_again():
     record = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="budget")
     assert TRIALS[0] in plan(record).to_run
 
 
-def test_rows_come_in_the_order_of_their_starts_with_their_times():
+def test_rows_are_in_starting_order():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
     rows = printout.rows(plan(ended(first, wall_s=60)))
     assert [(row["order"], row["start_s"], row["nodes"]) for row in rows[:2]] == [(1, 0.0, ["host"]), (None, None, [])]
     assert rows[0]["trial_id"] == second.trial_id and rows[-1]["state"] == "finished: ok"
 
 
-def test_as_json_it_is_one_object_with_its_trials():
+def test_json_has_counts_costs_and_trials():
     told = json.loads(printout.as_json(plan(ended(TRIALS[0])), price_per_gpu_hour=2))
     assert [row["state"] for row in told["trials"]].count("finished: ok") == 1
     assert (told["to_run"], told["finished"], told["infeasible"]) == (1, 1, 2)
@@ -111,7 +111,7 @@ def test_as_text_it_ends_with_what_it_comes_to():
     )
 
 
-def test_as_text_it_has_only_columns_that_say_something():
+def test_text_leaves_out_empty_columns():
     heading, _, *rows = printout.as_text(plan(), None).splitlines()[:6]
     assert heading.split() == ["state", "gpus", "device_batch_size", "seed", "global_batch_size", "lr"]
     assert len(rows) == 4 and all(len(row) == len(heading) for row in rows)
@@ -124,7 +124,7 @@ def test_as_text_it_has_only_columns_that_say_something():
 
 
 @pytest.mark.parametrize("address", ["auto", None])
-def test_a_plan_asks_the_cluster_and_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch, address):
+def test_plan_does_not_wait_for_nodes(monkeypatch, address):
     waited = []
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as good as an address of the config
     monkeypatch.setattr(planning, "check_reachable", lambda request: None)
@@ -133,7 +133,7 @@ def test_a_plan_asks_the_cluster_and_waits_for_no_nodes_that_only_a_sweep_asks_f
     assert planning._nodes(request(backend="ray", address=address, wait_s=600.0)) == NODES and waited == [0.0]
 
 
-def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_an_error(monkeypatch, tmp_path):
+def test_unreadable_results_dir_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(planning, "_nodes", lambda request: NODES)
     asked = SimpleNamespace(results_dir=tmp_path / ("long" * 100))
     with pytest.raises(ConfigError, match=r"long cannot be read: File name too long"):
@@ -158,18 +158,18 @@ def held(ends, asked, probes=()):
 
 
 @pytest.mark.parametrize(("gb", "share"), [(2.0, 0.25), (30.0, 0.45), (79.0, 1.0), (None, 0.25)])
-def test_as_much_as_was_asked_for_or_as_is_needed(record_of, gb, share):
+def test_packed_trial_holds_the_larger_of_request_and_need(record_of, gb, share):
     assert held([took(record_of, gb)], packed()) == share  # a trainable that does not tell is believed
 
 
-def test_all_of_a_gpu_until_the_size_is_known(record_of):
+def test_packed_trial_holds_a_whole_gpu_until_measured(record_of):
     assert held([], packed()) == 1.0
     assert held([took(record_of, 2.0, batch=64), took(record_of, 2.0, model="mlp")], packed()) == 1.0
     assert held([took(record_of, None, status=Status.SKIPPED, skipped_by="budget")], packed()) == 1.0
     assert held([took(record_of, None, status=Status.OOM), took(record_of, 2.0)], packed()) == 1.0
 
 
-def test_the_largest_of_several_counts_and_probes_as_well(record_of):
+def test_largest_measured_need_counts(record_of):
     asked = packed()
     key = "(32, [('model', 'cnn')])"
     probe = {"size": key, "status": "ok", "reserved_memory_gb": 40.0, "device_memory_gb": 80.0}
@@ -178,14 +178,14 @@ def test_the_largest_of_several_counts_and_probes_as_well(record_of):
     assert MemoryShares.of(ends).unknown([asked, packed(batch=64), packed(batch=64)]) == [packed(batch=64)]
 
 
-def test_a_probe_has_the_gpu_to_itself_and_who_is_timed_is_left_alone(record_of):
+def test_probes_and_timed_trials_are_not_packed(record_of):
     known = [took(record_of, 2.0)]
     assert held(known, probe_of(packed())) == 1.0
     assert held([], replace(packed(), timing="device")) == 0.25 and held([], packed(gpus=1.0)) == 1.0
     assert not MemoryShares.of([]).unknown([replace(packed(), device="cpu")])
 
 
-def test_gpu_hours_count_what_is_held(record_of):
+def test_gpu_hours_count_held_gpus(record_of):
     """A packed trial costs what its memory keeps from others, a timed part of a GPU all of it."""
     known = MemoryShares.of([took(record_of, 30.0)])
     assert known.foreseen(packed()).gpus_held == 0.45 and known.foreseen(packed(batch=64)).gpus_held == 0.25
@@ -195,7 +195,7 @@ def test_gpu_hours_count_what_is_held(record_of):
     assert replace(packed(), gpus=4, timing="device", gang=pair).gpus_held == 4.0
 
 
-def test_a_budget_and_a_forecast_count_what_is_held(record_of):
+def test_budget_and_forecast_count_held_gpus(record_of):
     placed = MemoryShares.of([took(record_of, 30.0)]).placed(packed())
     trial_queue = TrialQueue([placed])
     trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)

@@ -55,32 +55,32 @@ def searched(ended, asked, status=Status.OK):
         ends |= {each.trial_id: ended(each, status) for each in to_run}
 
 
-def test_a_search_tries_so_many_cells_each_once_and_the_same_ones_every_time(ended):
+def test_search_is_deterministic_and_tries_each_cell_once(ended):
     rounds = searched(ended, optuna(cells=5, together=2))
     assert [len(cells) for cells in rounds] == [2, 2, 1]
     assert len(set(itertools.chain(*rounds))) == 5
     assert searched(ended, optuna(cells=5, together=2)) == rounds
 
 
-def test_a_search_may_come_to_the_whole_grid_and_outlives_cells_that_fail(ended):
+def test_search_may_cover_the_grid_and_survives_failures(ended):
     assert len(set(itertools.chain(*searched(ended, optuna(cells=99, together=5))))) == 24
     assert len(searched(ended, optuna(cells=4, together=1), Status.OOM)) == 4
 
 
-def test_a_cell_that_was_begun_is_ended_first(ended):
+def test_started_cell_is_finished_first(ended):
     first = TRIALS[0]
     waiting = TRIALS[1:]
     to_run = search.next_trials(optuna(), request(), TRIALS, waiting, {first.trial_id: ended(first)})
     assert [(each.cell_id, each.seed) for each in to_run] == [(first.cell_id, 1)]
 
 
-def test_what_was_left_out_before_may_be_tried_now(ended):
+def test_skipped_trials_may_be_tried_later(ended):
     skipped = {each.trial_id: replace(ended(each, Status.SKIPPED), skipped_by="search") for each in TRIALS}
     assert len(search.next_trials(optuna(cells=3, together=3), request(), TRIALS, TRIALS, skipped)) == 6
 
 
 @pytest.mark.slow
-def test_the_search_learns_where_the_best_cells_are(ended):
+def test_search_prefers_better_cells(ended):
     """Of 24 cells, and with one objective as good as decided by the batch, the second half of the tries is better."""
     ends, batches = {}, []
     asked = optuna(cells=20, together=1)
@@ -100,7 +100,7 @@ def test_errors_are_told():
     assert list(search.search_errors({**wrong, "search": None})) == []
 
 
-def test_what_was_not_tried_says_so():
+def test_untried_trials_are_skipped_by_the_search():
     outcome = search.skipped(optuna())
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "search")
     assert outcome.note == "sweep.search=optuna: not among the 6 cells that it tried"

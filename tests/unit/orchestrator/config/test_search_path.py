@@ -33,9 +33,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err
 
 
-def test_a_primary_config_of_ones_own_is_the_shipped_one_with_changes(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_own_primary_config_extends_the_shipped_one(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-cd", "my", "--config-name", "mine", "mode=plan", "plan.format=json"]) == 0
     by_primary = json.loads(capsys.readouterr().out)["trials"]
     axes = ("gpus=[1]", "device_batch_size=[8,16]", "lr_rule=[none]", "seed=[0]")
@@ -45,9 +43,7 @@ def test_a_primary_config_of_ones_own_is_the_shipped_one_with_changes(
     assert {trial["device_batch_size"] for trial in by_primary} == {8, 16}
 
 
-def test_overrides_of_a_primary_config_of_ones_own_are_checked_as_any(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overrides_of_an_own_primary_config_are_checked(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("-cd", "my", "--config-name=mine")
     assert told(capsys, *given, "budgt.epochs=3", "model=small_cn").count("did you mean") == 2
     assert "there is no such primary config" in told(capsys, "-cd", "my", "--config-name=other")
@@ -55,7 +51,7 @@ def test_overrides_of_a_primary_config_of_ones_own_are_checked_as_any(
     assert capsys.readouterr().out.count("2 trials to run") == 2
 
 
-def test_a_choice_that_is_a_shipped_name_and_ones_own_is_refused_and_a_copy_is_not(
+def test_own_choice_with_a_shipped_name_is_refused_unless_identical(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own / "model/small_cnn.yaml").write_text("name: small_cnn\nwidth: 3\n")
@@ -68,7 +64,7 @@ def test_a_choice_that_is_a_shipped_name_and_ones_own_is_refused_and_a_copy_is_n
     assert main(["-cd", "my", "sweep=batch_scaling", "mode=plan"]) == 0
 
 
-def test_a_folder_that_is_not_there_is_an_error(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_config_folder_is_an_error(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "-cd", "nope", "sweep=batch_scaling") == "-cd nope: there is no such config folder\n"
     search = "hydra.searchpath=[file://my,file://nope]"
     assert "hydra.searchpath: nope: there is no such" in told(capsys, search, "sweep=batch_scaling")
@@ -76,5 +72,5 @@ def test_a_folder_that_is_not_there_is_an_error(own: Path, capsys: pytest.Captur
         run_sweep({"sweep": "batch_scaling"}, config_dir=own / "nope", quiet=True)
 
 
-def test_a_config_path_is_refused_with_what_is_meant(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_path_is_refused_with_a_hint(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "-cd my adds" in told(capsys, "-cp", "my", "sweep=batch_scaling")

@@ -1,0 +1,63 @@
+"""Hydra's private names, as `orchestrator.config.hydra_private` uses them: fails if a release of Hydra changes them."""
+
+import inspect
+import pkgutil
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+
+from orchestrator.config import hydra_private
+from orchestrator.config.search_path import config_dir
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_installed_hydra_is_in_the_tested_range():
+    assert version("hydra-core").startswith("1.3.")
+
+
+def test_only_this_module_names_hydras_internals():
+    pattern = re.compile(r"hydra\._internal|hydra\.core\.|GlobalHydra")
+    files = [path for path in (ROOT / "orchestrator").rglob("*.py") if pattern.search(path.read_text())]
+    assert [path.name for path in files] == ["hydra_private.py"]
+
+
+def test_signatures_are_those_that_are_called():
+    loader = inspect.signature(ConfigLoaderImpl.get_group_options).parameters
+    assert list(loader)[1:] == ["group_name", "results_filter", "config_name", "overrides"]
+    assert {"provider", "path", "anchor"} <= set(inspect.signature(ConfigSearchPath.prepend).parameters)
+
+
+def test_flags_are_found():
+    assert {"--cfg", "-c", "--multirun", "-m", "--config-dir", "-cd"} <= set(hydra_private.flag_names())
+    flags = hydra_private.flags_parser().parse_args(["-m", "-cd", "my", "a=1"])
+    assert (flags.multirun, flags.config_dir, flags.overrides) == (True, "my", ["a=1"])
+
+
+def test_overrides_are_parsed():
+    plain, sweep = hydra_private.parsed(["a=[1,2]", "b=1,2"])
+    assert plain.value() == [1, 2] and not plain.is_sweep_override()
+    assert list(sweep.sweep_iterator()) == [1, 2] and sweep.is_discrete_sweep()
+    assert (plain.get_key_element(), plain.get_value_element_as_str()) == ("a", "[1,2]")
+    with pytest.raises(HydraException):
+        hydra_private.parsed(["a=[1"])
+
+
+def test_groups_choices_and_state_of_the_program(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/mine.yaml").write_text("name: mine")
+    before = GlobalHydra.instance().hydra
+    with hydra_private.initialised_at(config_dir(), tmp_path):
+        assert {"model", "sweep"} <= set(hydra_private.groups_in("", "config", []))
+        assert {"mine", "small_cnn"} <= set(hydra_private.choices_in("model", "config", []))
+    assert GlobalHydra.instance().hydra is before
+
+
+def test_plain_sweeper_exists():
+    assert pkgutil.resolve_name(hydra_private.PLAIN_SWEEPER).__name__ == "BasicSweeper"
