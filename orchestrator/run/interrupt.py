@@ -18,7 +18,7 @@ from orchestrator.exit import leave, to_stderr
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INSISTING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that somebody who waits for the end sends again."""
+"""Signals that end the process at once if they are sent a second time."""
 
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
 """Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""
@@ -27,7 +27,7 @@ GRACE_S = 8.5
 """Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
 
 
-_SAID = "interrupted: stopping the running trials, then writing the tables; interrupt again to end at once"
+_STOPPING = "interrupted: stopping the running trials, then writing the tables; interrupt again to end at once"
 _NOTHING_RUNS = "interrupted: no trial is running, the tables are being written; interrupt again to end at once"
 _NOTHING_RAN = "interrupted while starting: no trial ran; run the same command to continue"
 _OVER = b"\0"
@@ -51,7 +51,7 @@ class Interrupt:
         self._say: Callable[[str], None] = to_stderr
         self._before: dict[int, object] = {}
         self._at_once = False
-        self._said = _SAID
+        self._message = _STOPPING
 
     @property
     def exit_status(self) -> int:
@@ -60,14 +60,16 @@ class Interrupt:
         return 128 + self.signal
 
     def __enter__(self) -> Interrupt:
-        global _current
-        _guard_forks()
+        global _current, _guarded
+        if not _guarded:
+            os.register_at_fork(after_in_child=_reset_in_child)
+            _guarded = True
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by `nohup`
-        heard = [number for number in SIGNALS if not (outlives_terminal and number == signal.SIGHUP)]
-        self._before = {number: signal.signal(number, self._came) for number in heard}
+        handled = [number for number in SIGNALS if not (outlives_terminal and number == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._remember) for number in handled}
         _current = self
         self._thread = threading.Thread(target=self._listen, daemon=True, name="signals")
         self._thread.start()
@@ -106,14 +108,14 @@ class Interrupt:
 
     def nothing_runs(self) -> None:
         """Note that only tables are left to write, and change the message accordingly."""
-        self._said = _NOTHING_RUNS
+        self._message = _NOTHING_RUNS
 
     def give_back(self) -> None:
         """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _remember(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal in the main thread, in case the thread has not run yet."""
         self.signal = self.signal or number
 
@@ -126,17 +128,14 @@ class Interrupt:
         if self._at_once and self._before[number] is end_at_once:
             to_stderr(_NOTHING_RAN)
             end_at_once(number)
-        self._tell(self._said)
+        # Another thread prints: the caller's way of printing may be slow and must not stop the clock.
+        threading.Thread(target=self._say, args=(self._message,), daemon=True).start()
         again = self._next(time.monotonic() + GRACE_S, _INSISTING)
         if again:
-            end_at_once(again)  # asked twice
+            end_at_once(again)  # a second signal
         if again is None:
             to_stderr(_TOO_SLOW)
             end_at_once(number)
-
-    def _tell(self, message: str) -> None:
-        """Print from another thread: the caller's way of printing may be slow and must not stop the clock."""
-        threading.Thread(target=self._say, args=(message,), daemon=True).start()
 
     def _next(self, until: float | None, awaited: Collection[int]) -> int | None:
         """The next of the awaited signals; 0 when the context ends, None on timeout. Other signals are skipped."""
@@ -155,14 +154,7 @@ _current: Interrupt | None = None
 _guarded = False
 
 
-def _guard_forks() -> None:
-    global _guarded
-    if not _guarded:
-        os.register_at_fork(after_in_child=_in_child)
-        _guarded = True
-
-
-def _in_child() -> None:
+def _reset_in_child() -> None:
     """Reset a forked child, which inherits the pipe but must handle its own signals."""
     if _current is not None:
         signal.set_wakeup_fd(-1)
