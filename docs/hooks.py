@@ -67,7 +67,10 @@ def _columns_page() -> Iterator[str]:
     yield "[Method](../numbers.md)."
     yield "Further axes and other reported metrics are columns after these."
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
-    for title, columns in (("summary.csv: one row per cell", (*COLUMNS, *FURTHER)), ("trials.csv: one row per trial", TRIALS)):
+    for title, columns in (
+        ("summary.csv: one row per cell", (*COLUMNS, *FURTHER)),
+        ("trials.csv: one row per trial", TRIALS),
+    ):
         yield f"\n## {title}\n\n| column | meaning |\n|---|---|"
         yield from (f"| `{column}` | {meanings[column]} |" for column in columns)
 

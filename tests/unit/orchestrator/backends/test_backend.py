@@ -64,7 +64,7 @@ def test_ranks_are_asked_a_few_times_within_the_limit(hang_s: float, every_s: fl
     assert watch(hang_s=hang_s).look_again_s() == every_s
 
 
-def test_what_the_listener_raised_is_raised_again_however_it_was_wrapped() -> None:
+def test_listener_exception_is_raised_again() -> None:
     guarded = GuardedListener(Recorder())
     guarded.reraise()
     with pytest.raises(RuntimeError, match="wrapped"):

@@ -1,5 +1,3 @@
-"""What is found out of a back end before it is started."""
-
 import socket
 import sys
 from types import SimpleNamespace
@@ -13,7 +11,7 @@ from tests.unit.orchestrator.requests import request
 
 
 @pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
-def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_under(key, monkeypatch):
+def test_silent_address_is_refused_with_its_setting(key, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and never listens
@@ -32,17 +30,15 @@ def test_an_address_of_ipv6_stands_in_brackets():
 
 
 @pytest.mark.parametrize("address", ["ray://nowhere:10001", "http://127.0.0.1:8265"])
-def test_what_is_no_heads_address_is_refused(address, monkeypatch):
+def test_address_of_another_service_is_refused(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(
-        ConfigError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
-    ):
+    with pytest.raises(ConfigError, match=f"^RAY_ADDRESS={address} .*HOST:6379"):
         check_reachable(request(backend="ray", address=None))
     check_reachable(request(backend="inprocess", address=None))
 
 
 @pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
-def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
+def test_existing_ray_connection_is_refused(address, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     with pytest.raises(ConfigError, match=r"already connected to Ray.*ray\.shutdown\(\) first"):
         check_reachable(request(backend="ray", address=address))
@@ -50,7 +46,7 @@ def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
-def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
+def test_unset_and_auto_addresses_are_left_to_ray(address, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     check_reachable(request(backend="ray", address=address))
 

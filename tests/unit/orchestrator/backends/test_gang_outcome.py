@@ -8,12 +8,12 @@ from orchestrator.backends.gang_outcome import RankExit, outcome_of
 from orchestrator.store.record import Cause
 from sweeps.status import Status
 
-OOM = RankExit(rank=3, status=Status.OOM, note="CUDA out of memory")
-LOST = RankExit.lost(2, "killed", "everything Ray knows")
+OOM = RankExit(rank=3, status=Status.OOM, note="out of memory")
+LOST = RankExit.lost(2, "killed", "trace")
 DIVERGED = RankExit(rank=1, status=Status.DIVERGED, note="the loss is nan")
-ERROR = RankExit(rank=0, status=Status.FAILED, note="Connection closed by peer", trace="Traceback")
-BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: no such luck")
-DIED_WITH_NODE = RankExit.lost(1, "its node died", "", cause=Cause.NODE)
+ERROR = RankExit(rank=0, status=Status.FAILED, note="Connection closed", trace="Traceback")
+BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: bad")
+DIED_WITH_NODE = RankExit.lost(1, "node died", "", cause=Cause.NODE)
 
 
 def ok(rank: int) -> RankExit:
@@ -23,28 +23,28 @@ def ok(rank: int) -> RankExit:
 @pytest.mark.parametrize(
     ("ends", "status", "note"),
     [
-        ([ERROR, DIVERGED, LOST, OOM], Status.OOM, "rank 3: CUDA out of memory"),
-        ([ERROR, DIVERGED, LOST], Status.FAILED, "rank 2: the process died: killed"),
+        ([ERROR, DIVERGED, LOST, OOM], Status.OOM, "rank 3: out of memory"),
+        ([ERROR, DIVERGED, LOST], Status.FAILED, f"rank 2: {LOST.note}"),
         ([ERROR, DIVERGED], Status.DIVERGED, "rank 1: the loss is nan"),
-        ([ERROR, BROKEN], Status.FAILED, "rank 2: ValueError: no such luck"),
-        ([ERROR, DIED_WITH_NODE, LOST], Status.FAILED, "rank 1: the process died: its node died"),
-        ([ERROR, ok(1)], Status.FAILED, "rank 0: Connection closed by peer"),
-        ([replace(BROKEN, rank=3), BROKEN], Status.FAILED, "rank 2: ValueError: no such luck"),
+        ([ERROR, BROKEN], Status.FAILED, "rank 2: ValueError: bad"),
+        ([ERROR, DIED_WITH_NODE, LOST], Status.FAILED, f"rank 1: {DIED_WITH_NODE.note}"),
+        ([ERROR, ok(1)], Status.FAILED, "rank 0: Connection closed"),
+        ([replace(BROKEN, rank=3), BROKEN], Status.FAILED, "rank 2: ValueError: bad"),
         ([ok(1), ok(0)], Status.OK, ""),
     ],
 )
-def test_the_root_cause_speaks_for_the_gang(ends: list[RankExit], status: Status, note: str) -> None:
+def test_root_cause_sets_status_and_note(ends: list[RankExit], status: Status, note: str) -> None:
     outcome = outcome_of(ends, world_size=4, wall_s=1.5)
     assert (outcome.status, outcome.note, outcome.wall_s) == (status, note, 1.5)
 
 
 @given(st.permutations([ERROR, DIVERGED, LOST, OOM, ok(4)]))
-def test_it_does_not_matter_who_was_heard_first(ends: list[RankExit]) -> None:
-    assert outcome_of(ends, world_size=5, wall_s=0.0).note == "rank 3: CUDA out of memory"
+def test_root_cause_does_not_depend_on_the_order(ends: list[RankExit]) -> None:
+    assert outcome_of(ends, world_size=5, wall_s=0.0).note == "rank 3: out of memory"
 
 
 def test_a_single_rank_needs_no_name() -> None:
-    assert outcome_of([ERROR], world_size=1, wall_s=0.0).note == "Connection closed by peer"
+    assert outcome_of([ERROR], world_size=1, wall_s=0.0).note == "Connection closed"
     assert outcome_of([ERROR], world_size=1, wall_s=0.0).trace == "Traceback"
 
 
@@ -61,7 +61,7 @@ def test_a_ranks_own_account_is_taken_over() -> None:
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}
 
 
-def test_a_trial_that_gave_up_was_skipped_by_the_early_stop() -> None:
+def test_trial_that_gave_up_is_skipped_by_early_stop() -> None:
     ends = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
     outcome = outcome_of(ends, world_size=2, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")

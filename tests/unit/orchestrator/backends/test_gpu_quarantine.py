@@ -33,16 +33,16 @@ def test_healthy_gpus_are_those_that_ray_gave(tmp_path: Path) -> None:
     ended()
 
 
-def test_instead_of_a_lost_one_another_is_used_that_nobody_has(tmp_path: Path) -> None:
+def test_lost_gpu_is_replaced_by_a_free_one(tmp_path: Path) -> None:
     assert take(["0"], {"1"}, 3, tmp_path) == ["0"]
     assert take(["1"], {"1"}, 3, tmp_path) == ["2"]
     ended()
     assert take(["1"], {"1"}, 3, tmp_path) == ["0"]
-    assert take(["0"], {"1"}, 3, tmp_path) == ["2"], "its own was taken by the one before"
+    assert take(["0"], {"1"}, 3, tmp_path) == ["2"]  # the process before took GPU 0
     ended()
 
 
-def test_the_process_that_had_it_before_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_previous_process_of_a_gpu_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert take(["1"], {"0"}, 2, tmp_path) == ["1"]
     looks = iter(range(3))
 
@@ -56,7 +56,7 @@ def test_the_process_that_had_it_before_is_waited_for(tmp_path: Path, monkeypatc
     ended()
 
 
-def test_where_there_is_no_other_it_stays_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_gpu_stays_if_there_is_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_quarantine.time, "sleep", lambda seconds: pytest.fail("nobody is to be waited for"))
     assert take(["0"], {"0"}, 1, tmp_path) == ["0"]
     assert take(["GPU-1234"], {"GPU-1234"}, 1, tmp_path) in (["GPU-1234"], ["0"])

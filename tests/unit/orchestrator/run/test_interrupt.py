@@ -26,7 +26,7 @@ def start(grace_s: float) -> "subprocess.Popen[str]":
     return process
 
 
-def test_the_time_to_end_begins_with_the_signal_whatever_the_main_thread_does() -> None:
+def test_time_limit_starts_with_the_signal() -> None:
     process, began = start(0.5), time.monotonic()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
@@ -34,7 +34,7 @@ def test_the_time_to_end_begins_with_the_signal_whatever_the_main_thread_does() 
     assert 0.5 <= time.monotonic() - began < 60
 
 
-def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
+def test_second_signal_ends_the_process_at_once() -> None:
     process = start(100.0)
     process.send_signal(signal.SIGINT)
     assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
@@ -43,7 +43,7 @@ def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
     assert process.returncode == 143
 
 
-def test_a_terminal_that_closes_tells_more_than_once_and_the_clean_end_goes_on() -> None:
+def test_second_sighup_does_not_end_the_shutdown() -> None:
     process, began = start(1.0), time.monotonic()
     process.send_signal(signal.SIGHUP)
     assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
@@ -63,14 +63,14 @@ sys.exit(main())
 """
 
 
-def test_a_command_that_was_interrupted_does_not_wait_for_what_libraries_do_at_exit() -> None:
+def test_interrupted_command_skips_exit_handlers() -> None:
     for waits_s, status in ((600, 143), (0, 1)):
         command = [sys.executable, "-c", ENDED, str(waits_s), str(status)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (ended.returncode, ended.stdout, ended.stderr) == (status, "the tables\n", "")
 
 
-def test_what_nohup_has_started_outlives_its_terminal() -> None:
+def test_ignored_sighup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interrupt() as interrupt:
@@ -104,7 +104,7 @@ with interrupt.Interrupt() as current:
         ("program", signal.SIGINT, 1, "went on after signal 2"),
     ],
 )
-def test_while_it_starts_a_command_ends_at_once_and_a_program_goes_on(
+def test_signal_during_start_ends_commands_not_programs(
     whose: str, sent: signal.Signals, status: int, said: str
 ) -> None:
     command = [sys.executable, "-c", STARTING, whose]
@@ -115,7 +115,7 @@ def test_while_it_starts_a_command_ends_at_once_and_a_program_goes_on(
     assert process.returncode == status and said in err
 
 
-def test_it_ends_in_time_though_nobody_reads_what_it_says() -> None:
+def test_unread_output_does_not_delay_the_end() -> None:
     process = start(0.5)
     assert process.stdout and process.stderr
     process.stdout.close()  # as Ctrl-C ends the `tee` behind a pipe
@@ -124,7 +124,7 @@ def test_it_ends_in_time_though_nobody_reads_what_it_says() -> None:
     assert process.wait(timeout=60) == 130
 
 
-def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_first_signal_is_kept_and_handlers_are_restored(capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with Interrupt() as interrupt:
         assert interrupt.signal is None
@@ -137,7 +137,7 @@ def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_a_live_table_says_it_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+def test_live_table_prints_the_message(capfd: pytest.CaptureFixture[str]) -> None:
     heard = queue.SimpleQueue[str]()
     with Interrupt() as interrupt, interrupt.said_by(heard.put):
         signal.raise_signal(signal.SIGTERM)
@@ -145,7 +145,7 @@ def test_a_live_table_says_it_by_itself(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().err == ""
 
 
-def test_while_only_tables_are_made_it_does_not_say_that_trials_are_given_up() -> None:
+def test_message_says_that_no_trial_is_running() -> None:
     heard = queue.SimpleQueue[str]()
     with Interrupt() as interrupt, interrupt.said_by(heard.put):
         interrupt.nothing_runs()
@@ -155,7 +155,7 @@ def test_while_only_tables_are_made_it_does_not_say_that_trials_are_given_up() -
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on
-def test_signals_of_a_forked_process_are_its_own() -> None:
+def test_forked_process_handles_its_own_signals() -> None:
     with Interrupt() as interrupt:
         told, tells = os.pipe()
         child = os.fork()

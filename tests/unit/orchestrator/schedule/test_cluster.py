@@ -26,7 +26,7 @@ def test_a_gang_may_span_nodes_but_a_rank_may_not():
     assert why_infeasible(gang(1, gpus=2), two)
 
 
-def test_the_reason_says_what_is_needed_and_what_there_is():
+def test_infeasible_reason_names_need_and_nodes():
     assert why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")]) == (
         "needs 4 ranks of 2 CPUs and 1 GPU; there is room for 2 (host: 8 CPUs, 2 GPUs)"
     )
@@ -61,7 +61,7 @@ def alone(gang):
 ALL = [alone(gang) for gang in (ONE, TWO, FOUR, EIGHT, WIDE)]
 
 
-def test_whoever_has_the_node_alone_sits_in_the_largest_gang_that_fits_it():
+def test_exclusive_trial_uses_the_largest_gang_that_fits_its_node():
     assert kept_gang(alone(ONE), ALL, [NODE]) == kept_gang(alone(TWO), ALL, [NODE] * 2) == FOUR
     assert kept_gang(alone(FOUR), ALL, [NODE] * 4) == FOUR
 
@@ -77,6 +77,6 @@ def test_a_trial_on_several_nodes_has_its_own_place():
     assert kept_gang(alone(TWO), ALL, [NODE, other]) == TWO
 
 
-def test_where_devices_are_shared_out_processes_of_others_would_hold_them():
+def test_device_timing_keeps_no_larger_gang():
     shapes = [Shape(gang=gang, timing="device") for gang in (ONE, TWO)]
     assert kept_gang(shapes[0], [*shapes, *ALL], [NODE]) == ONE

@@ -43,7 +43,7 @@ def test_an_exclusive_trial_has_its_node_to_itself():
     assert started(scheduler) == ["3"]
 
 
-def test_a_gang_that_lost_one_of_its_nodes_holds_nothing_of_the_others():
+def test_gang_that_lost_a_node_holds_nothing():
     nodes = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
     scheduler = Scheduler([cores("both", 4, timing="shared"), cores("one", 2, timing="shared")], nodes, unknown)
     assert started(scheduler) == ["both"]
@@ -53,7 +53,7 @@ def test_a_gang_that_lost_one_of_its_nodes_holds_nothing_of_the_others():
     assert started(scheduler) == []
 
 
-def test_what_is_left_is_what_waits_and_the_rest_of_what_runs():
+def test_left_s_counts_waiting_and_running_trials():
     scheduler = Scheduler(
         [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda each: 10.0
     )
@@ -72,14 +72,14 @@ def test_a_node_is_in_one_timing_mode_at_a_time():
         scheduler.ended(one)
 
 
-def test_a_part_of_a_gpu_that_is_timed_has_the_device_to_itself():
+def test_timed_fraction_occupies_the_whole_gpu():
     timed = Scheduler([gang(str(n), 0.25) for n in range(9)], EIGHT, unknown)
     assert len(started(timed)) == 8
     packed = Scheduler([gang(str(n), 0.25, timing="shared") for n in range(40)], EIGHT, unknown)
     assert len(started(packed)) == 32
 
 
-def test_a_gang_waits_for_one_node_that_can_hold_it():
+def test_gang_that_fits_one_node_waits_for_it():
     scheduler = Scheduler([gang("left", 3), gang("right", 3), gang("two", 2)], PAIR, unknown)
     assert started(scheduler) == ["left", "right"]  # one GPU is free on each
     scheduler.ended("right")
@@ -87,12 +87,12 @@ def test_a_gang_waits_for_one_node_that_can_hold_it():
     assert start is not None and start.trial.trial_id == "two" and start.nodes[0] is start.nodes[1]
 
 
-def test_a_gang_that_no_node_can_hold_takes_several():
+def test_gang_that_fits_no_node_takes_several():
     start = Scheduler([gang("six", 6)], PAIR, unknown).next(0.0)
     assert start is not None and sorted(Counter(node.name for node in start.nodes).values()) == [2, 4]
 
 
-def test_room_is_kept_for_the_large_gang_that_waits_and_used_until_then():
+def test_reserved_nodes_are_used_until_they_are_needed():
     seconds = {"runs": 100.0, "also": 10.0, "short": 80.0, "long": 150.0}
     trials = [gang("runs", 4), gang("also", 4), *(gang(f"large{n}", 8) for n in range(9))]
     trials += [gang("long", 1), gang("short", 1)]
@@ -108,7 +108,7 @@ def test_room_is_kept_for_the_large_gang_that_waits_and_used_until_then():
     assert started(scheduler, now_s=100.0) == ["large8"]
 
 
-def test_where_nothing_is_known_nothing_passes_the_gang_that_waits():
+def test_unknown_durations_never_overtake_a_waiting_gang():
     scheduler = Scheduler([gang("runs", 4)], EIGHT, unknown)
     assert started(scheduler) == ["runs"]
     scheduler.retry(gang("large", 8))
@@ -118,7 +118,7 @@ def test_where_nothing_is_known_nothing_passes_the_gang_that_waits():
     assert started(scheduler) == ["large"]
 
 
-def test_what_would_outlast_the_rest_does_not_wait_for_its_turn():
+def test_long_trial_starts_early():
     seconds = {"long": 500.0} | {f"pair{n}": 100.0 for n in range(8)}
     trials = [gang("long", 1), *(gang(f"pair{n}", 2) for n in range(8))]
     stays = simulate(
@@ -128,7 +128,7 @@ def test_what_would_outlast_the_rest_does_not_wait_for_its_turn():
     assert makespan_s(stays) <= 800
 
 
-def test_exclusive_repeats_are_interleaved_whatever_is_known():
+def test_exclusive_repeats_are_interleaved():
     trials = [cores(f"{cell}{seed}", ranks, seed=seed) for cell, ranks in (("a", 1), ("b", 2)) for seed in (0, 1)]
     seconds = {"a0": 9.0, "a1": 9.0, "b0": 1.0, "b1": 1.0}
     nodes = (Node(name="a", cpus=2, gpus=0),)
@@ -145,7 +145,7 @@ def test_a_mixed_pair_has_one_gpu_of_each_type():
     assert "there is room for 0" in why_infeasible(gang("none", 2, types=("H200",)).gang, nodes)
 
 
-def test_when_a_node_is_lost_its_trials_hold_nothing_and_may_start_elsewhere():
+def test_trial_of_a_lost_node_starts_elsewhere():
     trials = [gang("left", 4), gang("right", 4), gang("later", 4)]
     scheduler = Scheduler(trials, PAIR, unknown)
     first, second = scheduler.next(0.0), scheduler.next(0.0)
@@ -218,7 +218,7 @@ def check_held(stays, nodes):
 
 
 @pytest.mark.parametrize("gpus", [8, 64])
-def test_the_makespan_is_near_what_no_order_can_beat(gpus):
+def test_makespan_is_near_the_lower_bound(gpus):
     rng = random.Random(gpus)
     trials = [gang(str(n), rng.choice([1, 1, 2, 4, 8]), seed=n % 3, cpus=8) for n in range(1000)]
     takes = {each.trial_id: rng.lognormvariate(0, 1) for each in trials}
@@ -229,7 +229,7 @@ def test_the_makespan_is_near_what_no_order_can_beat(gpus):
     assert bound_s <= makespan_s(stays) <= 1.05 * bound_s
 
 
-def test_where_a_sweep_may_end_early_every_size_has_a_seed_before_any_has_two():
+def test_seed_by_seed_runs_every_size_once_first():
     trials = [gang(f"{gpus} {cell} {seed}", gpus, seed=seed) for gpus in (1, 2, 4) for cell in "ab" for seed in (0, 1)]
     four = (Node(name="a", cpus=64, gpus=4),)
 

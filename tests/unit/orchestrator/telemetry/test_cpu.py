@@ -83,7 +83,7 @@ def test_what_an_older_worker_had_done_is_not_counted() -> None:
     assert 0 <= usage.read()["cpu_s"] - before < 0.2
 
 
-def test_what_ends_as_nobodys_child_takes_nothing_away() -> None:
+def test_cpu_time_of_an_orphan_does_not_decrease() -> None:
     usage = Usage()
     with busy_worker() as worker:
         usage.children = [worker.pid]
@@ -122,12 +122,12 @@ def test_quota_limits_cores_to_whole_ones(tmp_path, monkeypatch, text, count):
     assert cpus(tmp_path / "cpu.max") == count
 
 
-def test_a_machine_has_a_name_and_cores():
+def test_this_machine_has_a_name_and_cores():
     machine = this_machine()
     assert machine.name and machine.cpus >= 1 and machine.gpus >= 0
 
 
-def test_a_machine_is_told_from_others_by_what_tells_nothing_else(tmp_path):
+def test_machine_id_is_stable_and_opaque(tmp_path):
     boots = [tmp_path / name for name in ("one", "again", "other", "absent")]
     for file, boot_id in zip(boots, ("11111111-2222", "11111111-2222", "33333333-4444"), strict=False):
         file.write_text(f"{boot_id}\n")

@@ -58,7 +58,7 @@ def test_energy_comes_from_the_counter() -> None:
     assert found["energy_source"] == "counter"
 
 
-def test_a_counter_may_be_looked_at_less_often_than_the_rest() -> None:
+def test_counters_may_be_sampled_less_often() -> None:
     now_and_then = [count if index not in (6, 0) else math.nan for index, count in enumerate(COUNTER)]
     found = figures([seen(gpu(energy_j=now_and_then))], {"samples_per_s": 200.0}, alone=True)
     assert found["energy_source"] == "counter"
@@ -71,7 +71,7 @@ def test_or_else_from_power_by_trapezoids() -> None:
     assert found["energy_source"] == "power" and "energy_j_per_sample" not in found
 
 
-def test_a_counter_that_fails_within_the_window_is_not_used_for_it() -> None:
+def test_counter_that_fails_in_the_window_is_not_used() -> None:
     broken = [*COUNTER[:6], *[math.nan] * 3]
     found = figures([seen(gpu(energy_j=broken))], {}, alone=True)
     assert found["energy_j"] == pytest.approx(600) and found["power_w"] == pytest.approx(400)
@@ -114,13 +114,13 @@ def test_how_unlike_the_gpus_of_a_trial_are_used() -> None:
     assert "gpu_util_spread" not in figures([*ranks, unseen], {}, alone=True)
 
 
-def test_without_a_window_the_epochs_from_the_second_on_are_timed() -> None:
+def test_epochs_after_the_first_are_timed_without_a_window() -> None:
     second_takes_more = [count + 100 * (index >= 4) for index, count in enumerate(COUNTER)]
     found = figures([seen(gpu(energy_j=second_takes_more), phases=PHASES[:4])], {}, alone=True)
     assert found["power_w"] == pytest.approx(400) and found["energy_j"] == pytest.approx(300 + 400)
 
 
-def test_a_trial_that_names_no_phases_has_the_energy_of_all_of_it() -> None:
+def test_energy_without_phases_is_the_whole_trials() -> None:
     found = figures([seen(gpu(energy_j=COUNTER), phases=())], {"samples_per_s": 5.0}, alone=True)
     assert found["energy_j"] == pytest.approx(2000) and "energy_j_per_sample" not in found
     assert found["power_w"] == pytest.approx(250) and found["gpu_util"] == pytest.approx(0.5)
@@ -194,7 +194,7 @@ def test_samples_are_a_table_with_every_column(tmp_path: Path) -> None:
     assert table["gpu_util"].isna().all() and table["rss_gb"].isna().sum() == 2
 
 
-def test_figures_stand_behind_the_trials_own_and_a_failure_in_the_note(tmp_path: Path) -> None:
+def test_own_metrics_take_precedence_and_failures_are_noted(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings(failure="NVML: lost")], trial("t", "quick", timing="exclusive"), tmp_path)
     assert outcome.metrics["peak_memory_gb"] == 7.0 and outcome.metrics["energy_j"] == pytest.approx(5.0)
     assert outcome.note == "slow; telemetry: NVML: lost"
@@ -209,25 +209,25 @@ def test_figures_stand_behind_the_trials_own_and_a_failure_in_the_note(tmp_path:
         (["", "0b"], {}),
     ],
 )
-def test_a_gang_tells_of_all_its_machines(machines: list[str], told: dict[str, str], tmp_path: Path) -> None:
+def test_provenance_names_all_machines(machines: list[str], told: dict[str, str], tmp_path: Path) -> None:
     seen = [replace(readings(rank), machine=machine) for rank, machine in enumerate(machines)]
     trained = replace(DONE, provenance={"host": "vm"})
     outcome = with_telemetry(trained, seen[::-1], trial("t", "quick", ranks=len(seen)), tmp_path)
     assert outcome.provenance == {"host": "vm"} | told
 
 
-def test_a_trial_with_a_lost_rank_has_samples_but_no_figures(tmp_path: Path) -> None:
+def test_lost_rank_leaves_samples_but_no_figures(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings(1)], trial("t", "quick", ranks=2), tmp_path)
     assert outcome.metrics == DONE.metrics and (tmp_path / TELEMETRY).exists()
 
 
-def test_what_is_shorter_than_a_sample_leaves_no_file_and_none_of_an_earlier_attempt(tmp_path: Path) -> None:
+def test_trial_without_samples_has_no_file(tmp_path: Path) -> None:
     (tmp_path / TELEMETRY).write_bytes(b"of an earlier attempt")
     with_telemetry(DONE, [readings(ticks=0)], trial("t", "quick"), tmp_path)
     assert not (tmp_path / TELEMETRY).exists()
     assert with_telemetry(DONE, [], trial("t", "quick"), tmp_path) is DONE
 
 
-def test_a_folder_that_takes_no_file_is_told(tmp_path: Path) -> None:
+def test_unwritable_folder_is_noted(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings()], trial("t", "quick"), tmp_path / "nowhere")
     assert outcome.status is Status.OK and "telemetry was not written: No such file" in outcome.note

@@ -22,7 +22,7 @@ def at(time_s: float, busy_s: float, processes: dict[int, tuple[int, float, str]
     return Census(time_s=time_s, busy_s=busy_s, processes=listed, **given)
 
 
-def test_a_gang_that_keeps_all_cores_busy_is_alone() -> None:
+def test_own_work_is_not_foreign() -> None:
     before = at(
         0, 100, {1: (0, 5, "init"), 10: (1, 20, "raylet"), 11: (10, 30, "ray::Rank"), 12: (10, 30, "ray::Rank")}
     )
@@ -44,13 +44,13 @@ def test_a_worker_that_ends_is_counted_once() -> None:
     assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.0)
 
 
-def test_a_process_that_comes_and_one_whose_end_nobody_saw() -> None:
+def test_new_and_ended_processes_are_counted() -> None:
     before = at(0, 100, {10: (1, 20, "rank")})
     after = at(2, 103.2, {10: (1, 22, "rank"), 70: (1, 0.2, "sh")})
     assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.3)
 
 
-def test_what_the_hypervisor_takes_is_foreign() -> None:
+def test_steal_time_is_foreign() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 0, "cron")})
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
     found = foreign_load(before, after, OURS, 2)
@@ -66,7 +66,7 @@ def test_throttling_and_swap_are_counted() -> None:
     assert (found["throttled_periods"], found["swapped_pages"]) == (2, 1000)
 
 
-def test_ray_of_somebody_else_goes_by_its_names() -> None:
+def test_joined_ray_is_recognised_by_name() -> None:
     before = at(
         0, 100, {10: (30, 20, "rank"), 30: (1, 1, "raylet"), 31: (1, 1, "gcs_server"), 32: (30, 1, "ray::IDLE")}
     )

@@ -30,7 +30,7 @@ def test_every_figure_with_its_unit() -> None:
     assert not gpus.failure
 
 
-def test_what_a_device_does_not_offer_is_empty_and_no_failure() -> None:
+def test_unsupported_figures_are_empty_without_a_failure() -> None:
     gpus = Gpus(1, nvml=Nvml(lacks=("nvmlDeviceGetFanSpeed", "nvmlDeviceGetTotalEnergyConsumption")))
     for _ in range(2):
         assert set(ALL) - set(gpus.taps["gpu0"].read()) == {"fan", "energy_j"}

@@ -98,9 +98,7 @@ def test_the_window_is_what_company_is_counted_over() -> None:
 
 
 @pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
-def test_strangers_on_the_gpu_are_looked_for_at_both_ends_of_the_window(
-    seen: tuple[float, float], told: float | None
-) -> None:
+def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, float], told: float | None) -> None:
     stage, looks = Stage(), iter(seen)
     gpus: Any = SimpleNamespace(foreign_processes=lambda: next(looks), failure="")
     watching = Sampler(Sampling(hz=0), Watched(rank=0, taps={}, gpus=gpus), count=stage.census, now=lambda: stage.now_s)
@@ -120,7 +118,7 @@ def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
     assert sampler.readings().foreign_load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
 
 
-def test_a_trial_that_names_no_phases_tells_nothing_of_company() -> None:
+def test_trial_without_phases_has_no_foreign_load() -> None:
     stage = Stage()
     with stage.sampler() as sampler:
         stage.now_s += 5
@@ -141,7 +139,7 @@ def test_a_failure_leaves_empty_columns_and_one_warning(call: int, caplog: pytes
     assert len(caplog.records) == 1
 
 
-def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
+def test_failed_census_is_recorded() -> None:
     def broken(time_s: float) -> Census:
         raise PermissionError(f"/proc is closed at {time_s:g}")
 

@@ -73,7 +73,7 @@ def test_devices_have_medians_of_their_own(record_of: RecordOf) -> None:
     assert not any(each.fault for each in judged(records).values())
 
 
-def test_the_clock_of_a_trial_that_names_no_phases_counts_for_nothing(record_of: RecordOf) -> None:
+def test_clock_without_phases_is_ignored(record_of: RecordOf) -> None:
     """It is the mean of its whole time, start-up included: 1,004 to 1,246 MHz were seen where all ran at 1,980."""
     unnamed = {name: QUIET[name] for name in ("window_s", "window_steps")}
     records = [
@@ -98,19 +98,19 @@ def ends(record_of: RecordOf, count: int, busy: int, **fields: Any) -> dict[str,
 
 
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
-def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share: float, again: int) -> None:
+def test_at_most_a_share_of_the_trials_is_repeated(record_of: RecordOf, share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     found = once_more(ran, ends(record_of, 20, 5), (), share=share)
     assert [each.probes for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
 
-def test_a_timing_that_is_too_short_as_well_is_not_repeated(record_of: RecordOf) -> None:
+def test_timing_that_is_also_short_is_not_repeated(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
     assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), share=1) == []
 
 
-def test_a_timing_of_a_rerun_is_as_good_a_reason_as_any(record_of: RecordOf) -> None:
+def test_disturbed_rerun_may_be_repeated(record_of: RecordOf) -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
     assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), (), share=1)) == 2
@@ -128,12 +128,12 @@ def test_what_was_repeated_before_counts_and_is_not_repeated_again(record_of: Re
     assert [each.probes for each in once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, share=0.15)] == ["t1"]
 
 
-def test_a_row_that_keeps_an_earlier_timing_is_worth_a_repetition(record_of: RecordOf) -> None:
+def test_row_with_an_earlier_timing_may_be_repeated(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
     assert len(once_more([trial("t0", "quick")], {"t0": row}, (), share=1)) == 1
 
 
-def test_a_trainable_that_says_how_is_only_timed_but_for_a_time_to_its_target(record_of: RecordOf) -> None:
+def test_repetition_trains_only_for_a_time_to_target(record_of: RecordOf) -> None:
     settings = {"repetition": {"trainable": {"only_timed": True}}}
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings | {"target_accuracy": 0.9})
@@ -157,7 +157,7 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
         (0.4, 0.0, HERE | {"device_model": "H100"}, ""),
     ],
 )
-def test_a_valid_timing_of_the_same_hardware_and_software_is_worth_more_than_a_disturbed_one(
+def test_valid_timing_is_preferred_to_a_disturbed_one(
     record_of: RecordOf, now: float, before: float, where: dict[str, str], what: str
 ) -> None:
     now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
@@ -184,7 +184,7 @@ def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: Re
         ({"samples_per_s": 3.0, "train_s": 3.0}, {"samples_per_s": 5.0}, "window", ""),
     ],
 )
-def test_a_repetition_counts_only_if_it_measured_what_the_rows_speed_rests_on(
+def test_repetition_must_measure_the_rows_speed(
     record_of: RecordOf, of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
 ) -> None:
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)

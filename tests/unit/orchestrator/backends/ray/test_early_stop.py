@@ -1,5 +1,3 @@
-"""Who is hopeless: far behind in the lower half of a rung, and not needed by any table."""
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,23 +15,23 @@ def of_tune(name, budget, **changes):
 
 
 def judged(early_stop, climber, accuracies):
-    """What was said after each epoch of a hundred samples."""
+    """Return after each epoch of a hundred samples whether to stop the trial."""
     rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": each} for n, each in enumerate(accuracies, 1)]
     return [bool(early_stop.reason_to_stop(climber, [row])) for row in rows]
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 8}, {"samples": 800}, {"steps": 100}])
-def test_at_a_rung_the_one_that_is_far_behind(budget):
+def test_trial_far_behind_is_stopped_at_a_rung(budget):
     early_stop = EarlyStop(RULE, lambda trial: True)
     assert not any(judged(early_stop, of_tune("good", budget), [0.5, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]))
     assert not any(judged(early_stop, of_tune("close", budget), [0.1, 0.78, 0.88, 0.88, 0.9, 0.9, 0.9, 0.9]))
     # The rungs are at two and four epochs; in between nobody is looked at.
     assert judged(early_stop, of_tune("late", budget), [0.1, 0.8, 0.1, 0.8])[:4] == [False, False, False, True]
     said = early_stop.reason_to_stop(of_tune("bad", budget), [{"epoch": 2, "samples": 200, "val_accuracy": 0.1}])
-    assert said == "sweep.early_stop: val_accuracy 0.1000 after 200 samples, where the best has 0.8000"
+    assert all(part in said for part in ("sweep.early_stop", "0.1000", "200", "0.8000"))
 
 
-def test_whom_a_table_needs_is_never_ended():
+def test_trials_that_a_table_needs_are_never_stopped():
     good, worse = [0.9] * 8, [0.1] * 8
     early_stop = EarlyStop(RULE, lambda trial: trial.trial_id != "untimed")
     judged(early_stop, of_tune("good", {"epochs": 8}), good)
@@ -50,7 +48,7 @@ def test_whom_a_table_needs_is_never_ended():
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 7}, {"samples": 700}])
-def test_a_training_that_is_over_is_not_ended_any_more_nor_when_it_is_repeated_for_its_timing(budget):
+def test_finished_training_is_not_stopped_even_when_repeated(budget):
     good, worse = [0.9] * 7, [0.1] * 7
     early_stop = EarlyStop(RULE, lambda trial: True)
     judged(early_stop, of_tune("good", budget), good)

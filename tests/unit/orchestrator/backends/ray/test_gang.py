@@ -1,5 +1,3 @@
-"""What became of a rank that did not answer: its node, the host's memory, a crash, or somebody's SIGKILL."""
-
 import threading
 from pathlib import Path
 
@@ -18,15 +16,15 @@ CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 
 @pytest.mark.parametrize(
     ("error", "log", "oom_killed", "status", "cause", "note"),
     [
-        (OutOfMemoryError("killed due to the node running low on memory"), "", False, "oom", "host_memory", "memory"),
-        (GONE, "", True, "oom", "host_memory", "ran out of memory: killed by the kernel"),
+        (OutOfMemoryError("low on memory"), "", False, "oom", "host_memory", "memory"),
+        (GONE, "", True, "oom", "host_memory", "killed by the kernel"),
         (GONE, "", False, "failed", "crash", "killed from outside"),
         (GONE, CRASHED, True, "failed", "crash", "Segmentation fault"),
-        (RayActorError(error_msg="The actor died because its node has died."), "", True, "failed", "node", "its node"),
-        (RayActorError(error_msg="The actor was preempted."), "", False, "failed", "node", "its node was lost"),
+        (RayActorError(error_msg="its node has died."), "", True, "failed", "node", "its node"),
+        (RayActorError(error_msg="preempted"), "", False, "failed", "node", "its node was lost"),
     ],
 )
-def test_the_end_says_what_was_at_its_root(
+def test_exit_names_the_root_cause(
     tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
 ) -> None:
     file = tmp_path / "rank1.log"
@@ -36,7 +34,7 @@ def test_the_end_says_what_was_at_its_root(
     assert note in end.note
 
 
-def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path) -> None:
+def test_crash_of_an_earlier_attempt_is_ignored(tmp_path: Path) -> None:
     log = tmp_path / "rank1.log"
     log.write_text(f"é{CRASHED}")
     began_at = log.stat().st_size
@@ -50,7 +48,7 @@ def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path)
     assert "killed from outside" in absent.note
 
 
-def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang, "REPORT_BYTES", 100)
     log = tmp_path / "rank1.log"
     log.write_text(f"{CRASHED}{'x' * 100}")
@@ -59,7 +57,7 @@ def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path, monkeypatch: pytest
     assert "Bus error" in exit_by(GONE, 1, log, began_at=0, oom_killed=False).note
 
 
-def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
     answers: list[RayError | None] = [unreachable, lost]
 
@@ -78,7 +76,7 @@ def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.Mon
     assert settled(unreachable, ask) is unreachable
 
 
-def test_those_that_cannot_be_reached_are_asked_at_the_same_time() -> None:
+def test_unreachable_ranks_are_asked_at_the_same_time() -> None:
     lost = {rank: RayActorError(error_msg=f"its node has died, and rank {rank} with it.") for rank in (0, 2)}
     all_there = threading.Barrier(2, timeout=10)
 
@@ -90,7 +88,7 @@ def test_those_that_cannot_be_reached_are_asked_at_the_same_time() -> None:
     assert all_settled({}, ask) == {}
 
 
-def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oom_kills_are_the_kernels_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
     events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
     monkeypatch.setattr(gang, "_COUNTS", (events, vmstat))

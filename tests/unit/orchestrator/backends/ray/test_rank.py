@@ -25,9 +25,7 @@ def test_a_free_port_can_be_listened_on() -> None:
         assert port in ray_rank._RENDEZVOUS_PORTS
 
 
-def test_output_goes_to_the_log_and_then_where_it_went_before(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "trials" / "t" / "rank0.log"
     for _ in range(2):
         with _output_to(log):
@@ -45,9 +43,7 @@ def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any) ->
     return {"trace": "", "cause": "", "asked_to_stop": should_stop()}
 
 
-def test_nothing_is_told_of_a_trial_or_done_to_it_that_another_one_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where an answer is so late that the next trial has begun, or the question so early that it has not."""
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
@@ -61,7 +57,7 @@ def test_nothing_is_told_of_a_trial_or_done_to_it_that_another_one_was_asked_for
     assert not outcome["asked_to_stop"] and rank.rows(1, 0) == []
 
 
-def test_a_trial_is_asked_to_stop_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     rank = Rank(1, 0)
 

@@ -48,18 +48,18 @@ cluster.close()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "told"),
-    [(NO_SUCH_NODE, "Ray could not be started here: "), (TOO_LATE_ONCE, "1 1")],
+    [(NO_SUCH_NODE, "Ray could not be started"), (TOO_LATE_ONCE, "1 1")],
     ids=["never", "too late once"],
 )
-def test_a_ray_that_does_not_start(code: str, told: str) -> None:
-    """In a process of its own, because Ray leaves the one in which it did not start as it is."""
+def test_failed_start_is_reported_or_retried(code: str, told: str) -> None:
+    """Start it in another process, because Ray does not clean up a process in which it failed to start."""
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     (line,) = ended.stdout.splitlines()
     assert line.startswith(told)
 
 
-def test_what_ray_reads_as_it_starts_does_not_stay_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that runs a sweep may start a Ray of its own afterwards."""
+def test_start_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that runs a sweep may start another Ray afterwards."""
     seen: dict[str, str] = {}
 
     def init(**given: Any) -> SimpleNamespace:
@@ -74,7 +74,7 @@ def test_what_ray_reads_as_it_starts_does_not_stay_in_the_environment(monkeypatc
     assert os.environ == before
 
 
-def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_a_cluster_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process that the program around the sweep starts in another thread, while this one connects."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -90,9 +90,7 @@ def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.Mo
     process.wait()
 
 
-def test_folders_of_code_that_is_not_installed_are_found_beside_what_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_folders_are_those_without_installed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a project beside the environment of its name, or below /usr, where Python itself is."""
     beside, below = tmp_path / "venv-project", tmp_path / "venv/src/app"
     packages = tmp_path / "venv/lib/python3.11/site-packages"

@@ -12,14 +12,14 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_token_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_new_token_is_private(tmp_path: Path) -> None:
     token = tmp_path / ".ray" / "auth_token"
     keep_token_private(token)
     assert mode_of(token) == 0o600
     assert len(token.read_text()) == 64
 
 
-def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> None:
+def test_existing_token_is_kept_and_made_private(tmp_path: Path) -> None:
     token = tmp_path / "auth_token"
     token.write_text("secret")
     token.chmod(0o644)
@@ -27,17 +27,17 @@ def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> N
     assert (mode_of(token), token.read_text()) == (0o600, "secret")
 
 
-def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_leftover_of_a_killed_start_is_ignored(tmp_path: Path) -> None:
     (tmp_path / f"auth_token.{os.getpid()}").write_text("half")  # in a container numbers of processes come again soon
     keep_token_private(tmp_path / "auth_token")
     assert len((tmp_path / "auth_token").read_text()) == 64
 
 
 @pytest.mark.parametrize("home", ["file", "h" * 300])  # the other cannot even be looked into, as somebody else's home
-def test_a_home_that_cannot_be_written_leaves_the_token_in_the_environment(
+def test_read_only_home_puts_the_token_in_the_environment(
     home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("no folder, whoever asks: root may write anywhere")
+    (tmp_path / "file").write_text("a file is no folder, even for root")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # as good as none
     keep_token_private(tmp_path / home / ".ray" / "auth_token")
     token = os.environ["RAY_AUTH_TOKEN"]
@@ -47,7 +47,7 @@ def test_a_home_that_cannot_be_written_leaves_the_token_in_the_environment(
 
 
 @pytest.mark.parametrize(("token", "mode"), [("", None), ("secret", "token")])
-def test_where_there_is_no_token_to_see_none_is_shown(
+def test_authentication_mode_follows_the_token(
     token: str, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "to be restored")
