@@ -183,15 +183,20 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     """
     errors = list(axes_errors(sweep.axes, sweep.zip, sweep.exclude))
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
-        raise ConfigError([*errors, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
-    # With errors in the axes there is no grid, but the values can still be checked.
-    axes = _usable(sweep.axes) if errors else sweep.axes
-    if too_many := _too_many(axes, () if errors else sweep.zip):
-        raise ConfigError([*errors, too_many])
-    grid = points(axes) if errors else points(axes, sweep.zip, sweep.exclude)
+        raise ConfigError(
+            [*errors, "give one side of the batch: sweep.axes.device_batch_size or sweep.axes.global_batch_size"]
+        )
+    axes, zipped, exclude = sweep.axes, sweep.zip, sweep.exclude
+    if errors:  # there is no grid, but the valid values can still be checked
+        finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
+        axes, zipped, exclude = {axis: distinct(values) for axis, values in finite.items() if values}, (), ()
+    if (count := size(axes, zipped)) > MOST_TRIALS:
+        product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
+        errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")
+        raise ConfigError(errors)
     setups: dict[str, Setup | None] = {}
     found: list[TrialSpec] = []
-    for point in grid:
+    for point in points(axes, zipped, exclude):
         config_axes = {axis: value for axis, value in point.items() if axis not in STANDARD_AXES}
         try:
             key = digest(config_axes)
@@ -209,69 +214,52 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     return found
 
 
-def _usable(axes: Axes) -> Axes:
-    """Return the axes without empty ones, repeated values and non-numbers, which have been reported already."""
-    finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
-    return {axis: distinct(values) for axis, values in finite.items() if values}
-
-
-def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:
-    """Return a message if the grid is too large to be expanded; else an empty string."""
-    if (count := size(axes, zipped)) <= MOST_TRIALS:
-        return ""
-    product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
-    return f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials that a sweep may have"
-
-
-_BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")
-
-
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
-    asked = {**DEFAULTS, **point}
-    errors = list(_value_errors(asked, setup))
+    values = {**DEFAULTS, **point}
+    errors = list(_value_errors(values, setup))
     if errors:  # with valid placeholder numbers, other errors still show
-        asked |= {"lr_multiplier": 1.0}
+        values |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
     held, batch, lr = None, None, None
     try:
-        held = _gang(asked, setup)
+        held = _gang(values, setup)
     except ValueError as error:
         errors.append(str(error))
     try:
         # Without a gang, one rank's batch still shows whether the batch itself makes sense.
-        batch = _batch(asked, held or _ONE_RANK, setup)
+        batch = _batch(values, held or _ONE_RANK, setup)
     except ValueError as error:
         errors.append(str(error))
     try:
         size = batch.global_batch_size if batch else setup.reference_batch_size
         models = held.ranks if held and setup.strategy == INDEPENDENT else 1
-        lr = _learning_rate(asked, size // models, setup)
+        lr = _learning_rate(values, size // models, setup)
     except ValueError as error:
         errors.append(str(error))
     if errors or held is None or batch is None or lr is None:
         raise ConfigError(errors)
     strategy = setup.strategy if setup.strategy != "auto" else ("single" if held.ranks == 1 else "ddp")
     return TrialSpec(
-        trial_id=digest({"is": "trial", "axes": asked, "setup": setup.identity}),
-        cell_id=digest({"is": "cell", "axes": without(asked, ["seed"]), "setup": setup.identity}),
+        trial_id=digest({"is": "trial", "axes": values, "setup": setup.identity}),
+        cell_id=digest({"is": "cell", "axes": without(values, ["seed"]), "setup": setup.identity}),
         sweep=sweep,
         axes=point,
-        gpus=asked["gpus"],
+        gpus=values["gpus"],
         gang=held,
         device=setup.device,
         strategy=strategy,
         timing=setup.timing,
         batch=batch,
         lr=lr,
-        seed=asked["seed"],
+        seed=values["seed"],
         trainable=setup.trainable,
         config={**setup.config, "optimizer": {**setup.optimizer, **lr.optimizer}},
     )
 
 
-def _gang(asked: Mapping[str, Any], setup: Setup) -> Gang:
+def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
     held = gang(
-        asked["gpus"],
+        values["gpus"],
         strategy=setup.strategy,
         device=setup.device,
         gpus_per_worker=setup.gpus_per_worker,
@@ -281,13 +269,13 @@ def _gang(asked: Mapping[str, Any], setup: Setup) -> Gang:
     return replace(held, gpu_types=setup.gpu_types)
 
 
-def _learning_rate(asked: Mapping[str, Any], global_batch_size: int, setup: Setup) -> LearningRate:
+def _learning_rate(values: Mapping[str, Any], global_batch_size: int, setup: Setup) -> LearningRate:
     return learning_rate(
-        asked["lr_rule"],
+        values["lr_rule"],
         reference=setup.reference_lr,
         reference_batch_size=setup.reference_batch_size,
         global_batch_size=global_batch_size,
-        multiplier=asked["lr_multiplier"],
+        multiplier=values["lr_multiplier"],
         warmup_epochs=setup.warmup_epochs,
         optimizer=setup.optimizer,
     )
@@ -296,31 +284,31 @@ def _learning_rate(asked: Mapping[str, Any], global_batch_size: int, setup: Setu
 _ONE_RANK = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
 
 
-def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
+def _batch(values: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
     ranks, each, accumulate = held.ranks, held.devices_per_rank, setup.grad_accum_steps
-    if asked.get("device_batch_size") is None:
+    if values.get("device_batch_size") is None:
         return divide_global(
-            asked["global_batch_size"],
+            values["global_batch_size"],
             ranks,
             devices_per_rank=each,
             grad_accum_steps=accumulate,
             uneven=setup.uneven_batch or setup.strategy == UNEQUAL,
         )
-    size = asked["device_batch_size"]
+    size = values["device_batch_size"]
     batch = multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
-    if asked.get("global_batch_size") not in (None, batch.global_batch_size):
+    if values.get("global_batch_size") not in (None, batch.global_batch_size):
         devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} devices"
         raise ValueError(
             f"device_batch_size={size} × {devices} × {accumulate} accumulation steps is"
-            f" {batch.global_batch_size}, not global_batch_size={asked['global_batch_size']}"
+            f" {batch.global_batch_size}, not global_batch_size={values['global_batch_size']}"
         )
     return batch
 
 
-def _value_errors(asked: Mapping[str, Any], setup: Setup) -> Iterator[str]:
-    for key, value in (("lr_multiplier", asked["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
+def _value_errors(values: Mapping[str, Any], setup: Setup) -> Iterator[str]:
+    for key, value in (("lr_multiplier", values["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
         if not is_number(value) or value <= 0:
             yield f"{key} must be a number above 0, not {value!r}"
-    for key, value, least in (("seed", asked["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
+    for key, value, least in (("seed", values["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
         if not is_whole(value) or value < least:
             yield f"{key} must be a whole number of at least {least}, not {value!r}"

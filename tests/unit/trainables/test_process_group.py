@@ -52,7 +52,7 @@ def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
     assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))
 
 
-def lone(rank: int, meet: str) -> str:
+def rank_local(rank: int, meet: str) -> str:
     def work() -> int:
         return 1 // (1 - rank)
 
@@ -65,7 +65,7 @@ def lone(rank: int, meet: str) -> str:
 
 def test_a_failed_rank_stops_the_others(pair: Processes) -> None:
     meet = rendezvous()
-    waits, failed = pair.call(lone, (0, meet), (1, meet))
+    waits, failed = pair.call(rank_local, (0, meet), (1, meet))
     assert failed.startswith("ZeroDivisionError") and waits.startswith("ConnectionAbortedError('connection closed: ")
 
 

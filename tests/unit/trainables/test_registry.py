@@ -90,5 +90,5 @@ def test_read_signatures_equal_imported_ones() -> None:
 
 
 def parameters(signature: inspect.Signature) -> list[tuple[str, object, bool]]:
-    """What the check of keys asks of it."""
+    """Return the parts of a signature that the check of keys uses."""
     return [(each.name, each.kind, each.default is each.empty) for each in signature.parameters.values()]
