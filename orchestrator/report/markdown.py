@@ -17,8 +17,8 @@ from orchestrator.text.figures import one_line
 from orchestrator.text.rows import not_ok, varying
 from sweeps.axes import is_number
 
-_SUPERVISED = "trainables.supervised.training:train"
-"""The trainable that trains `model` on `data`."""
+_SUPERVISED = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
+"""The trainables that train `model` on `data`."""
 
 _MOST = 50
 """The most lines of a list; the tables hold all."""
@@ -38,7 +38,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
     if words:
         what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
     else:
-        names = (fixed("model.name"), fixed("data.name")) if target == _SUPERVISED else (target,)
+        names = (fixed("model.name"), fixed("data.name")) if target in _SUPERVISED else (target,)
         what = " on ".join(map(str, filter(None, names)))
     lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "steps", "seconds"))
     length = next((f"{n:,g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
