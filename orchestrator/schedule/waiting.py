@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from orchestrator.config.request import Cluster
 from orchestrator.schedule.cluster import Node, Shape, why_infeasible
 from orchestrator.store.record import TrialOutcome
 from sweeps.errors import ConfigError
@@ -23,6 +23,19 @@ NO_NODE_YET = Node(name="a node to come", cpus=64, gpus=64)
 """The first node of a cluster, before it is known: with GPUs, and few cores for each."""
 
 
+class Requested(Protocol):
+    """The requested cluster: the keys of the config's section `cluster` that a wait depends on."""
+
+    @property
+    def address(self) -> str | None: ...  # noqa: D102
+    @property
+    def labels(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def wait_s(self) -> float: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
+
+
 def patience_s(wait_s: float) -> float:
     """Return for how many seconds a cluster may have no usable node if `cluster.wait_s` is this."""
     return max(EMPTY_CLUSTER_S, wait_s)
@@ -33,7 +46,7 @@ def can_run(nodes: Sequence[Node]) -> bool:
     return any(node.cpus or node.gpus for node in nodes)
 
 
-def nodes_ready(nodes: Sequence[Node], cluster: Cluster) -> bool:
+def nodes_ready(nodes: Sequence[Node], cluster: Requested) -> bool:
     """Return whether a plan can be made: if GPUs are requested and may be waited for, a node must have some."""
     needs_gpu = cluster.wait_s > 0 and cluster.device == "cuda"
     return any(node.gpus for node in nodes) if needs_gpu else can_run(nodes)
@@ -46,7 +59,7 @@ def first_shape(trials: Iterable[TrialSpec]) -> Shape:
 
 def first_nodes(
     nodes: Callable[[], Sequence[Node]],
-    cluster: Cluster,
+    cluster: Requested,
     *,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
