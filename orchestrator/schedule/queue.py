@@ -102,7 +102,7 @@ class SystematicFailures:
 
     @property
     def doubted(self) -> bool:
-        """Whether enough cells have failed for one reason, and none has ended in another way."""
+        """True if enough cells have failed for one reason, and none has ended in another way."""
         return not self._is_off and self._cells is not None and len(self._failed) >= self._cells
 
     @property
@@ -202,13 +202,13 @@ class TrialQueue:
 
     @property
     def over(self) -> bool:
-        """Whether nothing runs and nothing will."""
+        """True if nothing runs and nothing will."""
         ends_early = self.no_nodes or bool(self.all_failing)
         return not self._running and (ends_early or (self._is_closed and not len(self)))
 
     @property
     def needs_trials(self) -> bool:
-        """Whether nothing runs or waits, and the owner has to call `add` or `close`."""
+        """True if nothing runs or waits, so that the owner has to call `add` or `close`."""
         return not (self._is_closed or self._running or len(self) or self.over)
 
     def add(self, trials: Sequence[TrialSpec], now_s: float) -> None:
@@ -291,7 +291,7 @@ class TrialQueue:
 
     @property
     def needs_gangs(self) -> bool:
-        """Whether a trial that fits the current nodes waits, or may be added next, and could use an idle gang."""
+        """True if a trial that fits the current nodes waits, or may be added next, and could use an idle gang."""
         return len(self) > len(self._unplaced) or self.needs_trials
 
     def newly_left_out(self) -> Sequence[tuple[TrialSpec, TrialOutcome]]:

@@ -78,7 +78,7 @@ def draining_nodes() -> frozenset[str]:
 
 
 class Answer(Enum):
-    """What answers at an address."""
+    """The kind of server that answers at an address."""
 
     HEAD = "a cluster's head, even if it demands another token"
     OTHER = "another server of the same protocol"

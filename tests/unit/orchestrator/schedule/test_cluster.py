@@ -27,14 +27,13 @@ def test_a_gang_may_span_nodes_but_a_rank_may_not():
 
 
 def test_infeasible_reason_names_need_and_nodes():
-    assert why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")]) == (
-        "needs 4 ranks of 2 CPUs and 1 GPU; there is room for 2 (host: 8 CPUs, 2 GPUs)"
-    )
-    assert why_infeasible(gang(1), []).endswith("there is room for 0 (no nodes)")
+    reason = why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")])
+    assert all(part in reason for part in ("4 ranks", "2 CPUs and 1 GPU", "room for 2", "(host: 8 CPUs, 2 GPUs)"))
+    reason = why_infeasible(gang(1), [])
+    assert all(part in reason for part in ("1 rank ", "1 CPU;", "room for 0", "(no nodes)"))
     typed = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=1, gpu_types=("H100",))
-    assert why_infeasible(typed, [node(2)]) == (
-        "needs 1 rank of 1 CPU and 1 H100 GPU (cluster.gpu_type); there is room for 0 (n: 2 CPUs, 0 GPUs)"
-    )
+    reason = why_infeasible(typed, [node(2)])
+    assert all(part in reason for part in ("1 H100 GPU (cluster.gpu_type)", "room for 0", "(n: 2 CPUs, 0 GPUs)"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))

@@ -230,4 +230,4 @@ def test_trial_without_samples_has_no_file(tmp_path: Path) -> None:
 
 def test_unwritable_folder_is_noted(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings()], trial("t", "quick"), tmp_path / "nowhere")
-    assert outcome.status is Status.OK and "telemetry was not written: No such file" in outcome.note
+    assert outcome.status is Status.OK and "telemetry" in outcome.note and "No such file" in outcome.note

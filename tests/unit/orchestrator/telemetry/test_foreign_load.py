@@ -54,7 +54,7 @@ def test_steal_time_is_foreign() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 0, "cron")})
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
     found = foreign_load(before, after, OURS, 2)
-    assert found["foreign_cpu"] == pytest.approx(0.125) and found["foreign_cpu_by"] == "other guests of the host"
+    assert found["foreign_cpu"] == pytest.approx(0.125) and "guests" in str(found["foreign_cpu_by"])
     busier = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.4, "cron")}, steal_s=0.1)
     assert foreign_load(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
 

@@ -158,7 +158,7 @@ ITS_WORKER = "import time; block = bytearray(2**26); print(flush=True); time.sle
 
 
 def test_the_memory_of_a_commands_workers_counts() -> None:
-    """Of a child, and of its child; such a trial names no phases."""
+    """A child and its child count, although such a trial reports no phases."""
     usage = Usage()
     usage.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
     with Sampler(Sampling(hz=20), Watched(rank=0, taps={"cpu": cpu_tap(usage)}, usage=usage)) as sampler:
