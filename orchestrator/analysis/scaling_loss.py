@@ -40,8 +40,8 @@ UNDIVIDED = (
 """The remedy if the parts of a step are not known."""
 
 REPEATED = (
-    "several GPUs train on the same samples in a step, which count once: give each GPU different ones"
-    " (trainable.input=loader or resident)"
+    "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
+    " or resident)"
 )
 """The remedy if repeated samples are most of the loss, which is in the rest."""
 

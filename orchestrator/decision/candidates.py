@@ -135,18 +135,18 @@ _SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """What a trial of each cell takes: time, energy or cost."""
+    """The time, energy or cost of a trial of each cell."""
 
     unit: str
     logs: Array
     """Rows are cells, columns are seeds; NaN means not known."""
 
     def means(self) -> Array:
-        """Geometric mean of each cell."""
+        """Return the geometric mean of each cell."""
         return np.asarray(np.exp(Moments.of(self.logs).mean))
 
     def intervals(self) -> Interval:
-        """95% intervals of these means."""
+        """Return 95% intervals of these means."""
         return mean_interval(self.logs).map(np.exp)
 
 
@@ -183,14 +183,12 @@ class Contenders:
 
     @property
     def chosen(self) -> int | None:
-        """The row of the cell to recommend: the favourite, unless it cannot be known to be the fastest because its own
-        timing, or that of a cell that seems better, is not valid.
-        """
+        """The row of the cell to recommend: the favourite, unless its timing or that of a better cell is not valid."""
         return None if self.seem_better or not self.are_timed else self.choice.favourite
 
     @property
     def are_timed(self) -> bool:
-        """Whether the candidates' timings are valid: if any cell's is, cells without are no candidates."""
+        """True if the candidates' timings are valid; others are candidates only if no cell has a valid timing."""
         return bool(is_valid(self.candidates["timing_valid"]).all())
 
     @property
@@ -217,17 +215,17 @@ class Contenders:
         return self.cells[~np.isnan(self.choice.log_objective.point)]
 
     def p_best(self, row: int) -> float:
-        """Probability that no cell within the margin is more than TIE better; NaN if there is only one candidate."""
+        """Return the probability that no cell within the margin is more than TIE better; NaN for a single candidate."""
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @property
     def on_cpu(self) -> bool:
-        """Whether `gpus` counts processes, because the machines have no GPUs."""
+        """True if `gpus` counts processes, because the machines have no GPUs."""
         return "cpu" in set(self.tried["device"])
 
     @property
     def at_reference(self) -> bool:
-        """Whether the baseline is at the reference batch."""
+        """True if the baseline is at the reference batch."""
         row = self.contest.baseline
         return row is not None and self.cells["cell_id"][row] == self.cells["reference_cell_id"][row]
 
@@ -242,7 +240,7 @@ class Contenders:
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
-        """The ok cells with a known objective; only those with valid timings, if there are any."""
+        """Return the ok cells with a known objective; only those with a valid timing, if any cell has one."""
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
@@ -279,7 +277,7 @@ class Contenders:
 
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
-    """Similarity of cells, by batch and by all other axes except the GPUs."""
+    """Return the similarity of cells, by batch and by all other axes except the GPUs."""
     recipe = [column for axis, column in terms.axes.items() if axis not in _OF_SCALE]
     alike = cells[recipe].astype(str).agg(tuple, axis="columns") if recipe else pd.Series(0, cells.index)
     batch = cells["global_batch_size"].to_numpy(dtype="float64")
@@ -287,11 +285,11 @@ def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
 
 
 def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | None:
-    """The label of the row that accuracies are compared with: the plainest cell at the reference batch.
+    """Return the label of the row that accuracies are compared with: the plainest cell at the reference batch.
 
-    That is rule `none`, the multiplier nearest 1 and the fewest GPUs; where the sweep has further axes (models,
-    optimizers), the highest mean validation accuracy among those, since anything would pass against a bad reference.
-    For the same reason it is the highest of all if no cell is known to be at the reference batch.
+    That is the cell with rule `none`, the multiplier nearest 1 and the fewest GPUs. If the sweep has further axes
+    (models, optimizers), it is the most accurate of those, because any cell passes against a bad reference. For the
+    same reason it is the most accurate cell of all if no cell is known to be at the reference batch.
     """
     known = cells[cells["val_accuracy"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
@@ -306,7 +304,7 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
-    """Values with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
+    """Return values with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
     return by_seed(cells["cell_id"], trials[trials["status"] == Status.OK.value], column)
 
 

@@ -1,24 +1,21 @@
-"""Chooses the best of several cells by an objective among those that keep their accuracy, and says how sure that is.
+"""Chooses the best cell by an objective among those that keep their accuracy, and estimates how certain that is.
 
 Objectives are compared by their logarithms, accuracies by their differences from the baseline's. Probabilities come
 from draws of each cell's true value: the objective from its moderated t around its mean (a flat prior on the means),
-the accuracy pooled over cells with similar batches and recipes (`pooling`): accuracies are related, and independent
-draws would overstate the chance of being best. "Best" means that no cell within the margin is more than TIE better, as
-in ranking and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics
-25, 1954): cells that do the same work must not split the probability between them.
+the accuracy pooled over cells with similar batches and recipes (`statistics.pooling`), because independent draws would
+overstate the chance of being best. "Best" means that no cell within the margin is more than TIE better, as in ranking
+and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics 25, 1954):
+cells that do the same work do not split the probability between them.
 
 Rules that weigh a cell's gain against the chance that it misses the margin (time divided by probability; the expected
 opportunity cost of Chick and Inoue, "New two-stage and sequential procedures for selecting the best simulated system",
 Operations Research 49, 2001, with a miss counted as training twice) were tried in simulated sweeps: none has fewer
-misses and less regret at every number of seeds (docs/results/statistics.md). So the plain rule stays, and how far its
-choice may be behind the best is said. Of cells that tie, the likeliest to be best is not taken either: which of them is
-ahead is mostly chance, whereas the more accurate one loses nothing.
+misses and less regret at every number of seeds (docs/results/statistics.md). Therefore the plain rule stays, with a
+bound on how far its choice may be behind the best. Among tied cells the most accurate one is chosen, not the one that
+is most likely the best: the order of tied cells is mostly chance, and accuracy costs nothing.
 
-What is known of the cells to choose from, and estimates of their true values.
-
-A seed's common effect on all cells is removed first, and the remaining variances are shrunk towards what the
-cells have in common (`shrinkage`); shrinking variances of differences would count the baseline's error as often
-as there are cells.
+A seed's common effect on all cells is removed first; then the remaining variances are shrunk towards a common variance
+(`statistics.intervals.shrunken`). Shrinking variances of differences would count the baseline's error once per cell.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ NORMAL = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """What is known of the cells: rows are cells, columns are seeds, NaN is missing."""
+    """The measurements of the cells: rows are cells, columns are seeds, NaN is missing."""
 
     objective: Array
     """Above 0; smaller is better."""
@@ -66,14 +63,14 @@ class Means:
     freedom: Array
 
     def intervals(self) -> Interval:
-        """95% intervals, one per cell."""
+        """Return 95% intervals, one per cell."""
         from scipy.special import stdtrit
 
         half = stdtrit(np.minimum(self.freedom, NORMAL), TAIL) * self.error
         return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
 
     def draws(self, generator: np.random.Generator, most: int = DRAWS) -> Array:
-        """Shape (draws, cells)."""
+        """Return draws of the true values, shape (draws, cells)."""
         known = self.error > 0
         shape = (max(1_000, min(most, _MOST_DRAWN // max(1, len(known)))), len(known))
         freedom = np.where(known, np.minimum(self.freedom, NORMAL), NORMAL)
@@ -81,18 +78,18 @@ class Means:
 
 
 def log_objectives(objective: Array) -> Means:
-    """Estimates of the logarithms of the cells' objectives."""
+    """Estimate the logarithms of the cells' objectives."""
     values = logs(objective)
     return _means(Moments.of(values), _own_variances(values))
 
 
 def accuracies(contest: Contest) -> Means:
-    """Estimates of the cells' own accuracies, independent of the baseline's."""
+    """Estimate the cells' accuracies, independent of the baseline's."""
     return _means(Moments.of(contest.accuracy), _own_variances(contest.accuracy))
 
 
 def accuracy_differences(contest: Contest) -> Means:
-    """Estimates of each cell's accuracy minus the baseline's, whose error enters all of them."""
+    """Estimate each cell's accuracy minus the baseline's, whose error enters all differences."""
     accuracy, base = contest.accuracy, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
@@ -112,7 +109,7 @@ def accuracy_differences(contest: Contest) -> Means:
 
 
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
-    """Draws, shape (draws, cells), pooled over similar cells; None if pooling is impossible, as with unknown errors."""
+    """Return draws pooled over similar cells, shape (draws, cells); None if pooling is impossible."""
     compared = ~np.isnan(difference.point)
     if contest.likeness and contest.baseline is not None and not np.isnan(difference.error[compared]).any():
         own = accuracies(contest)
@@ -128,10 +125,10 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
 
 
 def _own_variances(values: Array) -> Array:
-    """Variances between seeds, without a seed's common effect if all cells that have values share the same seeds.
+    """Return variances between seeds, without a seed's common effect if all cells have the same seeds.
 
-    That effect is estimated by the median over the cells, which is robust to outliers; it absorbs about .43/C of a
-    normal cell's own variance (1 − 2/C + π/2C). With two cells the median is the mean, and absorbs half.
+    The median over the cells estimates that effect. It is robust to outliers and absorbs about 0.43/C of a normal
+    cell's own variance (1 − 2/C + π/2C). With two cells the median is the mean and absorbs half.
     """
     known = ~np.isnan(values)
     measured, complete = known.any(axis=1), known.any(axis=0)
@@ -154,7 +151,7 @@ def _means(moments: Moments, variance: Array) -> Means:
 
 
 TIE = 0.02
-"""Cells whose objectives differ by less than this part are as good as each other."""
+"""Cells whose objectives differ by less than this fraction are equally good."""
 
 LOSS_QUANTILE = 0.95
 """Quantile of the chosen cell's loss against the best one."""
@@ -192,17 +189,17 @@ class Choice:
 
     @property
     def all_tie(self) -> bool:
-        """Whether those are all that qualify, and there are several."""
+        """True if several cells qualify and all of them tie."""
         return bool(self.tied.sum() > 1 and self.tied.sum() == (~np.isnan(self._qualified)).sum())
 
     @property
     def by_accuracy(self) -> bool:
-        """Whether the favourite is the most accurate of those; else of those that are SURE to be as good as any."""
+        """True if the favourite is the most accurate of the tied cells; else it is that of the SURE ones."""
         accuracy = self.accuracy_difference.point
         return self.favourite is not None and not (accuracy[self.tied] > accuracy[self.favourite]).any()
 
     def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
-        """The best of these cells; None if none qualifies. SURE ones have no advantage: `p_best` is among all cells."""
+        """Return the best of these cells; None if none qualifies. `p_best` is among all cells and is ignored."""
         return _best(np.where(rows, self._qualified, np.nan), self.accuracy_difference.point)
 
     @property
@@ -212,12 +209,12 @@ class Choice:
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
-    """The cell with the least objective among those more likely than not within the margin of the baseline.
+    """Choose the cell with the least objective among those with P(accuracy within margin) of at least 50%.
 
-    Among cells within TIE of the least, which count as equal, the most accurate of those SURE to be so, or of all: that
-    loses nothing and is less likely to miss the margin. This rejects more cells than those shown to be worse: a cell
-    likely to miss the margin is named as one that further seeds may bring in, but not recommended. NaN probabilities if
-    no cell has a second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
+    Cells within TIE of the least objective count as equal. Of these, the most accurate of the SURE ones is chosen, or
+    of all: it loses nothing and is less likely to miss the margin. A cell that is likely to miss the margin is not
+    chosen, even if it is not shown to be worse; further seeds may admit it. Probabilities are NaN if no cell has a
+    second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
     level, difference = log_objectives(contest.objective), accuracy_differences(contest)
     times = level.draws(generator, draws)
@@ -249,9 +246,9 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
 
 
 def _best(level: Array, accuracy: Array, unsure: npt.NDArray[np.bool_] | None = None) -> int | None:
-    """Of the cells within TIE of the least level, the most accurate that is not `unsure`, or if all are, of all.
+    """Return the most accurate cell within TIE of the least level that is not `unsure`; of all, if all are unsure.
 
-    A NaN level is no candidate, a NaN accuracy the last; of equally accurate cells the one with the least level.
+    A cell with a NaN level is no candidate; a NaN accuracy comes last. Equal accuracies are decided by the level.
     """
     if np.isnan(level).all():
         return None
@@ -264,5 +261,5 @@ def _tied(level: Array) -> npt.NDArray[np.bool_]:
 
 
 def _at_most(behind: Array) -> float:
-    """As a fraction of the best's; minus infinity is a draw with no cell within the margin, where nothing is lost."""
+    """Return the bound as a fraction of the best; a draw of minus infinity has no cell within the margin."""
     return max(0.0, math.expm1(float(np.quantile(np.maximum(behind, 0.0), LOSS_QUANTILE))))

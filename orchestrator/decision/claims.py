@@ -91,7 +91,7 @@ class Claimed:
 
     @property
     def subtracts(self) -> bool:
-        """Whether the expression contains a subtraction or a negation."""
+        """True if the expression contains a subtraction or a negation."""
         nodes = (node for side in (self.left, self.right) for node in ast.walk(side))
         return any(isinstance(node, (ast.Sub, ast.USub)) for node in nodes)
 

@@ -1,12 +1,8 @@
-"""Turns the frames of a sweep into its recommendation.
+"""Turns the frames of a sweep into its recommendation, as data.
 
-Builds the command that runs given cells of a sweep with given seeds.
-
-The cells that a recommendation discusses: the chosen one, its baseline, and those that users may prefer.
-
-Which cells need more seeds, how many, and the command that runs them.
-
-What cells take and achieve: those that nothing beats, and the best for each number of GPUs.
+A recommendation has a shortlist (the chosen cell, its baseline, and cells that users may prefer), the Pareto front of
+time, accuracy and cost, the best cell for each number of GPUs, and the cells that need more seeds with the command that
+runs them.
 """
 
 from __future__ import annotations
@@ -57,7 +53,7 @@ from sweeps.axes import distinct
 from sweeps.status import Status
 
 _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
-"""Overrides that such a command drops: it sets its own axes, runs trials, and reruns none."""
+"""Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
 
 _ZIP = "sweep.zip="
 
@@ -65,9 +61,9 @@ _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
-    """The shell command: the user's own overrides plus the narrowed axes. Finished trials do not run again.
+    """Return the shell command with the user's overrides and the narrowed axes. Finished trials do not run again.
 
-    A `run_sweep` call instead, if a program gave what no command line can express.
+    It is a `run_sweep` call if a program gave a section that no command line can express.
     """
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
@@ -80,18 +76,20 @@ def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
 def narrowed_to(
     cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
 ) -> list[str]:
-    """Overrides that narrow the sweep's axes to those of the cells and to these seeds.
+    """Return overrides that narrow the sweep's axes to those of the cells and to these seeds.
 
-    The cells have the same axes; if their values form no grid, the axes are zipped. `seeds` are all that the cells
-    should have. `excludes`, `zips`: the sweep excludes combinations or zips axes; its own settings for these may not
-    fit the narrowed axes.
+    The cells have the same axes; if their values form no grid, the axes are zipped. `seeds` are all seeds that the
+    cells should have. `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may
+    not fit the narrowed axes and are replaced.
     """
     axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
     differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
     grid = math.prod(len(distinct(axes[axis])) for axis in differing) == len(cells)
     values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
     given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
-    given.append(f"sweep.axes.seed={_seeds_command(seeds)}")
+    is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
+    text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
+    given.append(f"sweep.axes.seed={text}")
     if zips or not grid:
         given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
     if excludes:
@@ -100,16 +98,9 @@ def narrowed_to(
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:
-    """The seeds plus the given number of further ones, the smallest that are free."""
+    """Return the seeds plus this number of further seeds, the smallest that are free."""
     free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
     return sorted([*seeds, *(next(free) for _ in range(more))])
-
-
-def _seeds_command(seeds: Sequence[int]) -> str:
-    """The seeds in Hydra's grammar, long lists as a quoted range."""
-    if len(seeds) > 5 and list(seeds) == list(range(len(seeds))):
-        return f"'range(0,{len(seeds)})'"
-    return f"[{','.join(map(str, seeds))}]"
 
 
 def _key(axis: str) -> str:
@@ -117,7 +108,7 @@ def _key(axis: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value in Hydra's grammar, where plain words need no quotes."""
+    """Return a value in Hydra's grammar, in which plain words need no quotes."""
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -135,23 +126,27 @@ def _nested(value: Any) -> str:
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
 
-_OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1", "val_accuracy": "1"}
+_WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1", "val_accuracy": "1"}
 """Columns of the summary with an interval, and their units."""
 
 
 def shortlist(found: Contenders, front: Sequence[TradeOff], terms: Terms) -> tuple[Setting, ...]:
-    """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
+    """Return the chosen cell, then by objective the front, the cells that may be best, and the baseline."""
     chosen, level = found.chosen, found.choice.log_objective.point
     on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in front]))
     noticed = on_front | (found.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
-    figures = _figures(found)
-    return tuple(_setting(found, row, terms, figures, on_front=bool(on_front[row])) for row in rows)
+    intervals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
+    for name, unit in _WITH_INTERVAL.items():
+        point, lo, hi = (found.cells[f"{name}{end}"].to_numpy(dtype="float64") for end in ("", "_lo", "_hi"))
+        intervals[name] = (Interval(point=point, lo=lo, hi=hi), unit)
+    intervals["val_accuracy_difference"] = (found.choice.accuracy_difference.intervals(), "1")
+    return tuple(_setting(found, row, terms, intervals, on_front=bool(on_front[row])) for row in rows)
 
 
 def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
-    """The axes of a cell by the sweep's names, without those that its trials did not have."""
+    """Return the axes of a cell by the sweep's names, without axes that its trials did not have."""
     cell = found.cells.loc[row]
     had = {
         axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
@@ -160,7 +155,7 @@ def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
 
 
 def _setting(
-    found: Contenders, row: int, terms: Terms, figures: Mapping[str, tuple[Interval, str]], *, on_front: bool
+    found: Contenders, row: int, terms: Terms, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool
 ) -> Setting:
     cell, axes = found.cells.loc[row], axes_of(found, row, terms)
     narrowed = narrowed_to([axes], sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
@@ -172,7 +167,10 @@ def _setting(
         values={column: _plain(cell[column]) for column in _VALUES},
         overrides=tuple(narrowed),
         command=command(terms.arguments, narrowed),
-        figures={name: _at(figure, row) for name, figure in figures.items()},
+        figures={
+            name: Figure(value=float(each.point[row]), lo=float(each.lo[row]), hi=float(each.hi[row]), unit=unit)
+            for name, (each, unit) in intervals.items()
+        },
         timing_valid=_plain(cell["timing_valid"]),
         note=str(cell["note"]),
         on_front=on_front,
@@ -182,41 +180,25 @@ def _setting(
     )
 
 
-def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
-    """Figures of every cell with their units, by name."""
-    totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
-    of_summary = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
-    return totals | of_summary | {"val_accuracy_difference": (found.choice.accuracy_difference.intervals(), "1")}
-
-
-def _of_summary(cells: pd.DataFrame, column: str) -> Interval:
-    point, lo, hi = (cells[name].to_numpy(dtype="float64") for name in (column, f"{column}_lo", f"{column}_hi"))
-    return Interval(point=point, lo=lo, hi=hi)
-
-
-def _at(figure: tuple[Interval, str], row: int) -> Figure:
-    interval, unit = figure
-    value, lo, hi = (float(each[row]) for each in (interval.point, interval.lo, interval.hi))
-    return Figure(value=value, lo=lo, hi=hi, unit=unit)
-
-
 def _plain(value: Any) -> Any:
-    """A plain Python value, without numpy and pandas; None if missing."""
+    """Return a plain Python value instead of a numpy or pandas value; None if missing."""
     if pd.isna(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
 
 
 MOST_SEEDS = 30
-"""More seeds than this are not practical."""
+"""The largest practical number of seeds."""
 
 _MOST_RIVALS = 3
-"""How many cells besides the chosen one and its baseline get more seeds."""
+"""Maximum number of cells besides the chosen one and its baseline that get more seeds."""
 
 
 def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
-    """The chosen cell, its baseline, and the cells that may yet beat it, if they need more seeds, and how many seeds
-    each should have: the same number for all, so that they can be paired by seed.
+    """Return the cells that need more seeds, and how many seeds each should have.
+
+    The cells are the chosen one, its baseline and the cells that may beat it. All get the same number of seeds, so that
+    they can be paired by seed.
     """
     choice, compared = found.choice, not math.isnan(found.choice.accuracy_difference.point[chosen])
     sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
@@ -228,8 +210,8 @@ def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
     margin = _settles_margin(found, chosen) if compared else None
     needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
     baseline = found.contest.baseline
-    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
-    return [row for row in asked if len(found.seeds[row]) < needed], needed
+    wanted = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
+    return [row for row in wanted if len(found.seeds[row]) < needed], needed
 
 
 def unsettled(found: Contenders, chosen: int) -> list[Remark]:
@@ -245,7 +227,7 @@ def unsettled(found: Contenders, chosen: int) -> list[Remark]:
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
-    """The likeliest to be best after the chosen one; if chances are unknown, those with the least objective."""
+    """Return the cells most likely to be best after the chosen one; if unknown, those with the least objective."""
     p_best, level = found.choice.p_best, found.choice.log_objective.point
     misses = found.choice.accuracy_difference.point < -found.contest.margin
     open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
@@ -254,7 +236,7 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
 
 
 def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
-    """Seeds needed to separate these two: by the objective or, for a rival that clearly has less, by its accuracy."""
+    """Return the seeds that separate two cells: by objective or, for a rival with clearly less, by accuracy."""
     level = found.choice.log_objective
     if _is_faster(found, chosen, rival):
         return _settles_margin(found, rival)
@@ -263,13 +245,13 @@ def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
 
 
 def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
-    """Whether only its accuracy keeps a rival from being chosen."""
+    """Return whether only its accuracy keeps a rival from being chosen."""
     level, loss = found.choice.log_objective.point, found.choice.accuracy_difference.point
     return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
 
 
 def _settles_margin(found: Contenders, row: int) -> int | None:
-    """Seeds needed to tell whether the cell is within the margin; 0 for the baseline, which is."""
+    """Return the seeds that show whether the cell is within the margin; 0 for the baseline, which is."""
     loss = found.choice.accuracy_difference
     if row == found.contest.baseline:
         return 0
@@ -277,14 +259,14 @@ def _settles_margin(found: Contenders, row: int) -> int | None:
 
 
 def _seeds(gap: float, variance: float) -> int | None:
-    """0 if nothing is known yet, None if no practical number suffices."""
+    """Return 0 if nothing is known yet, None if no practical number is enough."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
     return seeds_to_tell(gap, variance)
 
 
 def seeds_to_tell(gap: float, variance: float) -> int | None:
-    """Seeds after which the sign of a difference of this size has probability SURE; None if more than MOST_SEEDS.
+    """Return the seeds after which the sign of such a difference has probability SURE; None above MOST_SEEDS.
 
     `variance` is that of the difference between values of one seed; n ≥ t(SURE, n − 1)² · variance / gap².
     """
@@ -297,14 +279,14 @@ def seeds_to_tell(gap: float, variance: float) -> int | None:
 
 
 def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:
-    """How many further seeds each cell should get."""
+    """Yield how many further seeds each cell should get."""
     for row in asked:
         cell_id = str(found.cells["cell_id"][row])
         yield MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
 
 
 def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
-    """One command for all cells with the same axes and seeds, which is usually all of them."""
+    """Yield one command for all cells with the same axes and seeds, which is usually all cells."""
     alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
     for row in asked:
         axes, seeds = axes_of(found, row, terms), found.seeds[row]
@@ -314,7 +296,7 @@ def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms)
 
 
 def trade_offs(found: Contenders) -> list[TradeOff]:
-    """Time, validation accuracy and cost of each cell, means over its seeds."""
+    """Return time, validation accuracy and cost of each cell, means over its seeds."""
     cells, totals = found.cells, (found.totals[each].means().tolist() for each in ("time", "cost"))
     rows = zip(cells["cell_id"], found.names, cells["val_accuracy"].tolist(), *totals, strict=True)
     return [
@@ -324,13 +306,13 @@ def trade_offs(found: Contenders) -> list[TradeOff]:
 
 
 def front(found: Contenders) -> tuple[TradeOff, ...]:
-    """The candidates that no other one beats in time, accuracy and cost at once."""
+    """Return the candidates that no other one beats in time, accuracy and cost at once."""
     points = trade_offs(found)
     return pareto_front([points[row] for row in found.candidates.index])
 
 
 def pareto_front(points: Sequence[TradeOff]) -> tuple[TradeOff, ...]:
-    """Cells that no other one matches in every figure that both have while beating it in one; sorted by time."""
+    """Return the cells that no other one equals in all known figures and beats in one; sorted by time."""
     kept = [point for point in points if not any(_beats(other, point) for other in points)]
     return tuple(sorted(kept, key=lambda point: (math.isnan(point.time_s), point.time_s)))
 
@@ -342,9 +324,9 @@ def _beats(one: TradeOff, other: TradeOff) -> bool:
 
 
 def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
-    """The best cell for each number of GPUs tried, from the fewest to the most.
+    """Return the best cell for each number of GPUs tried, from the fewest to the most.
 
-    The best is chosen as the recommendation is, among the cells with that many; at the favourite's number it is the
+    The rule is that of the recommendation, among the cells with that number; at the favourite's number it is the
     favourite. Empty if only one number was tried.
     """
     counts, points = sorted(set(found.tried["gpus"].astype("float64"))), trade_offs(found)
@@ -355,16 +337,11 @@ def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCoun
     choice, name = found.choice, gpus_in_words(gpus, on_cpu=found.on_cpu)
     known = ~np.isnan(choice.log_objective.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
     row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
-    if row is None:
-        return GpuCount(gpus=gpus, name=name, best=None, why_none=_why_none(found, gpus, known=bool(known.any())))
-    return GpuCount(gpus=gpus, name=name, best=points[row])
-
-
-def _why_none(found: Contenders, gpus: float, *, known: bool) -> Remark:
-    if known:
-        return remark("none_keeps_margin")
+    if row is not None:
+        return GpuCount(gpus=gpus, name=name, best=points[row])
     ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
-    return remark("none_has_figure", measure=found.measure.name) if ok.any() else remark("no_ok_cell")
+    why = remark("none_has_figure", measure=found.measure.name) if ok.any() else remark("no_ok_cell")
+    return GpuCount(gpus=gpus, name=name, best=None, why_none=remark("none_keeps_margin") if known.any() else why)
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:

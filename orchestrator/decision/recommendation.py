@@ -52,7 +52,7 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOff:
-    """What a cell takes and achieves, means over its seeds; NaN means not measured."""
+    """A cell's time, accuracy and cost, means over its seeds; NaN means not measured."""
 
     cell_id: str
     name: str
@@ -64,7 +64,7 @@ class TradeOff:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCount:
-    """What a number of GPUs is worth: the best cell with that many."""
+    """The best cell for a number of GPUs."""
 
     gpus: float
     name: str
@@ -123,9 +123,9 @@ class Recommendation:
     """
 
     objective: str
-    """As requested: one of OBJECTIVES."""
+    """The requested objective: one of OBJECTIVES."""
     measure: str
-    """What was minimised, in words: `time to the target (validation accuracy 0.97)`."""
+    """The measured objective: `time to the target (validation accuracy 0.97)`."""
     margin: float
     """How far validation accuracy may fall below the baseline's."""
     cell_id: str | None = None
@@ -166,7 +166,7 @@ class Recommendation:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the chosen cell is the one that accuracies are compared with."""
+        """True if the chosen cell is the one that accuracies are compared with."""
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
 
 

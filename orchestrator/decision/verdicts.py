@@ -60,7 +60,7 @@ class Sides:
 
     @property
     def are_copies(self) -> bool:
-        """Whether all seeds have the same values although chance should have made them differ."""
+        """True if all seeds have the same values of a quantity that varies by chance."""
         return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
 
     def compared(self, shift: float = 0.0) -> Array:
@@ -75,7 +75,7 @@ class Sides:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the measurements say about a claim; NaN means not known."""
+    """The verdict on a claim with its figures; NaN means not known."""
 
     claim: Claim
     verdict: str
@@ -98,7 +98,7 @@ class Verdict:
 
 
 def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
-    """The verdict on a claim; `epochs` is the fewest of the trials behind it, NaN if one does not report it."""
+    """Judge a claim; `epochs` is the fewest of its trials, NaN if one does not report it."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
@@ -120,7 +120,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
 
 
 def _why(claim: Claim, sides: Sides, epochs: float) -> str:
-    """Why a claim cannot be judged at all; empty if it can."""
+    """Return why a claim cannot be judged; empty if it can."""
     n = len(sides.left)
     if n == 0:
         return "no seed has values for both sides"
@@ -137,7 +137,7 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
 
 
 def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
-    """Values by seed that are above (or not below) 0 if the claim holds; for an equality, both bounds."""
+    """Return values by seed that are above (or not below) 0 if the claim holds; for an equality, both bounds."""
     below, above = sides.compared(-margin), -sides.compared(margin)
     return [below, above] if order == "==" else [below if order in (">", ">=") else above]
 
@@ -156,7 +156,7 @@ def _holds(order: str, value: float) -> bool:
 
 
 def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
-    """The mean and the ends of its interval; NaN without values."""
+    """Return the mean and the ends of its interval; NaN without values."""
     if not len(values):
         return math.nan, math.nan, math.nan
     found = mean_interval(values[None, :]).map(back)
@@ -164,7 +164,7 @@ def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[f
 
 
 def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
-    """Seeds to settle an inconclusive claim; the number it requires if the present ones agree already."""
+    """Return the seeds that settle an inconclusive claim; the required number if the present seeds agree already."""
     if n < 2:
         return None
     if found != INCONCLUSIVE:
@@ -174,7 +174,7 @@ def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int 
 
 
 def _seeds(tests: Sequence[Array]) -> int | None:
-    """Seeds at which the interval would exclude the border if mean and deviation stay the same."""
+    """Return the seeds at which the interval excludes the border if mean and deviation stay the same."""
     from scipy.special import stdtrit
 
     nearest = min(tests, key=lambda test: float(test.mean()))  # the strongest against, or weakest for
@@ -194,7 +194,7 @@ _LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
 def verdicts(
     claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
 ) -> list[Verdict]:
-    """One verdict per claim; a claim about cells that are missing or not ok is inconclusive, with the reason.
+    """Judge each claim; a claim about cells that are missing or not ok is inconclusive, with the reason.
 
     Without `curves`, claims about loss curves are inconclusive.
     """
@@ -218,7 +218,7 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
 
 
 class _Values:
-    """Looks up values by column and selection, and records the epochs of the trials involved."""
+    """A lookup of values by column and selection that also records properties of the trials involved."""
 
     def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
         self._cells = cells
@@ -226,7 +226,7 @@ class _Values:
         self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
         ends = trials["status"].map(Status)
         self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
-        """Cells of which a seed diverged, ran out of memory …: the others alone would flatter them."""
+        """Cells with a seed that diverged, ran out of memory …: their other seeds alone are biased."""
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
         self.is_doubtful = False
@@ -251,7 +251,7 @@ class _Values:
         return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
 
     def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
-        """Distance between two cells by seed; or each seed's part in the distance between seeds."""
+        """Return the distance between two cells by seed, or each seed's part in the distance between seeds."""
         between = name == "loss_distance"
         found = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
         if np.isnan(found).all():
@@ -260,7 +260,7 @@ class _Values:
         return found
 
     def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
-        """The selected cell's curves, one per seed; exactly one cell must be selected."""
+        """Return the selected cell's curves, one per seed; exactly one cell must be selected."""
         cells = self._cells_with(name, selection)
         if len(cells) != 1:
             selected = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
@@ -294,7 +294,7 @@ class _Values:
         return chosen
 
     def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
-        """The ok trials of these cells."""
+        """Return the ok trials of these cells, and record their epochs."""
         looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
         if len(looked_at):  # NaN if any trial does not report it
             self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))

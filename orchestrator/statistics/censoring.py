@@ -1,12 +1,12 @@
-"""Censored times: some are known only to be longer than the time waited. Pure: arrays in, values out.
+"""The median of censored times, some of which are only known to be longer than the time waited: arrays in, values out.
 
 The median of log-normal times by maximum likelihood (Tobin, "Estimation of relationships for limited dependent
 variables", Econometrica 26, 1958; Schmee and Hahn, "A simple method for regression analysis with censored data",
-Technometrics 21, 1979). Its 95% interval holds the medians whose profile likelihood ratio is small. For complete
-samples that ratio is a function of Student's t, n·log(1 + t²/(n − 1)), and so the bound is taken from t with as many
-degrees of freedom as times were reached less one: complete samples get Student's interval, censored ones a wider one.
-A distribution-free interval of the median (Brookmeyer and Crowley, Biometrics 38, 1982) has no upper end below six
-times, which is why a shape is assumed here.
+Technometrics 21, 1979). Its 95% interval holds the medians with a small profile likelihood ratio. For complete samples
+that ratio is a function of Student's t, n·log(1 + t²/(n − 1)). Therefore the bound uses t with one degree of freedom
+less than the number of reached times: complete samples get Student's interval, censored samples a wider one. A
+distribution-free interval of the median (Brookmeyer and Crowley, Biometrics 38, 1982) has no upper end with fewer than
+six times, which is why this module assumes a shape.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, logs, student
 
 FEWEST_REACHED = 2
-"""Fewer times say nothing about how much they vary."""
+"""Fewer times say nothing about their variance."""
 
 
 def median_time(reached: Array, waited: Array) -> Interval:
-    """The median of times > 0: those `reached`, and those longer than what was `waited`. NaN is left out.
+    """Return the median of times > 0: those `reached`, and those longer than the time `waited`. NaN is left out.
 
-    The point is that of maximum likelihood. No interval with fewer than FEWEST_REACHED times; no upper end (infinity)
-    where the data agree with any, no point where nothing was reached.
+    The point is the maximum-likelihood estimate; NaN if no time was reached. No interval with fewer than FEWEST_REACHED
+    times; the upper end is infinite if the data have no bound.
     """
     seen, censored = _present(logs(reached)), _present(logs(waited))
     if not len(seen):
@@ -45,7 +45,7 @@ def _by_likelihood(seen: Array, censored: Array) -> Interval:
     span = (float(seen.min()) - 60 * spread, max(float(seen.max()), float(censored.max())) + 60 * spread)
 
     def deviance(center: float) -> float:
-        """−2 log likelihood at this center, at its best deviation."""
+        """Return −2 log likelihood at this center, at its best deviation."""
         best = minimize_scalar(
             lambda log_scale: _deviance(seen, censored, center, math.exp(log_scale)),
             bounds=(math.log(spread) - 5, math.log(spread) + 6),

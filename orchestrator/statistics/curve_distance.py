@@ -1,15 +1,16 @@
-"""How far apart two loss curves are. Pure: arrays in, numbers out.
+"""The distance between two loss curves: arrays in, numbers out.
 
-The distance of two curves is the mean of |ln a − ln b| over the positions of either that lie within the range of both,
-logarithms linear between positions: 0.05 means that losses differ by 5% on average. Between trials of the same seed,
-which start from the same weights, it tells what the change from one cell to the other does, and chance; between
-different seeds of one cell it tells what chance does alone, and is the yardstick for the first: cells of one
-distribution of curves have the same mean distance between as within them, others a larger one between them (Székely and
-Rizzo, "Energy statistics", Journal of Statistical Planning and Inference 143, 2013; pairs of a seed can be nearer).
+The distance is the mean of |ln a − ln b| over the positions of either curve within the range of both, with logarithms
+linear between positions: 0.05 means that losses differ by 5% on average. Trials of the same seed start from the same
+weights; their distance between two cells contains the effect of the change and chance. The distance between different
+seeds of one cell contains chance alone. Cells with the same distribution of curves have the same mean distance between
+as within them; other cells have a larger distance between them (Székely and Rizzo, "Energy statistics", Journal of
+Statistical Planning and Inference 143, 2013; pairs of one seed can be nearer).
 
-Distances between the seeds of a cell share seeds, and are fewer independent figures than there are. Their mean is a
-U-statistic, of which each seed has the jackknife's pseudo-value n·U − (n − 1)·U without it: the mean of these is U, and
-their spread that of U (Arvesen, "Jackknifing U-statistics", Annals of Mathematical Statistics 40, 1969).
+Distances between the seeds of a cell share seeds and are not independent. Their mean is a U-statistic. Each seed has
+the jackknife's pseudo-value n·U − (n − 1)·U₋ with U₋ the statistic without the seed: the mean of the pseudo-values is
+U, and their spread estimates that of U (Arvesen, "Jackknifing U-statistics", Annals of Mathematical Statistics 40,
+1969).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import numpy.typing as npt
 from orchestrator.statistics.intervals import Array, Interval, logs, mean_interval
 
 FEWEST = 5
-"""Positions of either curve in the range of both: fewer are points, and no curve."""
+"""Curves with fewer positions in their common range are not compared."""
 
 FEWEST_SEEDS = 3
-"""Of a cell, for the spread of the distance between them."""
+"""The spread of the distances between a cell's seeds needs this many seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Curve:
 
     @staticmethod
     def of(at: npt.ArrayLike, loss: npt.ArrayLike) -> Curve:
-        """Of positions in any order, without losses that are not finite or not above 0; the last of each position."""
+        """Sort by position and keep the last loss of each; losses that are not finite or not above 0 are dropped."""
         places, values = np.asarray(at, dtype=np.float64), logs(loss)
         known = np.isfinite(places) & np.isfinite(values)
         places, values = places[known][::-1], values[known][::-1]
@@ -47,7 +48,7 @@ class Curve:
 
 
 def distance(one: Curve | None, other: Curve | None) -> float:
-    """NaN where either is missing, or has fewer than FEWEST positions in the range of both."""
+    """Return the distance; NaN if a curve is missing or has fewer than FEWEST positions in the common range."""
     if one is None or other is None or not (len(one.at) and len(other.at)):
         return float("nan")
     first, last = max(one.at[0], other.at[0]), min(one.at[-1], other.at[-1])
@@ -60,26 +61,26 @@ def distance(one: Curve | None, other: Curve | None) -> float:
 
 
 def distances(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Array:
-    """Of two cells' curves, in the order of the same seeds, the distance of each pair, shape (seeds,)."""
+    """Return the distance of each pair of curves, shape (seeds,); both cells have the same order of seeds."""
     return np.array([distance(one, other) for one, other in zip(ones, others, strict=True)], dtype=np.float64)
 
 
 def between_cells(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Interval:
-    """The mean distance of pairs with the same seed, and its interval; arrays of one element."""
+    """Return the mean distance of pairs with the same seed, with its interval; arrays of one element."""
     return mean_interval(distances(ones, others)[None, :])
 
 
 def between_seeds(curves: Sequence[Curve | None]) -> float:
-    """The mean distance between the different seeds of one cell; NaN for fewer than two."""
+    """Return the mean distance between different seeds of one cell; NaN for fewer than two."""
     pairs = _pairs(curves)
     known = pairs[~np.isnan(pairs)]
     return float(known.mean()) if len(known) else float("nan")
 
 
 def pseudo_values(curves: Sequence[Curve | None]) -> Array:
-    """Of `between_seeds` for each seed, shape (seeds,): NaN where a seed has no curve, or fewer than FEWEST_SEEDS have.
+    """Return the pseudo-values of `between_seeds`, shape (seeds,); NaN without a curve or with too few seeds.
 
-    With the mean distance d of a seed to the n − 1 others, n·U − (n − 1)·U without it is (2(n − 1)·d − n·U) / (n − 2).
+    With the mean distance d of a seed to the n − 1 others, n·U − (n − 1)·U₋ is (2(n − 1)·d − n·U) / (n − 2).
     """
     pairs = _pairs(curves)
     has_any = ~np.isnan(pairs).all(axis=1)
@@ -92,7 +93,7 @@ def pseudo_values(curves: Sequence[Curve | None]) -> Array:
 
 
 def _pairs(curves: Sequence[Curve | None]) -> Array:
-    """Of each with each other, shape (seeds, seeds), NaN on the diagonal."""
+    """Return the distances of all pairs, shape (seeds, seeds), NaN on the diagonal."""
     found = np.full((len(curves), len(curves)), np.nan)
     for i, one in enumerate(curves):
         for j, other in enumerate(curves[:i]):

@@ -1,11 +1,12 @@
-"""Tests whether a difference is smaller than a margin, or larger, or neither is shown. Pure: arrays in, arrays out.
+"""Tests whether a difference is within a margin, beyond it, or neither: numbers in, verdicts out.
 
 Two one-sided tests: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
-the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). With the 90%
-interval of the difference inside ±margin it is *equivalent*; wholly below −margin *worse*, wholly above *better*; else
-*inconclusive*. Each false claim has a probability of at most 5%, each comparison by itself. Assumes independent normal
-differences. The power is exact: given the sample's standard deviation the mean is normal, and the former is integrated
-out (Phillips, "Power of the two one-sided tests procedure in bioequivalence", same journal 18, 1990).
+the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). A difference is
+*equivalent* if its 90% interval is inside ±margin, *worse* if all of it is below −margin, *better* if all of it is
+above the margin, else *inconclusive*. Each false claim has a probability of at most 5%, for each comparison alone.
+Assumes independent normal differences. The power is exact: given the sample's standard deviation, the mean is normal;
+the standard deviation is integrated out (Phillips, "Power of the two one-sided tests procedure in bioequivalence", same
+journal 18, 1990).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from orchestrator.statistics.intervals import Array
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 
 LEVEL = 0.05
-"""Of each one-sided test."""
+"""The level of each one-sided test."""
 
 POWER = 0.8
 """The power that further seeds should reach."""
@@ -40,7 +41,7 @@ class Difference:
     """Degrees of freedom of `error`."""
 
     def verdict(self, margin: float) -> str:
-        """One of the four words; empty without an interval."""
+        """Return one of the four verdicts; empty without an interval."""
         if not (math.isfinite(self.point) and math.isfinite(self.error) and self.freedom > 0):
             return ""
         half = _quantile(self.freedom) * self.error
@@ -51,7 +52,7 @@ class Difference:
 
 
 def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> float:
-    """The probability that n pairs, whose differences vary by `deviation`, show equivalence at this true difference."""
+    """Return the probability that n pairs, whose differences have this deviation, show equivalence."""
     if n < 2:
         return 0.0
     if deviation == 0:
@@ -66,9 +67,9 @@ def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> floa
 
 
 def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None:
-    """The fewest pairs, at least `n`, that would give a verdict with probability POWER; None above MOST_SEEDS.
+    """Return the fewest pairs, at least `n`, that give a verdict with probability POWER; None above MOST_SEEDS.
 
-    Supposes that difference and deviation are as they were found, which few pairs tell only roughly.
+    Assumes the measured difference and deviation, which a few pairs estimate only roughly.
     """
     deviation = difference.error * math.sqrt(n)
     for size in range(max(n, 2), MOST_SEEDS + 1):
@@ -78,7 +79,7 @@ def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None
 
 
 def _settled(point: float, deviation: float, margin: float, n: int) -> float:
-    """The probability of any verdict other than inconclusive."""
+    """Return the probability of any verdict other than inconclusive."""
     if deviation == 0:
         return float(abs(point) != margin)
     from scipy.special import ndtr
@@ -91,7 +92,7 @@ def _settled(point: float, deviation: float, margin: float, n: int) -> float:
 
 @lru_cache(maxsize=256)
 def _scales(freedom: int) -> tuple[Array, Array]:
-    """Points and weights to average over s/σ = √(χ²/freedom): its quantiles in the middle of equal shares."""
+    """Return points and weights to average over s/σ = √(χ²/freedom): quantiles in the middle of equal shares."""
     from scipy.special import chdtri
 
     shares = (np.arange(400) + 0.5) / 400

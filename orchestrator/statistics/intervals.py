@@ -1,31 +1,27 @@
-"""Points and 95% intervals of means, differences and ratios. Pure: arrays in, arrays out.
+"""Means, differences and ratios with 95% intervals, and shrunken variances: arrays in, arrays out.
 
-Samples lie along the last axis and NaN is a missing value. Where fewer than two values are left there is no interval:
-its ends are NaN.
+Samples are along the last axis; NaN is a missing value. With fewer than two values the ends of an interval are NaN.
 
 Sources: Student, "The probable error of a mean", Biometrika 6 (1908), for one sample and for paired ones; Welch, "The
 generalization of Student's problem when several different population variances are involved", Biometrika 34 (1947),
 with Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946), for two samples. Times and rates are compared by
-their logarithms, because ratios of them are what is asked: Fleming and Wallace, "How not to lie with statistics: the
-correct way to summarize benchmark results", CACM 29 (1986), for the geometric mean; Keene, "The log transformation is
-special", Statistics in Medicine 14 (1995), for the interval.
+their logarithms, because ratios of them matter: Fleming and Wallace, "How not to lie with statistics: the correct way
+to summarize benchmark results", CACM 29 (1986), for the geometric mean; Keene, "The log transformation is special",
+Statistics in Medicine 14 (1995), for the interval.
 
-Intervals of means: Student's t for small samples, the bootstrap for those that are large enough for it.
+Intervals of means are Student's t for small samples and bootstrapped for larger ones. The percentile interval is too
+short, because the normal quantile is below Student's and the bootstrap's variance is (n − 1)/n of the sample's: at n =
+10 it covers 90% instead of 95%, and so does BCa (measured: docs/results/statistics.md). Hesterberg, "What teachers
+should know about the bootstrap: resampling in the undergraduate statistics curriculum", The American Statistician 69
+(2015), section 5.3, expands it: percentiles at Φ(−√(n/(n−1)) t) instead of 2.5%. For normal values that is Student's
+interval; for other values it follows their skew.
 
-The percentile interval is too short by what the normal quantile is below Student's and by the bootstrap's variance
-being (n − 1)/n of the sample's: at n = 10 it covers 90% instead of 95%, and BCa no more (measured:
-docs/results/statistics.md). Hesterberg, "What teachers should know about the bootstrap: resampling in the undergraduate
-statistics curriculum", The American Statistician 69 (2015), section 5.3, expands it: percentiles at Φ(−√(n/(n−1)) t)
-instead of 2.5%. On normal values that is Student's interval again, on others it follows their skew.
-
-Shrinks the variances of many small samples towards what all of them have in common.
-
-With two seeds a cell, Student's t has one degree of freedom and an interval 12.7 standard errors wide. The cells of a
-sweep are alike, though, and together they tell how much seeds vary. Smyth, "Linear models and empirical Bayes methods
-for assessing differential expression", Statistical Applications in Genetics and Molecular Biology 3 (2004), takes the
-variances of the cells to be drawn from a scaled inverse χ² distribution with d₀ degrees of freedom around s₀², and
-estimates both from the spread of the sample variances: where the cells vary alike d₀ is large, and each borrows from
-all; where they do not it is near 0, and each stands by itself. The moderated t then has d₀ + d degrees of freedom.
+With two seeds per cell the interval is ±12.7 standard errors. The cells of a sweep are similar, so that their variances
+inform each other. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", Statistical
+Applications in Genetics and Molecular Biology 3 (2004), models the cells' variances as draws from a scaled inverse χ²
+distribution with d₀ degrees of freedom around s₀², and estimates both from the spread of the sample variances. If all
+cells vary alike, d₀ is large and each cell borrows from all; otherwise d₀ is near 0. The moderated t has d₀ + d degrees
+of freedom.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 TAIL = 0.975
-"""Of a 95% interval: 2.5% are left out at either end."""
+"""Quantile of the upper end of a 95% interval, which leaves out 2.5% at either end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,7 @@ class Interval:
     hi: Array
 
     def map(self, increasing: Callable[[Array], Array]) -> Interval:
-        """The interval of an increasing function of the quantity."""
+        """Return the interval of an increasing function of the quantity."""
         return Interval(point=increasing(self.point), lo=increasing(self.lo), hi=increasing(self.hi))
 
 
@@ -67,7 +63,7 @@ class Moments:
 
     @staticmethod
     def of(values: npt.ArrayLike) -> Moments:
-        """The moments of samples along the last axis, NaN left out."""
+        """Compute the moments of samples along the last axis, without NaN."""
         sample = np.asarray(values, dtype=np.float64)
         present = ~np.isnan(sample)
         n = np.asarray(present.sum(axis=-1), dtype=np.float64)
@@ -77,45 +73,45 @@ class Moments:
 
 
 def student(sample: Moments) -> Interval:
-    """The mean: x̄ ± t(n − 1)·s/√n. Assumes independent normal values."""
+    """Return the mean x̄ ± t(n − 1)·s/√n. Assumes independent normal values."""
     return _around(sample.mean, _divide(sample.variance, sample.n), sample.n - 1)
 
 
 def welch(one: Moments, other: Moments) -> Interval:
-    """The difference of the means of independent samples, whose variances may differ."""
+    """Return the difference of the means of independent samples, whose variances may differ."""
     first, second = _divide(one.variance, one.n), _divide(other.variance, other.n)
     total = first + second
     freedom = _divide(total**2, _divide(first**2, one.n - 1) + _divide(second**2, other.n - 1))
-    # Satterthwaite's formula is 0/0 where neither sample varies; any freedom gives the interval of width 0 there.
+    # Satterthwaite's formula is 0/0 if neither sample varies; then any freedom gives an interval of width 0.
     freedom = np.where(total == 0, one.n + other.n - 2, freedom)
     return _around(one.mean - other.mean, total, freedom)
 
 
 def logs(values: npt.ArrayLike) -> Array:
-    """Natural logarithms; NaN for what is not above 0, which no time or rate is."""
+    """Return natural logarithms; NaN for values that are not above 0."""
     numbers = np.asarray(values, dtype=np.float64)
     return np.log(np.where(numbers > 0, numbers, np.nan))
 
 
 def mean(values: npt.ArrayLike) -> Interval:
-    """The arithmetic mean, by Student's t."""
+    """Return the arithmetic mean with Student's interval."""
     return student(Moments.of(values))
 
 
 def difference(one: npt.ArrayLike, other: npt.ArrayLike, *, paired: bool) -> Interval:
-    """mean(one) − mean(other): of the pairs' differences if the values stand in pairs, else by Welch."""
+    """Return mean(one) − mean(other): from the differences of pairs if the values are paired, else by Welch."""
     if paired:
         return mean(np.asarray(one, dtype=np.float64) - np.asarray(other, dtype=np.float64))
     return welch(Moments.of(one), Moments.of(other))
 
 
 def ratio(one: npt.ArrayLike, other: npt.ArrayLike, *, paired: bool) -> Interval:
-    """The ratio of the geometric means of times or rates, from the difference of their logarithms."""
+    """Return the ratio of the geometric means of times or rates, from the difference of their logarithms."""
     return difference(logs(one), logs(other), paired=paired).map(np.exp)
 
 
 def _around(point: Array, squared_error: Array, freedom: Array) -> Interval:
-    from scipy.special import stdtrit  # takes longer to import than most callers have to wait for
+    from scipy.special import stdtrit  # slow to import
 
     t = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL)
     half = t * np.sqrt(squared_error)
@@ -123,22 +119,22 @@ def _around(point: Array, squared_error: Array, freedom: Array) -> Interval:
 
 
 def _divide(numerator: Any, denominator: Any) -> Array:
-    """Elementwise, NaN for a denominator that is not above 0."""
+    """Divide elementwise; NaN for a denominator that is not above 0."""
     above = np.where(np.asarray(denominator) > 0, denominator, np.nan)
     return np.asarray(numerator / above, dtype=np.float64)
 
 
 FEWEST = 10
-"""With fewer values a bootstrap interval is too short: with 3 the percentile interval covers 76%."""
+"""With fewer values a bootstrap interval is too short: with 3 values the percentile interval covers 76%."""
 
 RESAMPLES = 1_999
 
 _SEED = 0
-"""The same values give the same interval."""
+"""Seed of the resamples, so that the same values give the same interval."""
 
 
 def mean_interval(values: Array) -> Interval:
-    """The mean of each row, NaN left out: by Student's t below FEWEST values, by the bootstrap from there on."""
+    """Return the mean of each row without NaN: Student's t below FEWEST values, bootstrapped from FEWEST on."""
     small, large = student(Moments.of(values)), bootstrap_mean(values)
     resampled = ~np.isnan(large.lo)
     ends = {end: np.where(resampled, getattr(large, end), getattr(small, end)) for end in ("lo", "hi")}
@@ -146,9 +142,9 @@ def mean_interval(values: Array) -> Interval:
 
 
 def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) -> Interval:
-    """The mean of each row with its expanded percentile interval; NaN is missing, rows below FEWEST have no interval.
+    """Return the mean of each row with its expanded percentile interval; rows below FEWEST have no interval.
 
-    All rows of a size share their resamples: each interval is right by itself, and a matrix product makes them all.
+    All rows of a size share their resamples, so that one matrix product gives all means; each interval is valid alone.
     """
     generator = generator or np.random.default_rng(_SEED)
     n = (~np.isnan(values)).sum(axis=1)
@@ -164,24 +160,24 @@ def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) 
 
 
 def expanded_tail(n: int) -> float:
-    """The share of resamples to leave out at each end."""
-    from scipy.special import ndtr, stdtrit  # takes longer to import than most callers have to wait for
+    """Return the share of resamples to leave out at each end."""
+    from scipy.special import ndtr, stdtrit  # slow to import
 
     return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, TAIL)))
 
 
 FEWEST_CELLS = 3
-"""Below so many variances, their spread says nothing about d₀."""
+"""With fewer variances, their spread says nothing about d₀."""
 
 _SMALLEST = 1e-5
-"""Variances below this part of their median count as so large: the logarithm of 0 would swallow all others."""
+"""Variances are at least this part of their median: the logarithm of 0 would dominate all others."""
 
 
 def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
-    """Posterior variances and their degrees of freedom, which are infinite where all cells vary alike.
+    """Return posterior variances and their degrees of freedom, which are infinite if all cells vary alike.
 
-    NaN variances, and freedoms below 1, take the common variance where there is one: with one seed a cell borrows all.
-    Left as they are where fewer than three cells have a variance of their own, or most of them are 0.
+    NaN variances, and freedoms below 1, take the common variance: a cell with one seed borrows all of it. The variances
+    stay as they are if fewer than FEWEST_CELLS cells have one, or if most of them are 0.
     """
     own = (freedom >= 1) & np.isfinite(variance)
     if own.sum() < FEWEST_CELLS or np.median(variance[own]) <= 0:
@@ -194,8 +190,8 @@ def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
 
 
 def _prior(variance: Array, freedom: Array) -> tuple[float, float]:
-    """s₀² and d₀, from mean and variance of log s² (Smyth 2004, section 6.2)."""
-    from scipy.special import digamma, polygamma  # takes longer to import than most callers have to wait for
+    """Return s₀² and d₀, from mean and variance of log s² (Smyth 2004, section 6.2)."""
+    from scipy.special import digamma, polygamma  # slow to import
 
     logs = np.log(np.maximum(variance, _SMALLEST * np.median(variance)))
     errors = logs - digamma(freedom / 2) + np.log(freedom / 2)
@@ -207,7 +203,7 @@ def _prior(variance: Array, freedom: Array) -> tuple[float, float]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Where ψ′ takes this value, by Newton's method on 1/ψ′, which is convex (Smyth 2004, appendix)."""
+    """Solve ψ′(x) = value by Newton's method on 1/ψ′, which is convex (Smyth 2004, appendix)."""
     from scipy.special import polygamma
 
     found = 0.5 + 1 / value

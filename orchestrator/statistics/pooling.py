@@ -1,12 +1,12 @@
-"""Partial pooling of accuracies over batches and recipes: what similar cells say about each other.
+"""Partial pooling of accuracies: cells with similar batches and recipes inform each other. Arrays in, draws out.
 
-A cell's mean is its truth with an error. Truths are taken as normal around a common mean of which nothing is known,
-with a covariance of three parts: what all recipes have in common at a batch, what a recipe has of its own there (both
-smooth over the batch's logarithm), and what each cell has by itself. How large and how smooth the parts are is not
-known beforehand, so that the posterior is averaged over a grid of it, by how well each fits the means (Rasmussen and
-Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.2 and 5.2; Gelman and Hill, "Data Analysis Using
-Regression and Multilevel/Hierarchical Models", 2006, chapter 12, for partial pooling). Where cells have nothing in
-common the third part fits best, is large against the errors, and leaves each mean where it is.
+A cell's mean is its true accuracy with an error. True accuracies are normal around an unknown common mean, with a
+covariance of three parts: one that all recipes share at a batch, one for each recipe (both smooth over the batch's
+logarithm), and one for each cell. The sizes and length scales of the parts are unknown, so that the posterior is
+averaged over a grid of them, weighted by their likelihood (Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", 2006, sections 2.2 and 5.2; Gelman and Hill, "Data Analysis Using Regression and Multilevel/Hierarchical
+Models", 2006, chapter 12, for partial pooling). If cells have nothing in common, the third part fits best, is large
+compared with the errors, and leaves each mean where it is.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import numpy.typing as npt
 from orchestrator.statistics.intervals import Array
 
 FEWEST_CELLS = 5
-"""Fewer say nothing about what they have in common."""
+"""Fewer cells say nothing about their similarity."""
 
 MOST_CELLS = 200
-"""Above this each cell stands by itself: the computation grows with the cube of their number."""
+"""More cells are not pooled: the computation grows with the cube of their number."""
 
 _LENGTHS = (1.5, 4.0)
 """Length scales of the smooth parts, in doublings of the batch."""
 
 _SHARED, _OWN = (0.0, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0)
-"""Standard deviations of what is shared (by all recipes, and by the cells of one), and of what is a cell's own: parts
-of the standard deviation of the means."""
+"""Standard deviations of the shared parts (of all recipes, and of one recipe) and of each cell's part, relative to the
+standard deviation of the means."""
 
 _WIDE = 10.0
-"""Standard deviation of the common mean in the same unit: as good as unknown."""
+"""Standard deviation of the common mean in the same unit: nearly flat."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Likeness:
-    """What says how alike cells are, arrays of one element a cell."""
+    """The similarity of cells; arrays with one element per cell."""
 
     batch: Array
     """The global batch size."""
@@ -47,7 +47,7 @@ class Likeness:
     """The same number for cells that differ in GPUs and batch only."""
 
     def covariances(self) -> Iterator[Array]:
-        """Every one of the grid, for means of standard deviation 1."""
+        """Yield every covariance of the grid, for means of standard deviation 1."""
         doublings = np.abs(np.subtract.outer(np.log2(self.batch), np.log2(self.batch)))
         same = np.equal.outer(self.recipe, self.recipe)
         for length, shared, of_recipe, own in product(_LENGTHS, _SHARED, _SHARED, _OWN):
@@ -58,10 +58,10 @@ class Likeness:
 def pooled_draws(
     mean: Array, error: Array, freedom: float, likeness: Likeness, generator: np.random.Generator, draws: int
 ) -> Array | None:
-    """Draws of the cells' truths, shape (draws, cells), from their means and the errors of these, at least 0.
+    """Return draws of the cells' true values, shape (draws, cells), from the means and their errors (0 or more).
 
-    None where pooling has nothing to say: of fewer than FEWEST_CELLS, of more than MOST_CELLS, without a batch, and
-    where all means are the same. Errors are those of a t of this freedom.
+    None with fewer than FEWEST_CELLS or more than MOST_CELLS cells, without batches, or if all means are equal. Errors
+    are those of a t distribution with this freedom.
     """
     count, spread = len(mean), float(np.std(mean, ddof=1)) if len(mean) > 1 else 0.0
     if not FEWEST_CELLS <= count <= MOST_CELLS or spread == 0 or not (likeness.batch > 0).all():
@@ -83,7 +83,7 @@ def pooled_draws(
 
 
 def _log_likelihood(values: Array, covariance: Array) -> float:
-    """Up to a constant."""
+    """Return the log likelihood up to a constant."""
     lower = np.linalg.cholesky(covariance)
     white = np.linalg.solve(lower, values)
     return float(-0.5 * white @ white - np.log(np.diagonal(lower)).sum())
@@ -92,11 +92,11 @@ def _log_likelihood(values: Array, covariance: Array) -> float:
 def _posterior(
     values: Array, prior: Array, noise: Array, generator: np.random.Generator, draws: int
 ) -> tuple[Array, Array]:
-    """The mean of the truths, and draws around it, both of shape (draws, cells)."""
+    """Return the mean of the true values, and draws around it, both of shape (draws, cells)."""
     gain = np.linalg.solve(prior + noise, prior).T
-    variance = gain @ noise  # prior − gain · prior, without taking large numbers from each other
+    variance = gain @ noise  # prior − gain · prior, without subtracting large numbers
     lengths, axes = np.linalg.eigh((variance + variance.T) / 2)
-    # The symmetric root is one, whereas roundings, which differ between machines, may turn eigenvectors.
+    # The symmetric root is unique; eigenvectors may differ between machines by rounding.
     root = (axes * np.sqrt(np.maximum(lengths, 0.0))) @ axes.T
     deviations = generator.standard_normal((draws, len(values))) @ root
     return np.broadcast_to(gain @ values, deviations.shape), deviations

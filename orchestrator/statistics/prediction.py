@@ -1,17 +1,16 @@
-"""Predictions for other GPU counts from laws fitted to the measured ones, and what is not predicted. Pure values.
+"""Predictions for other GPU counts from laws fitted to the measured counts, and the reasons to refuse one.
 
-Throughput comes from the Universal Scalability Law, and its interval also spans that of Amdahl's, because no
-measurement tells which of them holds further out. The samples to the target at another batch come from
-E = E_min (1 + B/B_crit) (McCandlish et al. 2018), with B_crit from the samples to the target if three batches or more
-reached it, else from the gradient noise scale. A ring of M nodes exchanges the gradients of a step in
-2(M − 1)/M · bytes/bandwidth + 2(M − 1) · latency (Thakur et al., "Optimization of collective communication operations
-in MPICH", 2005); how much of that overlaps with computation is not known, so the interval spans all and nothing.
+Throughput comes from the Universal Scalability Law. Its interval also spans that of Amdahl's law, because the
+measurements cannot say which law holds beyond them. The samples to the target at another batch come from E = E_min (1 +
+B/B_crit) (McCandlish et al. 2018). B_crit comes from the samples to the target if three or more batches reached it,
+else from the gradient noise scale. A ring of M nodes exchanges the gradients of a step in 2(M − 1)/M · bytes/bandwidth
++ 2(M − 1) · latency (Thakur et al., "Optimization of collective communication operations in MPICH", 2005); how much of
+that overlaps with computation is unknown, so that the interval spans everything from none to all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,7 @@ from orchestrator.statistics.intervals import Array, Interval, Moments, logs, st
 from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError, critical_batch
 
 FARTHEST = 8
-"""Nothing is predicted beyond this many times the largest count measured."""
+"""Predictions end at this many times the largest count measured."""
 
 BYTES_A_PARAMETER = 4
 """Bytes of a gradient in fp32."""
@@ -28,18 +27,18 @@ BYTES_A_PARAMETER = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What is known about the nodes and the network between them."""
+    """The nodes and the network between them."""
 
     gpus_per_node: float | None
     bandwidth_gb_s: float | None = None
     latency_s: float | None = None
 
     def nodes(self, gpus: float) -> int:
-        """The number of nodes that this many GPUs need."""
+        """Return the number of nodes that this many GPUs need."""
         return 1 if self.gpus_per_node is None else math.ceil(gpus / self.gpus_per_node)
 
     def exchange_s(self, gpus: float, n_params: float) -> float:
-        """Seconds to exchange one step's gradients between the nodes; 0 within one, or over an unknown network."""
+        """Return the seconds to exchange a step's gradients between nodes; 0 on one node or an unknown network."""
         nodes = self.nodes(gpus)
         if nodes == 1 or self.bandwidth_gb_s is None or self.latency_s is None:
             return 0.0
@@ -57,7 +56,7 @@ class Line:
     rates: Array
     seeds: Array
     batches: Array
-    """Global ones."""
+    """Global batches."""
     samples_to_target: Array
     """NaN if the target was not reached."""
     noise_scale: float
@@ -67,15 +66,15 @@ class Line:
 
     @property
     def largest(self) -> float:
-        """GPU count."""
+        """The largest GPU count measured."""
         return float(self.gpus.max())
 
     def batch_at(self, gpus: float) -> float:
-        """The global batch with this many GPUs."""
+        """Return the global batch with this many GPUs."""
         return float(self.batches[0] / self.gpus[0] * gpus) if self.weak else float(self.batches[0])
 
     def refusals(self, gpus: float, link: Link) -> list[str]:
-        """Why nothing is predicted for this many GPUs; empty if something is."""
+        """Return the reasons to refuse a prediction for this many GPUs; empty if there is a prediction."""
         counts = len(np.unique(self.gpus))
         reasons = []
         if counts < 3:
@@ -108,11 +107,11 @@ class Prediction:
     samples_per_s: Interval
     time_to_target_s: Interval
     how: str
-    """What the figures are based on."""
+    """The basis of the figures, for people."""
 
 
 def predict(line: Line, gpus: float, link: Link) -> Prediction:
-    """Throughput and time to target. Raises TooFewCountsError."""
+    """Predict throughput and time to target. Raises TooFewCountsError."""
     usl = Fit.of(USL, line.gpus, line.rates, line.seeds)
     amdahl = Fit.of(AMDAHL, line.gpus, line.rates, line.seeds)
     one, other = usl.at(gpus), amdahl.at(gpus)
@@ -145,7 +144,7 @@ def predict(line: Line, gpus: float, link: Link) -> Prediction:
 
 
 def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
-    """The samples needed to reach the target at this global batch, and how that is known."""
+    """Return the samples needed to reach the target at this global batch, and their source."""
     reached = ~np.isnan(line.samples_to_target)
     if not reached.any():
         return _nothing(), ""
@@ -153,12 +152,18 @@ def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
     if (batches == batch).any():
         own = student(Moments.of(logs(samples[batches == batch]))).map(np.exp)
         return own, "samples to the target as measured at this batch"
-    critical, source = _critical(batches, samples, line.noise_scale)
+    try:
+        critical, source = critical_batch(batches, samples), "batch economy from samples to the target"
+    except TooFewCountsError:
+        exact = np.asarray(line.noise_scale)
+        critical = Interval(point=exact, lo=exact, hi=exact)
+        source = "batch economy from the noise scale, taken as exact"
     if math.isnan(float(critical.point)):
         return _nothing(), "no time to target: neither three batches that reached it nor a noise scale"
     nearest = batches[np.argmin(np.abs(np.log(batches / batch)))]
     known = student(Moments.of(logs(samples[batches == nearest])))
-    ends = [_growth(nearest, batch, at) for at in _ends(critical)]
+    known_ends = [float(each) for each in (critical.point, critical.lo, critical.hi) if not np.isnan(each)]
+    ends = [_growth(nearest, batch, at) for at in known_ends]
     half = float(known.hi - known.point)
     point = float(known.point) + ends[0]
     lo = point - math.hypot(half, ends[0] - min(ends))
@@ -167,22 +172,10 @@ def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
 
 
 def _growth(before: float, after: float, critical: float) -> float:
-    """Logarithm of how many times as many samples the batch `after` takes; at most as many times as it is larger."""
+    """Return the logarithm of the growth in samples from batch `before` to `after`; at most that of the batch."""
     if critical <= 0:
         return math.log(after / before)
     return math.log((1 + after / critical) / (1 + before / critical))
-
-
-def _critical(batches: Array, samples: Array, noise_scale: float) -> tuple[Interval, str]:
-    try:
-        return critical_batch(batches, samples), "batch economy from samples to the target"
-    except TooFewCountsError:
-        exact = np.asarray(noise_scale)
-        return Interval(point=exact, lo=exact, hi=exact), "batch economy from the noise scale, taken as exact"
-
-
-def _ends(interval: Interval) -> Sequence[float]:
-    return [float(each) for each in (interval.point, interval.lo, interval.hi) if not math.isnan(float(each))]
 
 
 def _slowed(rate: Array, batch: float, pause_s: float) -> Array:
@@ -190,7 +183,7 @@ def _slowed(rate: Array, batch: float, pause_s: float) -> Array:
 
 
 def _ratio(samples: Interval, rate: Interval) -> Interval:
-    """Samples / rate of independent estimates: half widths of the logarithms in quadrature."""
+    """Return samples / rate of independent estimates: the half widths of the logarithms add in quadrature."""
     point = float(np.log(samples.point) - np.log(rate.point))
     below = math.hypot(float(np.log(samples.point / samples.lo)), float(np.log(rate.hi / rate.point)))
     above = math.hypot(float(np.log(samples.hi / samples.point)), float(np.log(rate.point / rate.lo)))

@@ -1,17 +1,16 @@
-"""Laws of how throughput grows with the number of GPUs, fitted to measured trials. Pure: arrays in, values out.
+"""Scaling laws of throughput over GPUs, and the critical batch, fitted to measured trials: arrays in, values out.
 
 X(N) = γN / (1 + α(N − 1) + βN(N − 1)): the Universal Scalability Law (Gunther, "A general theory of computational
-scalability based on rational functions", arXiv:0808.1431, 2008), with contention α and coherency β; with β = 0 it is
-Amdahl's ("Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967). Both
-are fitted to log throughputs by least squares with α, β ≥ 0. Intervals hold the values whose residual sum of squares is
-below RSS·(1 + t²/ν), the profile likelihood at Student's t (Bates and Watts, "Nonlinear Regression Analysis", Wiley
-1988, chapter 6): near the border of α, β ≥ 0 symmetric ones would not cover.
+scalability based on rational functions", arXiv:0808.1431, 2008), with contention α and coherency β. With β = 0 it is
+Amdahl's law ("Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967).
+Both are fitted to log throughputs by least squares with α, β ≥ 0. Intervals hold the values whose residual sum of
+squares is below RSS·(1 + t²/ν), the profile likelihood at Student's t (Bates and Watts, "Nonlinear Regression
+Analysis", Wiley 1988, chapter 6): near the border of α, β ≥ 0 symmetric intervals would not cover.
 
-The critical batch, up to which larger batches save steps, from the samples that trials took to a target.
-
-McCandlish et al., "An empirical model of large-batch training", arXiv:1812.06162 (2018), section 2.3: with batch B the
-target takes S = S_min (1 + B_crit/B) steps, and so E = B·S = E_min (1 + B/B_crit) samples. Targets a step, 1/S = B/E,
-grow with B as throughput grows with GPUs by Amdahl's law, with α/(1 − α) = 1/B_crit, and are fitted so (`scaling_law`).
+Up to the critical batch, larger batches save steps: McCandlish et al., "An empirical model of large-batch training",
+arXiv:1812.06162 (2018), section 2.3: with batch B the target takes S = S_min (1 + B_crit/B) steps, and so E = B·S =
+E_min (1 + B/B_crit) samples. Targets a step, 1/S = B/E, grow with B as throughput grows with GPUs by Amdahl's law, with
+α/(1 − α) = 1/B_crit, and are fitted so (`scaling_law`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, st
 Whole = npt.NDArray[np.int64]
 
 FEWEST_COUNTS = 3
-"""How many different GPU counts a law needs."""
+"""A law needs this many different GPU counts."""
 
 AMDAHL, USL = "amdahl", "usl"
 _SHAPES = {AMDAHL: 1, USL: 2}
@@ -41,11 +40,11 @@ _POINTS = {1: 1001, 2: 61}
 _MOST_REFINEMENTS = 40
 
 _HIGHEST = 10.0
-"""Upper bound of α and β; with α = 1 already, no number of GPUs gains anything."""
+"""Upper bound of α and β. With α = 1, more GPUs give no speed-up."""
 
 
 class TooFewCountsError(ValueError):
-    """There are fewer GPU counts than a law needs."""
+    """The error for fewer GPU counts than a law needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class Fit:
     rates: Array
     """Samples per second, one value per trial."""
     groups: Whole
-    """Trials with the same number, those of one seed, share a level."""
+    """The group of each trial: the trials of one seed share a level."""
     gamma: float
     """Throughput of one GPU by the law, in samples per second."""
     shape: Array
@@ -67,10 +66,10 @@ class Fit:
 
     @staticmethod
     def of(law: str, gpus: Array, rates: Array, seeds: Array | None = None) -> Fit:
-        """The least-squares fit. TooFewCountsError below FEWEST_COUNTS.
+        """Fit by least squares. Raises TooFewCountsError below FEWEST_COUNTS.
 
-        With `seeds` that were each tried on several GPU counts, what a seed, or the hour it ran in, does to all counts
-        alike does not blur the shape, and is in the level's interval as what it is: one value a seed.
+        If each of the `seeds` ran on several GPU counts, each seed has its own level: an effect of the seed, or of the
+        hour, on all counts does not blur the shape and widens only the interval of the level.
         """
         known = (rates > 0) & (gpus > 0) & np.isfinite(rates)
         gpus, rates = gpus[known], rates[known]
@@ -93,9 +92,9 @@ class Fit:
         return float(self.gpus.max())
 
     def at(self, gpus: float) -> Interval:
-        """The mean throughput on so many GPUs, in samples a second; without degrees of freedom no interval.
+        """Return the mean throughput on this many GPUs, in samples per second; no interval without degrees of freedom.
 
-        With several seeds, the errors of level and shape are independent, and add in quadrature.
+        With several seeds, the errors of level and shape are independent and add in quadrature.
         """
         there, one = np.array([gpus]), np.ones(1)
         levels = _levels(_errors(self.gpus, self.rates, self.shape), self.groups)
@@ -114,7 +113,7 @@ class Fit:
         return _interval(point, point - below, point + above).map(np.exp)
 
     def shape_interval(self, which: int) -> Interval:
-        """The interval of α (0) or β (1)."""
+        """Return the interval of α (0) or β (1)."""
         point = float(self.shape[which])
         if self.freedom < 1:
             return _interval(point, math.nan, math.nan)
@@ -123,7 +122,7 @@ class Fit:
 
     @cached_property
     def _region(self) -> tuple[Array, Array]:
-        """The shapes within the bound, the best one first, and by how much their sums of squares are below it."""
+        """The shapes within the bound, the best one first, and the distances of their sums of squares to the bound."""
         from scipy.special import stdtrit
 
         bound = max(self.squares, 1e-12) * (1 + float(stdtrit(self.freedom, TAIL)) ** 2 / self.freedom)
@@ -145,7 +144,7 @@ class Fit:
         return shapes, np.maximum(0.0, bound - np.append(self.squares, squares[allowed]))
 
     def _squares(self, shapes: Array) -> Array:
-        """Residual sums of squares within the groups, one for each shape."""
+        """Return residual sums of squares within the groups, one for each shape."""
         errors = np.stack([_errors(n, rate, shapes.T) for n, rate in zip(self.gpus, self.rates, strict=True)])
         total = np.zeros(len(shapes))
         for group in np.unique(self.groups):
@@ -155,7 +154,7 @@ class Fit:
 
 
 def _grid(lo: Array, hi: Array) -> Array:
-    """Grid points of a box, one per row."""
+    """Return the grid points of a box, one per row."""
     axes = [np.linspace(first, last, _POINTS[len(lo)]) for first, last in zip(lo, hi, strict=True)]
     return np.stack([axis.ravel() for axis in np.meshgrid(*axes)], axis=1)
 
@@ -165,7 +164,7 @@ def _interval(point: float, lo: float, hi: float) -> Interval:
 
 
 def _groups(gpus: Array, seeds: Array | None) -> Whole:
-    """0, 1, … by seed if several seeds were tried on several GPU counts each; else all are one group."""
+    """Return 0, 1, … by seed if several seeds ran on several GPU counts each; else one group for all trials."""
     if seeds is None:
         return np.zeros(len(gpus), dtype=np.int64)
     numbers = np.asarray(np.unique(seeds, return_inverse=True)[1], dtype=np.int64)
@@ -174,18 +173,18 @@ def _groups(gpus: Array, seeds: Array | None) -> Whole:
 
 
 def _errors(gpus: Any, rates: Any, shape: Array) -> Array:
-    """Log rates less those of the law with γ = 1; the rows of `shape` are α, and β, and may hold many values."""
+    """Return log rates minus those of the law with γ = 1; the rows of `shape` are α and β of many shapes."""
     alpha, beta = shape[0], shape[1] if len(shape) > 1 else 0.0
     return np.asarray(np.log(rates) - np.log(gpus) + np.log(1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1)))
 
 
 def _levels(errors: Array, groups: Whole) -> Array:
-    """The mean of each group."""
+    """Return the mean of each group."""
     return np.asarray(np.bincount(groups, errors) / np.bincount(groups), dtype=np.float64)
 
 
 def _best(gpus: Array, rates: Array, groups: Whole, size: int) -> tuple[Array, float]:
-    """The least-squares shape within the groups, and its sum of squares."""
+    """Return the least-squares shape within the groups, and its sum of squares."""
     from scipy.optimize import least_squares
 
     def centred(shape: Array) -> Array:
@@ -197,9 +196,9 @@ def _best(gpus: Array, rates: Array, groups: Whole, size: int) -> tuple[Array, f
 
 
 def critical_batch(batches: Array, samples: Array) -> Interval:
-    """B_crit in samples, from the global batches of trials and the samples that each took to the target.
+    """Return B_crit in samples, from the global batches of trials and their samples to the target.
 
-    The upper end is inf where the data agree with a cost in samples that does not grow. Raises TooFewCountsError for
+    The upper end is inf if the data agree with a number of samples that does not grow. Raises TooFewCountsError for
     fewer than three batch sizes.
     """
     known = (batches > 0) & (samples > 0) & np.isfinite(batches) & np.isfinite(samples)
@@ -209,10 +208,8 @@ def critical_batch(batches: Array, samples: Array) -> Interval:
     unit = float(np.min(batches))
     fit = Fit.of(AMDAHL, batches / unit, batches / samples)
     alpha = fit.shape_interval(0)
-    point, hi, lo = (_batch(float(each), unit) for each in (fit.shape[0], alpha.lo, alpha.hi))
-    return Interval(point=point, lo=lo, hi=hi)
-
-
-def _batch(alpha: float, unit: float) -> Array:
-    """Where α is 1 or more, even the smallest batch is far beyond B_crit."""
-    return np.asarray(np.inf if alpha <= 1e-9 else max(0.0, unit * (1 - alpha) / alpha))
+    point, hi, lo = (  # with α of 1 or more, even the smallest batch is far beyond B_crit
+        np.inf if each <= 1e-9 else max(0.0, unit * (1 - each) / each)
+        for each in (float(fit.shape[0]), float(alpha.lo), float(alpha.hi))
+    )
+    return _interval(point, lo, hi)

@@ -1,9 +1,4 @@
-"""What the tables for people have in common: headings, the order and names of rows, and Markdown.
-
-A cell in words: `2 GPUs with a batch of 256 each (512 in all) and the learning rate scaled linearly`.
-
-The cells that are not ok, with the reasons.
-"""
+"""Shared parts of the tables for people: headings, order and labels of cells, Markdown, and lines on cells not ok."""
 
 from __future__ import annotations
 
@@ -154,7 +149,7 @@ def _shared(group: pd.DataFrame) -> list[str]:
 
 
 def _telling(asked: pd.DataFrame, group: pd.DataFrame) -> list[str]:
-    """Of the shared columns those that tell the group from all other cells, the first ones preferred."""
+    """Return the fewest shared columns that distinguish the group from all other cells, the first ones preferred."""
     kept = _shared(group)
     for column in reversed(kept):
         fewer = [each for each in kept if each != column]
@@ -163,6 +158,6 @@ def _telling(asked: pd.DataFrame, group: pd.DataFrame) -> list[str]:
 
 
 def _are_all(asked: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -> bool:
-    """Whether no other cell has the values that these share in the columns."""
+    """Return whether the group is all cells with its values in these columns."""
     alike = (asked[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
     return int(alike.sum()) == len(group)
