@@ -277,8 +277,8 @@ def input_pipeline() -> Mapping[str, Sequence[Bar]]:
     }
     return {
         "H200s at batch 128 each, distinct samples, 1,000/s": [
-            cells.bar(f"{told}: {gpus}", "samples_per_s", 1e-3, gpus=gpus, trainable__input=way, device_batch_size=128)
-            for way, told in ways.items()
+            cells.bar(f"{label}: {gpus}", "samples_per_s", 1e-3, gpus=gpus, trainable__input=way, device_batch_size=128)
+            for way, label in ways.items()
             for gpus in (1, 2, 4)
         ],
         "published, four TITAN X, 1,000/s": [
@@ -312,7 +312,7 @@ LINES: Mapping[str, Lines] = {
 
 @contextmanager
 def _plot(name: str, titles: Sequence[str], *, width: float, height: float) -> Iterator[Sequence[Axes]]:
-    """Panels side by side, in inches each; kept when they are drawn."""
+    """Yield panels side by side, of this size in inches each; save them at the end of the block."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * len(titles), height), layout="constrained")
         panels = [figure.add_subplot(1, len(titles), place) for place in range(1, len(titles) + 1)]

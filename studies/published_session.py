@@ -218,8 +218,8 @@ def _arguments() -> argparse.Namespace:
 def _gpus() -> int:
     """Count the GPUs in another process, so that this one holds no device."""
     there = shutil.which("nvidia-smi")
-    told = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
-    return len(told.stdout.splitlines()) if told and told.returncode == 0 else 0
+    answer = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
+    return len(answer.stdout.splitlines()) if answer and answer.returncode == 0 else 0
 
 
 def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:

@@ -346,8 +346,8 @@ class CommandMetrics:
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
-        asked = [column for column, given in self._settings.metrics.items() if given is not None]
-        return [column for column in asked if column not in self._seen]
+        metrics = self._settings.metrics.items()
+        return [column for column, given in metrics if given is not None and column not in self._seen]
 
     @property
     def found_nothing(self) -> bool:
