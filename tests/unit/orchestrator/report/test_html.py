@@ -167,7 +167,7 @@ def test_ids_are_unique(page: Reader) -> None:
     assert links <= set(ids)
 
 
-def test_every_plot_has_its_data_in_the_page_and_a_file(page: Reader, layout: Layout) -> None:
+def test_every_plot_has_its_data_embedded_and_in_a_file(page: Reader, layout: Layout) -> None:
     embedded = {
         attributes["download"]: (attributes.get("href") or "").partition("base64,")[2]
         for tag, attributes in page.tags
