@@ -22,7 +22,8 @@ from benchmarks.digits import KEPT, accuracies_of_thirty_seeds
 from benchmarks.figures import machine, tell
 from orchestrator.decision.choice import TIE, Choice, Contest, choose
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.store.journal import replay, terminal
+from orchestrator.store.history import History
+from orchestrator.store.journal import replay
 
 DRAWS = 2_000
 """Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
@@ -61,7 +62,7 @@ class Truth:
 def truth() -> Truth:
     """Compute the truth from the kept results."""
     times: dict[tuple[int, int], list[float]] = {}
-    for end in terminal(replay(KEPT / "full" / "journal.jsonl").records).values():
+    for end in History(replay(KEPT / "full" / "journal.jsonl").records).all_rows.values():
         seconds = end.metrics["samples"] / end.metrics["samples_per_s"]
         times.setdefault((int(end.gpus), end.device_batch_size), []).append(seconds)
     rules = ("none", "linear", "sqrt")

@@ -20,9 +20,9 @@ from orchestrator.backends.backend import Limits
 from orchestrator.backends.inprocess import Alarm
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
-from orchestrator.store.journal import Journal, Kind, encode
+from orchestrator.store.journal import Journal, encode
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
 from sweeps.status import Status
 from tests.contract.trials import trial

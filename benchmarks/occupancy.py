@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import tell
-from orchestrator.store.journal import Kind, replay
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.journal import replay
+from orchestrator.store.record import Kind, TrialRecord, checked_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     records = replay(given.journal).records
-    stays = [stay(TrialRecord.from_json(each.value)) for each in records if each.kind == Kind.FINISHED]
+    ends = [checked_record(each.value)[0] for each in records if each.kind == Kind.FINISHED]
+    stays = [stay(end) for end in ends if end]
     gpus = given.gpus or max(each.gpus for each in stays)
     told = [occupancy(part, gpus) for part in parts(stays, given.apart_s)]
     tell({"parts": told, "wanted": {"idle_share": 0.1}}, given.out)

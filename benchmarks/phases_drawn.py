@@ -22,8 +22,8 @@ from benchmarks.digits import KEPT, Accuracies, accuracies_of_thirty_seeds
 from benchmarks.figures import machine, tell
 from benchmarks.phases_replayed import ends_of, hours, key, played, question_of, recommended
 from orchestrator.config.request import Request
-from orchestrator.store.journal import Kind, replay
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.journal import replay
+from orchestrator.store.record import Kind, TrialRecord
 from sweeps.trial import TrialSpec
 
 WORDS = ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]"]

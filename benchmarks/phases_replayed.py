@@ -29,8 +29,9 @@ from orchestrator.config.search_path import config_dir
 from orchestrator.decision.decide import decide
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
-from orchestrator.store.journal import Kind, replay, terminal
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.history import History
+from orchestrator.store.journal import replay
+from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.telemetry.cpu import this_machine
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -51,7 +52,7 @@ def key(axes: Mapping[str, Any]) -> str:
 
 def ends_of(folder: Path, planned: Sequence[TrialSpec]) -> dict[str, TrialRecord]:
     """Return the results by their axes, with all timings valid and in the current format."""
-    found = {key(each.axes): each for each in terminal(replay(folder / "journal.jsonl").records).values()}
+    found = {key(each.axes): each for each in History(replay(folder / "journal.jsonl").records).all_rows.values()}
     ends = ((trial, found[key(trial.axes)]) for trial in planned)
     return {
         key(trial.axes): dataclasses.replace(undisturbed(end), trial_id=trial.trial_id, cell_id=trial.cell_id)
@@ -107,7 +108,7 @@ def main() -> None:
     request, planned = question_of(given.words)
     records = replay(given.phased / "journal.jsonl").records
     probed = {each.value["speed"]: each.value for each in records if each.kind == Kind.PROBED}
-    real = [undisturbed(each) for each in terminal(records).values()]
+    real = [undisturbed(each) for each in History(records).all_rows.values()]
     grids = [ends_of(folder, planned) for folder in given.full]
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()

@@ -34,11 +34,11 @@ from orchestrator.run.display import Display
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
-from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.listener import Listener
 from orchestrator.store.lock import DirectoryLock
-from orchestrator.store.record import TrialOutcome
+from orchestrator.store.record import Kind, TrialOutcome
 from sweeps.status import Status
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
@@ -126,7 +126,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("expand"):
                 specs = trials(sweep_of(size), setup)
             with stage("plan"):
-                plan = Plan.of(specs, journal.terminal(), NODES)
+                plan = Plan.of(specs, journal.history.all_rows, NODES)
             journal.append(Kind.SWEEP, {"fingerprint": {}})
             with stage("run"), Display(screen, waiting=size) as display:
                 session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("collect"):
                 from orchestrator.analysis.trials import collect
 
-                ends = list(journal.terminal().values())
+                ends = list(journal.history.all_rows.values())
                 frames = collect(ends, scaling="weak", reference_batch_size=32)
             with stage("tables"):
                 from orchestrator.tables.files import write_tables

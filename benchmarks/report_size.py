@@ -22,9 +22,9 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.report.files import write_report
 from orchestrator.report.report_data import ReportData
-from orchestrator.store.history import read_results
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import Layout
+from orchestrator.store.results import read_results
 from orchestrator.tables.files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
@@ -81,8 +81,8 @@ def main() -> None:
         write(layout, trials, epochs)
         with stage("collect"):
             found = read_results(layout)
-            curves, findings = curves_frame(layout, found.ends)
-            frames = collect(list(found.ends.values()), scaling="weak", reference_batch_size=32)
+            curves, findings = curves_frame(layout, found.history.rows)
+            frames = collect(list(found.history.rows.values()), scaling="weak", reference_batch_size=32)
         collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         with stage("tables"):
             write_tables(layout, *frames)

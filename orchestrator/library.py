@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.overrides import overrides_of
 from orchestrator.store import trial_files
-from orchestrator.store.history import read_results
 from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
+from orchestrator.store.results import read_results
 from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class SweepResults:
         import pandas as pd
 
         layout = Layout(self.folder)
-        layout = replace(layout, set_aside=read_results(layout).set_aside)
+        layout = replace(layout, set_aside=read_results(layout).history.set_aside)
         trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))
         rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(layout.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **row} for trial_id, row in rows])

@@ -22,9 +22,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.store.history import difference, latest
-from orchestrator.store.journal import Kind, Record, encode, replay
+from orchestrator.store.history import History, difference
+from orchestrator.store.journal import encode, replay
 from orchestrator.store.layout import JOURNAL, METRICS, Layout
+from orchestrator.store.record import Kind, Record
 from studies import published_plots, published_tables
 from sweeps.status import Status
 
@@ -67,7 +68,7 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         taken = merged(journals)
         (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in taken))
         for folder, each in zip(folders[:-1], journals, strict=False):
-            for line in difference(latest(each) or {}, latest(journals[-1]) or {}):
+            for line in difference(History(each).fingerprint or {}, History(journals[-1]).fingerprint or {}):
                 print(f"{folder} had another request: {line}")
     trials = {record.value.get("trial_id") for record in taken}
     for path in (path for folder in folders for path in Layout(folder).trials.glob(f"*/{METRICS}")):

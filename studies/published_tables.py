@@ -20,8 +20,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from orchestrator.store.journal import Kind, replay
+from orchestrator.store.journal import replay
 from orchestrator.store.layout import JOURNAL
+from orchestrator.store.record import Kind
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, markdown, status, varying
 from sweeps.status import Status

@@ -30,9 +30,9 @@ def repetition_of(trial: TrialSpec) -> TrialSpec:
     return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", repeats=repeats)
 
 
-def stand_ins(trial_id: str) -> list[str]:
-    """Return the ids of a trial's probe and repetition."""
-    return [digest([trial_id, key]) for key in (PROBE, REPETITION)]
+def probe_id(trial_id: str) -> str:
+    """Return the id of a trial's probe."""
+    return digest([trial_id, PROBE])
 
 
 def _in_place_of(trial: TrialSpec, key: str, changes: Mapping[str, Mapping[str, Any]]) -> TrialSpec:

@@ -17,8 +17,8 @@ import pandas as pd
 
 from orchestrator.statistics.curve_distance import Curve
 from orchestrator.statistics.intervals import Array
-from orchestrator.store.history import Finding
 from orchestrator.store.layout import METRICS, Layout
+from orchestrator.store.results import Finding
 from sweeps.status import Status
 from sweeps.sweep import INDEPENDENT
 

@@ -21,7 +21,7 @@ from orchestrator.analysis import cells
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.config.request import Request
-from orchestrator.store.history import ends_under, latest
+from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure
@@ -183,11 +183,10 @@ def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame
     """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    found = replay(layout.journal)
-    ends = ends_under(found.records, latest(found.records) or {})
-    if not ends:
+    rows = History(replay(layout.journal).records).rows
+    if not rows:
         raise ConfigError([f"no trial has ended yet in {layout.root}"])
-    return collect_for(request, list(ends.values()))
+    return collect_for(request, list(rows.values()))
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:

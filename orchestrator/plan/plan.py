@@ -18,8 +18,8 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
 from orchestrator.schedule.waiting import first_nodes
-from orchestrator.store.history import Durations, changed, ends_under, has_answers
-from orchestrator.store.journal import replay, terminal
+from orchestrator.store.history import Durations, History
+from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
 from sweeps.errors import ConfigError
@@ -192,14 +192,13 @@ def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Pl
     nodes = _nodes(request)
     journal = Layout(request.results_dir).journal
     try:
-        records = replay(journal).records if journal.exists() else ()
+        history = History(replay(journal).records if journal.exists() else ())
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
-    ends, seed_by_seed = ends_under(records, fingerprint), selection.limit.is_set
-    planned = Plan.of(grid.trials(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
-    changes = changed(records, fingerprint)
-    return replace(planned, changed=changes if changes and has_answers(terminal(records).values()) else ())
+    rows, seed_by_seed = history.rows_under(fingerprint), selection.limit.is_set
+    planned = Plan.of(grid.trials(nodes), rows, nodes, selection.rerun, seed_by_seed=seed_by_seed)
+    return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 
 def _nodes(request: Request) -> Sequence[Node]:

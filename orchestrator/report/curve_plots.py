@@ -27,8 +27,8 @@ from orchestrator.report.plot import (
     named,
     word,
 )
-from orchestrator.store.history import Finding
 from orchestrator.store.layout import TELEMETRY, Layout
+from orchestrator.store.results import Finding
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import cell_label, in_order, varying
 from sweeps.status import Status

@@ -27,8 +27,8 @@ from orchestrator.report.plot import Plot
 from orchestrator.report.plots import cell_plots, memory, why_not_linear
 from orchestrator.report.report_data import ReportData
 from orchestrator.store.files import make_directory, write_whole
-from orchestrator.store.history import Finding
 from orchestrator.store.layout import Layout
+from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import in_sentences
 from orchestrator.text.table import TextTable
 from sweeps.status import Status

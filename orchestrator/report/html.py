@@ -25,7 +25,7 @@ from orchestrator.report import matplotlib
 from orchestrator.report.matplotlib import bars_svg, narrow_bars_svg, panel_svg, swatch_svg
 from orchestrator.report.plot import Panel, Plot, number, word
 from orchestrator.report.svg import StyleSheet, inlined
-from orchestrator.store.history import Finding
+from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import RecommendationText
 from orchestrator.text import figures
 from orchestrator.text.figures import not_a_formula, one_line, suited

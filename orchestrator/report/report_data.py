@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.store.history import Finding
+from orchestrator.store.results import Finding
 from orchestrator.text.table import TextTable
 
 

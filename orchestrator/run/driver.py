@@ -32,25 +32,17 @@ from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.orphans import Watcher
 from orchestrator.run.provenance import origin
 from orchestrator.run.rounds import Rounds, SweepListener
-from orchestrator.run.session import Session, failed_before
+from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries, TrialQueue
 from orchestrator.schedule.waiting import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
 from orchestrator.store.failpoints import Moment, reached
-from orchestrator.store.history import (
-    Finding,
-    changed,
-    difference,
-    ends_under,
-    has_answers,
-    probes_under,
-    read_results,
-    spent_gpu_s,
-)
-from orchestrator.store.journal import Journal, Kind, Record, repeated
+from orchestrator.store.history import difference
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import Kind, TrialOutcome
+from orchestrator.store.results import Finding, read_results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import Tracker, make_trackers
@@ -74,24 +66,14 @@ def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: boo
     return {kind: model for kind, model in found.items() if model}
 
 
-def check_hardware(request: Request, records: Iterable[Record], now: Hardware) -> None:
+def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
     """Raise ConfigError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
-    before = _latest(records)
     both = before.keys() & now.keys()
     changes = difference({kind: before[kind] for kind in both}, {kind: now[kind] for kind in both})
     if changes and not request.allow_changed:
         heading = f"{request.results_dir} holds results from other hardware:"
         way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
         raise ConfigError([heading, *changes, way_on])
-
-
-def _latest(records: Iterable[Record]) -> Hardware:
-    """The hardware of the most recent trials."""
-    found: Hardware = {}
-    for record in records:
-        if record.kind == Kind.SWEEP and isinstance(hardware := record.value.get("hardware"), Mapping):
-            found = {**found, **hardware}
-    return found
 
 
 def _cpu() -> str:
@@ -115,7 +97,14 @@ class SweepRun:
         """Report damage. Raises ConfigError if the journal is of another config."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
-        if _check_unchanged(self.request, self.journal, self.fingerprint):
+        history, request = self.journal.history, self.request
+        changes = history.changes(self.fingerprint)
+        if changes and history.has_answers and not request.allow_changed:
+            heading = f"{request.results_dir} holds results from another configuration or other code:"
+            way_on = "choose another results_dir, or continue here with allow_changed=true"
+            result = "plan and tables then leave out the results of what has changed"
+            raise ConfigError([heading, *changes, f"{way_on}: {result}"])
+        if changes and history.all_rows and not history.has_answers:
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
     def plan_and_run(self, grid: Grid, trackers: Mapping[str, Tracker]) -> Plan:
@@ -125,19 +114,22 @@ class SweepRun:
             known = known_nodes(request)
             backend, nodes = (None, known) if known else self._start(started, grid)
             trials, selection = grid.trials(nodes), request.selection
-            planned = Plan.of(trials, self.ends(), nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
+            rows = self.journal.history.rows_under(self.fingerprint)
+            planned = Plan.of(trials, rows, nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
             waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
             with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
-                retries = Retries(request.failures.retries, failed_before(self.journal.records))
+                history = self.journal.history
+                retries = Retries(request.failures.retries, history.failures)
                 session = Session(
                     self.layout, self.journal, display, self.interrupt, retries=retries, secrets=self.secrets
                 )
-                session.found_infeasible(() if request.cluster.wait_s else planned.without_room)
-                rounds = Rounds(request, planned, session, self)
+                if not request.cluster.wait_s:
+                    session.left_out((each, _infeasible(reason)) for each, reason in planned.without_room)
+                rounds = Rounds(request, planned, session, history)
                 if rounds:
                     backend = backend or self._start(started, grid)[0]
                     trial_queue = self._trial_queue(rounds.first, planned, retries, began_s)
@@ -184,7 +176,7 @@ class SweepRun:
 
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
         """Journal that this driver takes over. Raises ConfigError if its hardware differs from the earlier ones'."""
-        check_hardware(self.request, self.journal.records, hardware)
+        check_hardware(self.request, self.journal.history.hardware, hardware)
         rerun = sorted(planned.named) or self.request.selection.rerun.word
         value = {"fingerprint": self.fingerprint, "rerun": rerun, "driver": self._who, "hardware": hardware}
         self.journal.append(Kind.SWEEP, value)
@@ -192,7 +184,7 @@ class SweepRun:
 
     def end(self, planned: Plan) -> int:
         """Write and print the tables; the exit status."""
-        ends, interrupt, console = self.ends(), self.interrupt, self.console
+        ends, interrupt, console = self.journal.history.rows, self.interrupt, self.console
         interrupt.nothing_runs()
         if interrupt.signal is not None and ends:  # before the tables, which a busy machine may not get to
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
@@ -214,18 +206,6 @@ class SweepRun:
         summary.show(console)
         return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
 
-    def ends(self) -> dict[str, TrialRecord]:
-        """How each trial ended, according to valid records."""
-        return ends_under(self.journal.records, self.fingerprint)
-
-    def probes(self) -> dict[str, Mapping[str, Any]]:
-        """The probes' results, by the speed that each tried."""
-        return probes_under(self.journal.records, self.fingerprint)
-
-    def repeated(self) -> set[str]:
-        """The trials that have run or were timed once more."""
-        return repeated(self.journal.records)
-
     @cached_property
     def _who(self) -> Any:
         return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
@@ -234,9 +214,10 @@ class SweepRun:
         allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
         spent = SweepBudget(
             limit=self.request.selection.limit,
-            gpu_s=spent_gpu_s(self.journal.records),
+            gpu_s=self.journal.history.spent_gpu_s,
             wall_s=time.monotonic() - began_s,
         )
+        rows = self.journal.history.rows.values()
         return TrialQueue(
             trials,
             durations=planned.durations,
@@ -246,7 +227,7 @@ class SweepRun:
             ),
             retries=retries,
             more=True,
-            equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
+            equal_failures=None if any(row.status is Status.OK for row in rows) else allowed,
         )
 
 
@@ -261,18 +242,8 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     return backend
 
 
-def _check_unchanged(request: Request, journal: Journal, fingerprint: Mapping[str, Any]) -> bool:
-    """Raise ConfigError if there are results of another config; return whether only failures are."""
-    changes = changed(journal.records, fingerprint)
-    ends = journal.terminal().values() if changes else ()
-    answered = has_answers(ends)
-    if answered and not request.allow_changed:
-        heading = f"{request.results_dir} holds results from another configuration or other code:"
-        way_on = "choose another results_dir, or continue here with allow_changed=true"
-        raise ConfigError(
-            [heading, *changes, f"{way_on}: plan and tables then leave out the results of what has changed"]
-        )
-    return bool(ends) and not answered
+def _infeasible(reason: str) -> TrialOutcome:
+    return TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)
 
 
 def run(
@@ -340,16 +311,16 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
         raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
-    read_from = replace(layout, set_aside=found.set_aside)
+    read_from = replace(layout, set_aside=found.history.set_aside)
     summary = SweepSummary.of(
         request,
         read_from,
         (),
-        found.ends,
-        driver=found.driver,
-        fingerprint=found.fingerprint,
+        found.history.rows,
+        driver=found.history.driver,
+        fingerprint=found.history.fingerprint,
         findings=found.findings,
-        unfinished=found.unfinished,
+        unfinished=found.history.is_unfinished,
     )
     summary.show(console)
     return summary.exit_status

@@ -25,9 +25,9 @@ from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import write_durably, write_whole
-from orchestrator.store.history import Finding
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
+from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
 
 from orchestrator.config.request import Request, Search
 from orchestrator.plan import phases
@@ -13,28 +12,16 @@ from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import TrialQueue
+from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
-from orchestrator.telemetry.timing_gate import Fault, judged
+from orchestrator.telemetry.timing_gate import needs_repetition
 from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
 Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], TrialOutcome]]
 """The trials to run next, and the outcomes of those that will never run."""
-
-
-class History(Protocol):
-    """The valid records in the journal so far."""
-
-    def ends(self) -> Mapping[str, TrialRecord]:
-        """How each trial ended."""
-
-    def probes(self) -> Mapping[str, Mapping[str, Any]]:
-        """The probes' results, by the speed that each tried."""
-
-    def repeated(self) -> Collection[str]:
-        """The trials that have run or were timed once more."""
 
 
 class Rounds:
@@ -64,7 +51,7 @@ class Rounds:
         return self._placed(self._chosen() or self._disturbed() or self._rest())
 
     def _first(self) -> Sequence[TrialSpec]:
-        probes = phases.probes(self._later, self._history.probes()) if self._request.selection.phases else ()
+        probes = phases.probes(self._later, self._history.probes) if self._request.selection.phases else ()
         return [*self._named(), *probes] or self._chosen() or self._disturbed() or self._rest()
 
     def _named(self) -> Sequence[TrialSpec]:
@@ -81,11 +68,11 @@ class Rounds:
         return [known.placed(trial) for trial in trials]
 
     def _memory(self) -> MemoryShares:
-        return MemoryShares.of(self._history.ends().values(), self._history.probes().values())
+        return MemoryShares.of(self._history.rows.values(), self._history.probes.values())
 
     def _to_run(self) -> list[TrialSpec]:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
-        selection, ends = self._request.selection, self._history.ends()
+        selection, ends = self._request.selection, self._history.rows
         stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
         all_failing = {
             key for key, end in ends.items() if stops and end.skipped_by == "early_stop"
@@ -121,13 +108,13 @@ class Rounds:
 
     def _by_phases(self) -> Choice:
         again = {trial.trial_id for trial in self._later}  # with rerun=failed, earlier ends no longer count
-        ends = {key: end for key, end in self._history.ends().items() if key not in again}
-        probed = self._history.probes()
+        ends = {key: end for key, end in self._history.rows.items() if key not in again}
+        probed = self._history.probes
         prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
         return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
 
     def _by_search(self, search: Search) -> Choice:
-        planned, ends = self._planned.trials, self._history.ends()
+        planned, ends = self._planned.trials, self._history.rows
         to_run = searching.next_trials(search, self._request, planned, self._later, ends)
         return to_run, lambda trial: searching.skipped(search)
 
@@ -136,10 +123,10 @@ class Rounds:
         if self._checked:
             return ()
         self._checked = True
-        ends = self._history.ends()
+        ends = self._history.rows
         idle = self._planned.not_run_again(ends)
         ran = [trial for trial in self._planned.trials if trial.trial_id not in idle]
-        disturbed = once_more(ran, ends, self._history.repeated(), share=self._request.selection.rerun_invalid)
+        disturbed = once_more(ran, ends, self._history.repeated, self._request.selection.rerun_invalid)
         if disturbed:
             self._session.found_disturbed(disturbed)
         return disturbed
@@ -169,23 +156,16 @@ def _never_skipped(trial: TrialSpec) -> TrialOutcome:
 
 
 def once_more(
-    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], *, share: float
+    ran: Sequence[TrialSpec], rows: Mapping[str, TrialRecord], repeated: Collection[str], share: float
 ) -> list[TrialSpec]:
-    """Repetitions of trials whose timing was disturbed, with the node to themselves: of at most `share` of all.
+    """Return repetitions of disturbed timings, with the node to themselves, of at most `share` of the trials that ran.
 
-    At least one may be repeated, however few there are, unless `share` is 0; those that were `repeated` before count,
-    and are not repeated again. The number of a trial's attempt does not matter: one that was retried, continued or
-    asked for by `rerun` is as worth repeating. A timing that is too short, or that was shared as asked, would be no
-    better for it.
+    At least one may be repeated, however few there are, unless `share` is 0. Trials that were `repeated` before count,
+    and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are too short
+    or shared are not: a repetition would not be better.
     """
     most = max(1, int(share * len(ran))) if share > 0 else 0
-    faults = {key: found.fault for key, found in judged(list(ends.values())).items()}
-    disturbed = [each for each in ran if faults.get(each.trial_id) is Fault.DISTURBED or _keeps_a_timing(each, ends)]
+    disturbed = needs_repetition(rows)
     left = most - sum(trial.trial_id in repeated for trial in ran)
-    again = [trial for trial in disturbed if trial.trial_id not in repeated]
+    again = [trial for trial in ran if trial.trial_id in disturbed and trial.trial_id not in repeated]
     return list(map(repetition_of, again[: max(0, left)]))
-
-
-def _keeps_a_timing(trial: TrialSpec, ends: Mapping[str, TrialRecord]) -> bool:
-    """Whether its last attempt's own timing was disturbed, so that its row has an earlier one."""
-    return trial.trial_id in ends and bool(ends[trial.trial_id].disturbed)

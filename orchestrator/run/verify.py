@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -30,13 +30,13 @@ from orchestrator.run import orphans
 from orchestrator.run.finish import SweepSummary
 from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
-from orchestrator.store.history import Results, ends_under, latest, read_results
-from orchestrator.store.journal import Kind, Record, replay, terminal
+from orchestrator.store.history import History
+from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import owner_alive
+from orchestrator.store.record import Kind, Record
 from orchestrator.store.trial_files import HASHED, digest
 from sweeps.errors import ConfigError
-from sweeps.probe import stand_ins
 from sweeps.status import Status
 
 GENERATIONS = "trainables.checkpoints:Generations"
@@ -46,12 +46,10 @@ REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
 """Tables that follow byte by byte from the journal; pictures also depend on the machine's fonts."""
 
 
-def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
-    """Files that have changed since their trial ended, except of trials that were started again."""
-    latest = {r.value["trial_id"]: r for r in records if r.kind in (Kind.STARTED, Kind.FINISHED)}
-    ended = {trial_id: record.value for trial_id, record in latest.items() if record.kind == Kind.FINISHED}
-    for trial_id, value in ended.items():
-        for name, wanted in value.get("files", {}).items():
+def of_ended_trials(layout: Layout, history: History) -> Iterator[str]:
+    """Yield files that have changed since their trial ended, except of trials that were started again."""
+    for trial_id, trial in history.trials.items():
+        for name, wanted in trial.files.items() if trial.ended else ():
             path = layout.trial(trial_id) / name
             if name not in HASHED:
                 yield f"{path}: the journal names a file that no trial has"
@@ -91,34 +89,34 @@ def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
             yield f"{folder}: the journal knows no such trial"
 
 
-def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: bool) -> Iterator[str]:
+def of_the_tables(request: Request, layout: Layout, history: History) -> Iterator[str]:
     """Tables that differ from those that a replay of the journal makes.
 
-    If the sweep has not `ended`, its tables are older than the journal: they may lack trials, but must not have any
+    If the sweep has not ended, its tables are older than the journal: they may lack trials, but must not have any
     that the journal does not have.
     """
-    if ended:
-        yield from _different(layout.tables, _replayed(request, layout, results))
+    if history.missing is not None:
+        yield from _different(layout.tables, _replayed(request, layout, history))
         return
     table = layout.table("trials.csv")
     if table.is_file():
         try:
             rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
-            lost = [row["trial_id"] for row in rows if row["trial_id"] not in results.ends]
+            lost = [row["trial_id"] for row in rows if row["trial_id"] not in history.rows]
         except (ValueError, KeyError, csv.Error) as error:
             yield f"{table}: not a table ({error!r}); mode=report makes it again"
             return
         yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in lost)
 
 
-def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, bytes]:
+def _replayed(request: Request, layout: Layout, history: History) -> dict[str, bytes]:
     """The tables by name, made again in a temporary folder with a link to the trials' files."""
     with tempfile.TemporaryDirectory() as elsewhere:
         there = Layout(Path(elsewhere))
         there.tables.mkdir()
         there.trials.symlink_to(layout.trials.absolute())
         quick = replace(request, html=False)
-        SweepSummary.of(quick, there, (), results.ends, driver=results.driver, unfinished=results.unfinished)
+        SweepSummary.of(quick, there, (), history.rows, driver=history.driver, unfinished=history.is_unfinished)
         return _contents(there.tables)
 
 
@@ -137,86 +135,59 @@ def _different(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[str]:
             yield f"{path}: not what a replay of the journal makes; mode=report makes it again"
 
 
-@dataclass(kw_only=True)
-class _Trial:
-    """The state of one trial after the records read so far."""
-
-    attempt: int = 0
-    running: bool = False
-    status: Status | None = None
-    """How it ended; None if it may run."""
-
-
-@dataclass(kw_only=True)
 class Reading:
-    """The result of reading the records in order."""
+    """The invariants of a journal, checked record by record, and the state of the sweep that it records."""
 
-    violations: list[str] = field(default_factory=list)
-    trials: dict[str, _Trial] = field(default_factory=dict)
-    rerun: str | Collection[str] = "none"
-    """none, failed, all, or the ids of trials that the user named."""
-    ended: int | None = None
-    """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.history = History()
+        self.violations: list[str] = []
+        self.ended: dict[str, Status] = {}
+        """How each trial ended that must not run again, unless the user requests it."""
+        for number, record in enumerate(records, start=1):
+            try:
+                self._check(f"journal record {number}", record)
+            except (KeyError, TypeError, ValueError) as error:
+                what = f"a {record.kind} record that makes no sense ({error!r})"
+                self.violations.append(f"journal record {number}: {what}")
+            self.history.take(record)
 
-    def take(self, number: int, record: Record) -> None:
-        """Read one more record; unknown kinds are ignored."""
-        if record.kind != Kind.ENDED:
-            self.ended = None
+    @property
+    def unfinished(self) -> list[str]:
+        """The trials that may run, again or for the first time."""
+        return [trial_id for trial_id in self.history.trials if trial_id not in self.ended]
+
+    def _check(self, where: str, record: Record) -> None:
+        """Check one record against the state before it; unknown kinds are ignored."""
         if record.kind == Kind.SWEEP:
-            self.rerun = record.value.get("rerun", "none")
-            self._free_what_may_run_again()
-        elif record.kind == Kind.DISTURBED:
-            for trial_id in record.value["trial_ids"]:
-                self.trials[trial_id].status = None
-        elif record.kind == Kind.TIMED:
-            self.trials[record.value["times"]]  # which must be known
+            self._allow(record.value.get("rerun", "none"))
         elif record.kind == Kind.ENDED:
-            self.ended = record.value["missing"]
+            record.value["missing"]  # which must be there
         elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED):
-            self._take_trial(number, record)
-
-    def _take_trial(self, number: int, record: Record) -> None:
-        trial_id, attempt = record.value["trial_id"], record.value["attempt"]
-        trial = self.trials.setdefault(trial_id, _Trial())
-        where = f"journal record {number}: trial {trial_id}"
-        ended_as = trial.status
-        if ended_as is not None:
-            what = "was started again" if record.kind == Kind.STARTED else "has a second terminal record"
-            self.violations.append(f"{where} {what} after it had ended as {ended_as}, and nobody asked for it")
-        if record.kind == Kind.STARTED:
-            if attempt != trial.attempt + 1:
-                self.violations.append(f"{where}: attempt {attempt} follows attempt {trial.attempt}")
-            trial.attempt, trial.running, trial.status = attempt, True, None
-            return
-        if record.kind == Kind.FINISHED:
-            status = Status(record.value["status"])
+            trial_id, attempt = record.value["trial_id"], record.value["attempt"]
+            where = f"{where}: trial {trial_id}"
+            ended_as = self.ended.pop(trial_id, None)
+            if ended_as is not None:
+                what = "was started again" if record.kind == Kind.STARTED else "has a second terminal record"
+                self.violations.append(f"{where} {what} after it had ended as {ended_as}, without a request")
+            before = self.history.of(trial_id)
+            if record.kind == Kind.STARTED and attempt != before.attempt + 1:
+                self.violations.append(f"{where}: attempt {attempt} follows attempt {before.attempt}")
+            if record.kind == Kind.STARTED:
+                return
+            status = Status(record.value["status"]) if record.kind == Kind.FINISHED else None
             never_ran = status in (Status.INFEASIBLE, Status.SKIPPED)
-            # A trial that was skipped by a rule of the sweep, or did not fit, may run later.
-            trial.status = None if record.value.get("skipped_by") or not status.is_final() else status
-        else:
-            never_ran = False
-        if ended_as is None and not never_ran and (not trial.running or attempt != trial.attempt):
-            self.violations.append(f"{where}: attempt {attempt} ended as {record.kind}, and had not been started")
-        trial.running = False
+            is_running = before.running and attempt == before.attempt
+            if ended_as is None and not never_ran and not is_running:
+                self.violations.append(f"{where}: attempt {attempt} ended as {record.kind}, and had not been started")
+            # A trial that was skipped by a rule of the sweep, or did not fit, may run later; so may a repetition.
+            may_run = record.value.get("skipped_by") or record.value.get("times")
+            if status is not None and status.is_final() and not may_run:
+                self.ended[trial_id] = status
 
-    def _free_what_may_run_again(self) -> None:
-        word, named = (self.rerun, ()) if isinstance(self.rerun, str) else ("none", self.rerun)
-        for trial_id, trial in self.trials.items():
-            if trial.status is not None and (trial_id in named or not trial.status.stands(word)):
-                trial.status = None
-
-
-def read(records: Iterable[Record]) -> Reading:
-    """Read all records, collecting violations."""
-    reading = Reading()
-    for number, record in enumerate(records, start=1):
-        try:
-            reading.take(number, record)
-        except (KeyError, TypeError, ValueError) as error:
-            reading.violations.append(
-                f"journal record {number}: a {record.kind} record that makes no sense ({error!r})"
-            )
-    return reading
+    def _allow(self, rerun: str | Collection[str]) -> None:
+        """Allow the trials to run again that the request names; `rerun` is none, failed, all or a list of ids."""
+        word, named = (rerun, ()) if isinstance(rerun, str) else ("none", rerun)
+        self.ended = {key: end for key, end in self.ended.items() if end.stands(word) and key not in named}
 
 
 def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> Iterator[str]:
@@ -257,30 +228,27 @@ def show(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> int:
 def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     found = replay(layout.journal)
-    reading = read(found.records)
-    same = latest(found.records) in (None, fingerprint)
-    ends = ends_under(found.records, latest(found.records) or {})
+    reading = Reading(found.records)
+    history = reading.history
+    same = history.fingerprint in (None, fingerprint)
     owner = owner_alive(layout)
-    violations = list(reading.violations)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
-    torn = [f"{layout.journal}: {damage}" for damage in found.damages if damage.reason.startswith("torn")]
-    corrupt = [f"{layout.journal}: {damage}" for damage in found.damages]
-    violations += [damage for damage in corrupt if damage not in torn]
-    if reading.ended is not None:
-        violations += of_the_plan(planned if same else (), ends, reading.ended)
-    unfinished = [trial_id for trial_id, trial in reading.trials.items() if trial.status is None]
-    violations += of_ended_trials(layout, found.records)
-    violations += of_running_trials(layout, unfinished)
+    damages = [f"{layout.journal}: {damage}" for damage in found.damages]
+    torn = [text for text, damage in zip(damages, found.damages, strict=True) if damage.reason.startswith("torn")]
+    violations = [*reading.violations, *(damage for damage in damages if damage not in torn)]
+    if same and history.missing is not None:
+        violations += of_the_plan(planned, history.rows, history.missing)
+    violations += of_ended_trials(layout, history)
+    violations += of_running_trials(layout, reading.unfinished)
     violations += of_checkpoints(layout)
-    probes = [record.value["trial_id"] for record in found.records if record.kind == Kind.PROBED]
-    repetitions = [stand_in for trial_id in reading.trials for stand_in in stand_ins(trial_id)]
-    violations += without_a_record(layout, [*reading.trials, *probes, *repetitions])
-    violations += of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
+    violations += without_a_record(layout, history.folders)
+    violations += of_the_tables(request, layout, history)
     violations += _orphans(layout)
-    missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]
+    missing = [trial_id for trial_id in planned if trial_id not in history.all_rows]
+    trials = sum(not trial.times for trial in history.trials.values())
     remarks = [
         *torn,
-        f"records: {len(found.records)}, trials: {len(reading.trials)}, with an end: {len(ends)}"
+        f"records: {len(found.records)}, trials: {trials}, with an end: {len(history.rows)}"
         + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
     if owner:

@@ -1,146 +1,256 @@
-"""Continuing a sweep: which config it had before, and whether it still has the same.
+"""The state of a sweep: one fold over its journal, which answers every question about what has happened so far.
 
-Each driver that takes up the sweep writes a `sweep` record with the config outside `sweep.axes`: its `fingerprint`.
-
-How long trials occupied their devices in all attempts, not only in the one that is their row.
-
-How long trials take, estimated from those that have finished.
-
-Reads the end of a trial that another version, or a person, may have written.
-
-Reads a results directory without trusting it.
-
-It may come from an earlier or a later version, from a full disk, or from an incomplete copy. What is sound is used, and
-everything else becomes a `Finding`: nothing is dropped silently.
+A trial's row is its last valid end, with the timing that counts. A trial with a result keeps it if a rerun was
+requested and a budget or lack of room left the trial out. The timing of a row is replaced by that of a repetition,
+unless that is disturbed, too; the disturbed timing of a rerun does not replace a valid one. The row's note says so.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, replace
-from functools import cache
-from pathlib import Path
-from types import GenericAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.journal import Kind, Record, decode, effective_records, further_attempts, split, terminal
-from orchestrator.store.layout import JOURNAL, TRIAL_ID, Layout
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import TRAINING_TIMES, Cause, Kind, Record, TrialRecord, checked_record
 from sweeps.axes import flat, is_whole
-from sweeps.probe import stand_ins
+from sweeps.probe import probe_id
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-_ENDS = (Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED)
+_SPENDING = (Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED, Kind.PROBED)
+_RESULTS = frozenset(status for status in Status if status.is_result() and status.is_final())
+_NO_ANSWER = frozenset((Status.FAILED, Status.INFEASIBLE, Status.SKIPPED))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Earlier:
-    """The attempts at a trial since its previous end, without the one that ended it."""
+@dataclass(kw_only=True)
+class TrialHistory:
+    """The state of one trial after the records so far. Repetitions have no row: they change that of their trial."""
 
-    wall_s: float = 0.0
-    unknown: int = 0
-    """Attempts of unknown length: the driver was killed, or did not record it (earlier versions)."""
+    attempt: int = 0
+    """The number of the last attempt; 0 if none has started."""
+    running: bool = False
+    """Whether the last attempt has started, and no record tells its end."""
+    times: str = ""
+    """The id of the trial that this one, a repetition, times again."""
+    ended: bool = False
+    """Whether a terminal record has followed the last start."""
+    restarted: bool = False
+    """Whether an attempt has started after a terminal record."""
+    failures: list[Cause] = field(default_factory=list)
+    """The causes by which attempts failed since the last terminal record."""
+    row: TrialRecord | None = None
+    """The valid end; None if the trial has not ended."""
+    repeated: bool = False
+    """Whether the timing of the last attempt was repeated, with any result."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The SHA-256 of the files of the last attempt, by name."""
+    fingerprint: int = 0
+    """The number of the fingerprint under which the trial ended."""
+    earlier_s: float = 0.0
+    """Seconds of the attempts since the last terminal record."""
+    unknown_attempts: int = 0
+    """How many of those attempts are of unknown length: their driver was killed."""
+    result: TrialRecord | None = None
+    """The row without notes on how its timing was chosen; None unless the trial has a result."""
+    trained: TrialRecord | None = None
+    """The result with its own timing."""
 
+    @property
+    def has_set_aside_files(self) -> bool:
+        """Whether the files in the trial's folder are those of a further attempt, which does not count yet."""
+        return self.restarted and not self.ended
 
-def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
-    """By trial id and number of the attempt that ended it. Records may be of any form."""
-    so_far: dict[str, Earlier] = {}
-    running: set[str] = set()
-    found: dict[tuple[str, int], Earlier] = {}
-    for record in records:
-        value = record.value if isinstance(record.value, Mapping) else {}
-        trial_id, attempt, wall_s = str(value.get("trial_id")), value.get("attempt"), value.get("wall_s")
-        if record.kind not in (Kind.STARTED, *_ENDS) or not isinstance(attempt, int):
-            continue
-        before = so_far.setdefault(trial_id, Earlier())
-        if record.kind == Kind.STARTED:
-            so_far[trial_id] = replace(before, unknown=before.unknown + (trial_id in running))
-            running.add(trial_id)
-            continue
-        running.discard(trial_id)
-        if record.kind == Kind.FINISHED:
-            found[trial_id, attempt] = so_far.pop(trial_id)
-        elif isinstance(wall_s, (int, float)):
-            so_far[trial_id] = replace(before, wall_s=before.wall_s + wall_s)
+    def start(self, attempt: int) -> None:
+        """Take the start of an attempt."""
+        self.unknown_attempts += self.running
+        self.restarted |= self.ended
+        self.attempt, self.running, self.ended = attempt, True, False
+
+    def fail(self, wall_s: Any, cause: Any) -> None:
+        """Take an attempt that did not end the trial; without a `cause` it was cut off."""
+        self.running = False
+        if isinstance(wall_s, int | float):
+            self.earlier_s += wall_s
         else:
-            so_far[trial_id] = replace(before, unknown=before.unknown + 1)
-    return found
+            self.unknown_attempts += 1
+        if isinstance(cause, str) and cause in set(Cause):
+            self.failures.append(Cause(cause))
+
+    def finish(self, record: TrialRecord) -> None:
+        """Take the end of the trial, or of a further attempt at it."""
+        record = replace(record, earlier_s=self.earlier_s, unknown_attempts=self.unknown_attempts)
+        before, self.repeated = self.result, False
+        if before and record.status in (Status.SKIPPED, Status.INFEASIBLE) and not record.wall_s:
+            self.row = _noted(before, f"not run again, although requested: {_end_of(record)}")
+        elif record.status not in _RESULTS:
+            self.row, self.result = record, None
+        else:
+            self.trained = self.result = self.row = replace(record, disturbed="")
+            if before and before.status is record.status is Status.OK and record.disturbed:
+                self.result = record.timed_by(before)
+                self.row = _noted(self.result)
+
+    def time_again(self, repetition: TrialRecord) -> None:
+        """Take a repetition of the trial's timing; ignored unless the trial is ok."""
+        if self.trained is None or self.result is None or self.result.status is not Status.OK:
+            return
+        self.repeated = True
+        if repetition.status is not Status.OK:
+            self.row = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
+        elif repetition.disturbed:
+            self.row = _noted(self.result, f"re-timed, still disturbed: {repetition.disturbed}")
+        else:
+            self.result = self.trained.timed_by(repetition)
+            kept = [name for name in TRAINING_TIMES if name in self.result.metrics and not repetition.has_timing(name)]
+            self.row = _noted(self.result, "re-timed alone" + (f", except {', '.join(kept)}" if kept else ""))
 
 
-def with_earlier(ends: Mapping[str, TrialRecord], records: Iterable[Record]) -> dict[str, TrialRecord]:
-    """The ends, completed with the time that earlier attempts took."""
-    before = earlier(records)
-    return {trial_id: _with(end, before.get((trial_id, end.attempt), Earlier())) for trial_id, end in ends.items()}
+def _end_of(record: TrialRecord) -> str:
+    return f"{record.status.value}" + (f": {record.note}" if record.note else "")
 
 
-def _with(end: TrialRecord, before: Earlier) -> TrialRecord:
-    return replace(end, earlier_s=before.wall_s, unknown_attempts=before.unknown)
+def _noted(row: TrialRecord, *more: str) -> TrialRecord:
+    """Return the row with notes on the attempt that its timing is from, and on what did not replace it."""
+    earlier = f"the timing is an earlier attempt's: this one's was disturbed ({row.disturbed})" if row.disturbed else ""
+    return replace(row, note="; ".join(filter(None, (row.note, earlier, *more))))
 
 
-def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (or worker-seconds) that all probes, repetitions and attempts have occupied, under any config.
+class History:
+    """The state of a sweep. Takes the records of its journal one by one; records of any form are accepted."""
 
-    Journals of earlier versions do not say how many GPUs a retried attempt occupied: as many as the last attempt.
-    """
-    ends = [record.value for record in records if record.kind in (Kind.PROBED, Kind.TIMED, *_ENDS)]
-    of_trial = {end.get("trial_id"): _held(end) for end in ends}
-    return float(sum((_held(end) or of_trial[end.get("trial_id")]) * end["wall_s"] for end in ends))
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.trials: dict[str, TrialHistory] = {}
+        """Trials and repetitions, by id."""
+        self.fingerprint: Mapping[str, Any] | None = None
+        """The config of the last request outside its axes; None if no driver has taken up the sweep."""
+        self.driver: Mapping[str, Any] = {}
+        """The provenance of the last driver that recorded one."""
+        self.hardware: Mapping[str, str] = {}
+        """The hardware of the most recent trials."""
+        self.missing: int | None = None
+        """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
+        self.spent_gpu_s = 0.0
+        """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
+        self.unreadable: dict[str, list[str]] = {}
+        """Trials with a terminal record that is no `TrialRecord`, by what is wrong with it."""
+        self._fingerprints: list[Mapping[str, Any] | None] = [None]
+        self._current = 0
+        """The number of the last request's fingerprint."""
+        self._with_row: dict[str, TrialHistory] = {}
+        self._probes: list[tuple[int, Mapping[str, Any]]] = []
+        for record in records:
+            self.take(record)
 
-
-def _held(end: Mapping[str, Any]) -> float:
-    return float(end.get("gpus_held") or end.get("gpus") or 0.0)
-
-
-def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
-    """The fingerprint of the last request; None in a new journal."""
-    found = [record.value["fingerprint"] for record in records if record.kind == Kind.SWEEP]
-    return found[-1] if found else None
-
-
-def changed(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> list[str]:
-    """The differences from the fingerprint of the last request; none in a new journal."""
-    before = latest(records)
-    return difference(before, fingerprint) if before is not None else []
-
-
-def has_answers(ends: Iterable[TrialRecord]) -> bool:
-    """Whether any end says something about the training; fixing the cause of a failure does not change the question.
-
-    Without one, a changed config has nothing to be mixed up with.
-    """
-    return any(end.status not in _NO_ANSWER for end in ends)
-
-
-_NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
-
-
-def probes_under(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The last probe of each speed (`durations.speed`) that was run under this fingerprint."""
-    found: dict[str, Mapping[str, Any]] = {}
-    same = False
-    for record in records:
+    def take(self, record: Record) -> None:
+        """Take one more record."""
+        value = record.value if isinstance(record.value, Mapping) else {}
+        trial_id = str(value.get("trial_id"))
+        if record.kind in _SPENDING:
+            self._spend(value)
+        self.missing = value.get("missing") if record.kind == Kind.ENDED else None
         if record.kind == Kind.SWEEP:
-            same = record.value["fingerprint"] == fingerprint
-        elif same and record.kind == Kind.PROBED:
-            found[record.value["speed"]] = record.value
-    return found
+            self._take_sweep(value)
+        elif record.kind == Kind.PROBED:
+            self._probes.append((self._current, value))
+        elif record.kind == Kind.STARTED and is_whole(value.get("attempt")):
+            trial = self.trials.setdefault(trial_id, TrialHistory(times=str(value.get("times", ""))))
+            trial.start(value["attempt"])
+        elif record.kind == Kind.FINISHED:
+            self._take_end(trial_id, record.value)
+        elif record.kind in (Kind.RETRIED, Kind.CUT_OFF):
+            self.trials.setdefault(trial_id, TrialHistory()).fail(value.get("wall_s"), value.get("cause"))
 
+    def _take_sweep(self, value: Mapping[str, Any]) -> None:
+        fingerprint, driver, hardware = (value.get(key) for key in ("fingerprint", "driver", "hardware"))
+        self.fingerprint = fingerprint if isinstance(fingerprint, Mapping) else {}
+        if self.fingerprint not in self._fingerprints:
+            self._fingerprints.append(self.fingerprint)
+        self._current = self._fingerprints.index(self.fingerprint)
+        if isinstance(driver, Mapping):
+            self.driver = driver
+        if isinstance(hardware, Mapping):
+            self.hardware = {**self.hardware, **hardware}
 
-def ends_under(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> dict[str, TrialRecord]:
-    """How each trial that was run under this fingerprint ended. Wider axes do not change it."""
-    records = list(records)
-    kept: list[Record] = []
-    same = False
-    for record in records:
-        if record.kind == Kind.SWEEP:
-            same = record.value["fingerprint"] == fingerprint
-        if same or record.kind == Kind.SWEEP:
-            kept.append(record)
-    return with_earlier(terminal(kept), records)
+    def _take_end(self, trial_id: str, value: Any) -> None:
+        record, trouble = checked_record(value)
+        trial = self.trials.setdefault(trial_id, TrialHistory())
+        if record is None:
+            self.unreadable.setdefault(trouble, []).append(trial_id)
+        elif record.times:
+            self.trials.get(record.times, TrialHistory()).time_again(record)
+        else:
+            trial.finish(record)
+            trial.fingerprint = self._current
+            self._with_row.setdefault(trial_id, trial)
+        files = value.get("files") if isinstance(value, Mapping) else None
+        trial.files = files if isinstance(files, Mapping) else {}
+        trial.running, trial.ended = False, True
+        trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
+
+    def _spend(self, value: Mapping[str, Any]) -> None:
+        gpus, wall_s = value.get("gpus_held") or value.get("gpus"), value.get("wall_s")
+        if isinstance(gpus, int | float) and isinstance(wall_s, int | float):
+            self.spent_gpu_s += gpus * wall_s
+
+    def of(self, trial_id: str) -> TrialHistory:
+        """Return the state of a trial, which may have no record yet."""
+        return self.trials.get(trial_id) or TrialHistory()
+
+    @property
+    def all_rows(self) -> dict[str, TrialRecord]:
+        """How each trial ended, under any config, by trial id."""
+        return {trial_id: trial.row for trial_id, trial in self._with_row.items() if trial.row}
+
+    @property
+    def rows(self) -> dict[str, TrialRecord]:
+        """How each trial ended under the fingerprint of the last request, by trial id."""
+        return self.rows_under(self.fingerprint)
+
+    def rows_under(self, fingerprint: Mapping[str, Any] | None) -> dict[str, TrialRecord]:
+        """Return how each trial ended that ran under this fingerprint, by trial id. Wider axes do not change it."""
+        number = self._fingerprints.index(fingerprint) if fingerprint in self._fingerprints else -1
+        return {key: trial.row for key, trial in self._with_row.items() if trial.row and trial.fingerprint == number}
+
+    @property
+    def probes(self) -> dict[str, Mapping[str, Any]]:
+        """The last probe of each speed (see `speed`) under the fingerprint of the last request."""
+        return {str(value.get("speed")): value for under, value in self._probes if under == self._current}
+
+    @property
+    def folders(self) -> set[str]:
+        """The names of the folders that trials, repetitions and probes may have."""
+        probes = {str(value.get("trial_id")) for _, value in self._probes}
+        return {*self.trials, *probes, *map(probe_id, self.trials)}
+
+    @property
+    def failures(self) -> dict[str, list[Cause]]:
+        """The causes by which attempts failed since the last terminal record, by trial."""
+        return {trial_id: trial.failures for trial_id, trial in self.trials.items() if trial.failures}
+
+    @property
+    def repeated(self) -> set[str]:
+        """The trials whose timing was repeated since they last ended."""
+        return {trial_id for trial_id, trial in self.trials.items() if trial.repeated}
+
+    @property
+    def set_aside(self) -> frozenset[str]:
+        """The trials in the middle of a further attempt, as in `Layout.set_aside`."""
+        return frozenset(trial_id for trial_id, trial in self.trials.items() if trial.has_set_aside_files)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the last driver left planned trials without an end, or still runs."""
+        return self.fingerprint is not None and self.missing != 0
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether any trial's end says something about the training, so that a changed config must not be mixed in."""
+        return any(row.status not in _NO_ANSWER for row in self.all_rows.values())
+
+    def changes(self, fingerprint: Mapping[str, Any]) -> list[str]:
+        """Return the differences from the fingerprint of the last request; none in a new journal."""
+        return difference(self.fingerprint, fingerprint) if self.fingerprint is not None else []
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -193,210 +303,3 @@ class Durations:
 def speed(axes: Mapping[str, Any]) -> str:
     """A key that trials of about the same speed have in common."""
     return repr(sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_TIME))
-
-
-_NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
-"""The value of a field that the writer's version did not have; fields of other types are required."""
-
-_NEEDED = ("trial_id", "cell_id", "gpus", "lr_rule")
-"""Fields that are required whatever their type, because they determine the record's cell."""
-
-
-def sound_record(value: Any) -> tuple[TrialRecord | None, str]:
-    """The record in these JSON values, or None if it is not one, and what is wrong with it (empty: nothing)."""
-    if not isinstance(value, Mapping):
-        return None, "not an object; left out"
-    given: dict[str, Any] = {}
-    absent: list[str] = []
-    for name, kind in _fields().items():
-        if name not in value and TrialRecord.__dataclass_fields__[name].default is not MISSING:
-            continue  # a field of later versions, which few records have
-        if name not in value and kind in _NEUTRAL and name not in _NEEDED:
-            absent.append(name)
-            given[name] = _NEUTRAL[kind]
-        elif name not in value and kind is dict:
-            absent.append(name)
-            given[name] = {}
-        elif name not in value:
-            return None, f"without {name}; left out"
-        else:
-            given[name], fits = _as(kind, value[name])
-            if not fits:
-                return None, f"{name} is {value[name]!r:.60}; left out"
-    if not TRIAL_ID.fullmatch(given["trial_id"]):
-        return None, "trial_id is not an id; left out"
-    if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
-        return None, "gpus or a batch is not above 0; left out"
-    return TrialRecord(**given), f"without {', '.join(absent)}; used, those are empty" if absent else ""
-
-
-@cache
-def _fields() -> Mapping[str, Any]:
-    """The type of each field; `dict` for mappings of any kind."""
-    hints = typing.get_type_hints(TrialRecord)
-    fields = {name: hints[name] for name in TrialRecord.__dataclass_fields__}
-    return {name: dict if _is_mapping(hint) else hint for name, hint in fields.items()}
-
-
-def _is_mapping(hint: Any) -> bool:
-    return isinstance(hint, GenericAlias) or typing.get_origin(hint) is not None
-
-
-def _is_int(value: Any) -> bool:
-    """Whether it is a whole number of at most 64 bits: tables cannot hold larger ones."""
-    return is_whole(value) and -(2**63) <= value < 2**63
-
-
-def _as(kind: Any, value: Any) -> tuple[Any, bool]:
-    """The value in the field's type, and whether it fits. A null stands for a number that was not finite."""
-    if kind is Status:
-        return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
-    if kind is float:
-        number = math.nan if value is None else value
-        return number, isinstance(number, float) or _is_int(number)  # as it is: tables tell 1 from 1.0
-    if kind is int:
-        return value, _is_int(value)
-    return value, isinstance(value, kind)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something in the directory that was left out or is incomplete."""
-
-    where: str
-    """A path inside the results directory."""
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sound:
-    """The records that could be read, and findings on the rest."""
-
-    records: Sequence[Record]
-    findings: Sequence[Finding]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """The sound contents of a results directory."""
-
-    ends: Mapping[str, TrialRecord]
-    driver: Mapping[str, Any]
-    """The last driver's provenance; {} if no record has it."""
-    fingerprint: Mapping[str, Any]
-    """The fingerprint of the last request; {} if no record has it."""
-    set_aside: frozenset[str]
-    """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
-    findings: Sequence[Finding]
-    unfinished: bool
-    """Whether the last driver left planned trials without an end, or is still at work."""
-
-
-def read_results(layout: Layout) -> Results:
-    """The ends under the latest config, by trial id. Changes nothing on disk."""
-    found = sound_records(layout.journal)
-    fingerprint = sound_fingerprint(found.records)
-    ends, odd = sound_ends(found.records, fingerprint)
-    drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
-    sound = [driver for driver in drivers if isinstance(driver, Mapping)]
-    findings = [*found.findings, *odd, *strangers(layout, _known_trials(found.records))]
-    return Results(
-        ends=with_earlier(ends, found.records),
-        driver=sound[-1] if sound else {},
-        fingerprint=fingerprint,
-        set_aside=frozenset(key for key, counts in further_attempts(found.records).items() if not counts),
-        findings=findings,
-        unfinished=_is_unfinished(found.records),
-    )
-
-
-def _is_unfinished(records: Iterable[Record]) -> bool:
-    last = next((record for record in reversed(list(records)) if record.kind in (Kind.SWEEP, Kind.ENDED)), None)
-    return last is not None and (last.kind == Kind.SWEEP or bool(_get(last.value, "missing")))
-
-
-def _known_trials(records: Iterable[Record]) -> set[str]:
-    ids = {str(_get(record.value, "trial_id")) for record in records}
-    return ids.union(*map(stand_ins, ids))
-
-
-def sound_records(journal: Path) -> Sound:
-    """The records of a journal, which may be damaged or missing."""
-    try:
-        lines, damages = split(journal.read_bytes())
-    except OSError as error:
-        return Sound(records=(), findings=(Finding(where=journal.name, what=f"cannot be read: {error.strerror}"),))
-    findings = [Finding(where=journal.name, what=f"{damage}; left out") for damage in damages]
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = decode(line)
-        except (ValueError, KeyError, TypeError) as error:
-            what = f"record {number} is of another form: {error!r}; left out"
-            findings.append(Finding(where=journal.name, what=what))
-        else:
-            records.append(record)
-    return Sound(records=records, findings=findings)
-
-
-def sound_fingerprint(records: Iterable[Record]) -> Mapping[str, Any]:
-    """The fingerprint of the last request; {} if no record has it."""
-    found = [_fingerprint(record) for record in records if record.kind == Kind.SWEEP]
-    return found[-1] if found else {}
-
-
-def sound_ends(
-    records: Iterable[Record], fingerprint: Mapping[str, Any]
-) -> tuple[dict[str, TrialRecord], list[Finding]]:
-    """How each trial that was run under this fingerprint ended, and findings on records of another form.
-
-    Records before the first `sweep` record count, too: an early version wrote no such record.
-    """
-    ends: dict[str, TrialRecord] = {}
-    troubles: dict[str, list[str]] = {}
-    others: set[str] = set()
-    same = True
-    for record in effective_records(records):
-        if record.kind == Kind.SWEEP:
-            same = _fingerprint(record) == fingerprint
-        elif record.kind == Kind.FINISHED:
-            end, trouble = sound_record(record.value)
-            if trouble:
-                troubles.setdefault(trouble, []).append(str(_get(record.value, "trial_id")))
-            if end and same:
-                ends[end.trial_id] = end
-            elif end:
-                others.add(end.trial_id)
-    findings = [_of_records(trouble, trials) for trouble, trials in troubles.items()]
-    if left_out := others - ends.keys():
-        findings.append(Finding(where=JOURNAL, what=f"{len(left_out)} trials of another configuration are left out"))
-    return ends, findings
-
-
-def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
-    """Findings on files in the trials' folder that belong to no trial in the journal."""
-    if not layout.trials.is_dir():
-        return [Finding(where=layout.trials.name, what="missing, so there are no learning curves")]
-    names = set(known)
-    strange = sorted(path.name for path in layout.trials.iterdir() if path.name not in names)
-    if not strange:
-        return []
-    some = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
-    return [Finding(where=layout.trials.name, what=f"the journal knows no trial {some}; left out")]
-
-
-def _of_records(trouble: str, trials: Sequence[str]) -> Finding:
-    where = f"the end of trial {trials[0]}" + (f" and {len(trials) - 1} more" if len(trials) > 1 else "")
-    return Finding(where=JOURNAL, what=f"{where}: {trouble}")
-
-
-def _fingerprint(record: Record) -> Mapping[str, Any]:
-    found = _get(record.value, "fingerprint")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _get(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, Mapping) else None

@@ -1,20 +1,52 @@
-"""The terminal record of a trial: one line of the journal, one row of `tables/trials.csv`.
+"""The records of a journal and the values in them: how an attempt ended, a trial's row, and its timing.
 
-How one attempt at a trial ended, on any back end, and the root cause.
-
-The timing of a trial as a part of its row, which may come from another attempt than the rest.
+A trial's timing is the part of its row that another attempt may replace, if something disturbed the first one.
 """
 
 from __future__ import annotations
 
+import math
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cache
+from types import GenericAlias
 from typing import Any
 
-from sweeps.axes import is_number
+from orchestrator.store.layout import TRIAL_ID
+from sweeps.axes import is_number, is_whole
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+
+
+class Kind(StrEnum):
+    """The kind of a record, which determines its contents."""
+
+    SWEEP = "sweep"
+    """`{fingerprint, rerun, driver, hardware}`: a driver took up the sweep. `fingerprint` is the config outside
+    `sweep.axes`, `driver` the driver's provenance, `hardware` the models of the devices."""
+    STARTED = "started"
+    """`{trial_id, attempt}`: the gang was told to start this attempt. With `times`, as in `TrialRecord`, if any."""
+    RETRIED = "retried"
+    """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and another will follow."""
+    CUT_OFF = "cut_off"
+    """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted during the attempt."""
+    FINISHED = "finished"
+    """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
+    PROBED = "probed"
+    """`{trial_id, probes, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
+    reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""
+    ENDED = "ended"
+    """`{missing}`: the tables were written, and this many planned trials have no end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One record of the journal. Readers skip kinds that they do not know."""
+
+    kind: str
+    value: Mapping[str, Any]
 
 
 class Cause(StrEnum):
@@ -70,67 +102,6 @@ def figure(metrics: Mapping[str, Any], name: str) -> float | None:
     return float(value) if is_number(value) else None
 
 
-_OF_THE_WINDOW = frozenset(
-    (
-        *("epoch_s", "samples_per_s", "window_s", "window_steps", "slowest_rank", "mfu", "matrix_flops_per_s"),
-        *("shares", "rank_samples_per_s", "micro_batch_size"),
-        *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
-        *("power_w", "energy_j_per_sample"),
-        *("foreign_cpu", "foreign_cpu_by", "foreign_gpu_processes", "throttled_periods", "swapped_pages"),
-    )
-)
-_OF_A_STEP = "step_"
-_TRAINED = ("first_epoch_s", "train_s", "time_to_target_s", "energy_j")
-_OF_THE_TRAINING = (*_TRAINED, "energy_source")
-"""Which a repetition that ends with its window cannot measure."""
-_SPEEDS = ("samples_per_s", "epoch_s", "window_s")
-_HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
-
-
-def timing_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row or a repetition, as JSON values, that are its timing."""
-    metrics = {name: value for name, value in _metrics(row).items() if _is_timing(name, row)}
-    return {name: row[name] for name in ("timing", "provenance") if name in row} | {"metrics": metrics}
-
-
-def with_timing(row: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with the timing of another attempt at the same trial."""
-    timing = timing_of(timed)
-    others = {name: value for name, value in _metrics(row).items() if not _is_timing(name, timed)}
-    return {**row, **timing, "metrics": {**others, **timing["metrics"]}}
-
-
-def not_timed(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
-    """What the row's speed rests on and this other attempt did not measure; without a rate it rests on `train_s`."""
-    of_row, found = _metrics(row), timing_of(timed)["metrics"]
-    needed = [name for name in _SPEEDS if name in of_row] or ["train_s"]
-    return [name for name in needed if name not in found]
-
-
-def not_repeated(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
-    """The row's times and energies that are still of its training, whose timing was disturbed."""
-    return [name for name in _TRAINED if name in _metrics(row) and not _is_timing(name, timed)]
-
-
-def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether hardware and software of these provenances are the same, as far as both tell."""
-    return all(one[name] == other[name] for name in _HARDWARE_AND_SOFTWARE if name in one and name in other)
-
-
-def _is_timing(name: str, timed: Mapping[str, Any]) -> bool:
-    whole = timed.get("repeats") != "window"
-    return name in _OF_THE_WINDOW or name.startswith(_OF_A_STEP) or (whole and name in _OF_THE_TRAINING)
-
-
-def _metrics(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of a record that may be of any form."""
-    metrics = row.get("metrics")
-    return metrics if isinstance(metrics, Mapping) else {}
-
-
-_FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """How a trial ended, with everything the tables need, so that they can be rebuilt from the journal alone."""
@@ -161,11 +132,15 @@ class TrialRecord:
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
     gpus_held: float = 0.0
-    """GPUs that it occupied; 0 in journals of versions that did not record them."""
+    """GPUs that it occupied; 0 if unknown."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
+    times: str = ""
+    """The id of the trial that this one, a repetition, times again; empty for a trial with a row."""
+    repeats: str = ""
+    """For a repetition: `whole` or `window`, as in `TrialSpec.repeats`."""
     disturbed: str = ""
-    """What disturbed the timing of its last attempt, where an earlier one is valid and stays."""
+    """Why the timing of this attempt does not replace an earlier one; empty if it does, or if there is none."""
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     unknown_attempts: int = 0
@@ -217,19 +192,81 @@ class TrialRecord:
             metrics=dict(outcome.metrics),
             provenance=dict(outcome.provenance),
             skipped_by=outcome.skipped_by,
+            times=trial.probes if trial.repeats else "",
+            repeats=trial.repeats,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON values."""
+        """Return the record as JSON values."""
         value = asdict(self) | {"status": self.status.value}
         return {key: each for key, each in value.items() if key not in _FROM_OTHER_RECORDS}
 
-    def timed_by(self, timed: Mapping[str, Any]) -> TrialRecord:
-        """The record with the timing of another attempt, as JSON values."""
-        return TrialRecord.from_json(with_timing(self.to_json(), timed))
+    def timed_by(self, other: TrialRecord) -> TrialRecord:
+        """Return the record with the timing of another attempt at the same trial."""
+        kept = {name: value for name, value in self.metrics.items() if not other.has_timing(name)}
+        timing = {name: value for name, value in other.metrics.items() if other.has_timing(name)}
+        return replace(self, timing=other.timing, provenance=other.provenance, metrics=kept | timing)
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> TrialRecord:
-        """The record from its JSON values. Unknown fields are ignored; absent ones get their defaults."""
-        known = [key for key in TrialRecord.__dataclass_fields__ if key in value]
-        return TrialRecord(**{key: value[key] for key in known} | {"status": Status(value["status"])})
+    def has_timing(self, metric: str) -> bool:
+        """Return whether this metric is part of the attempt's timing.
+
+        A repetition that ends with its window says nothing about the times of a whole training.
+        """
+        of_training = self.repeats != "window" and metric in (*TRAINING_TIMES, "energy_source")
+        return metric in _WINDOW_METRICS or metric.startswith("step_") or of_training
+
+
+TRAINING_TIMES = ("first_epoch_s", "train_s", "time_to_target_s", "energy_j")
+_WINDOW_METRICS = frozenset(
+    (
+        *("epoch_s", "samples_per_s", "window_s", "window_steps", "slowest_rank", "mfu", "matrix_flops_per_s"),
+        *("shares", "rank_samples_per_s", "micro_batch_size"),
+        *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
+        *("power_w", "energy_j_per_sample"),
+        *("foreign_cpu", "foreign_cpu_by", "foreign_gpu_processes", "throttled_periods", "swapped_pages"),
+    )
+)
+_FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
+_WHOLE_NUMBERS = range(-(2**63), 2**63)
+"""Tables cannot hold larger ones."""
+
+
+def checked_record(value: Any) -> tuple[TrialRecord | None, str]:
+    """Return the record in these JSON values, or None and what is wrong with them. Unknown fields are ignored."""
+    if not isinstance(value, Mapping):
+        return None, "not an object"
+    given: dict[str, Any] = {}
+    for name, kind in _fields().items():
+        if name in value:
+            given[name], fits = _as(kind, value[name])
+            if not fits:
+                return None, f"{name} is {value[name]!r:.60}"
+        elif TrialRecord.__dataclass_fields__[name].default is MISSING:
+            return None, f"without {name}"
+    if not TRIAL_ID.fullmatch(given["trial_id"]):
+        return None, "trial_id is not an id"
+    if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
+        return None, "gpus or a batch is not above 0"
+    return TrialRecord(**given), ""
+
+
+@cache
+def _fields() -> Mapping[str, Any]:
+    """Return the type of each field in the journal; `dict` for mappings of any kind."""
+    hints = typing.get_type_hints(TrialRecord)
+    fields = {name: hints[name] for name in TrialRecord.__dataclass_fields__ if name not in _FROM_OTHER_RECORDS}
+    mappings = {name for name, hint in fields.items() if isinstance(hint, GenericAlias) or typing.get_origin(hint)}
+    return {name: dict if name in mappings else hint for name, hint in fields.items()}
+
+
+def _as(kind: Any, value: Any) -> tuple[Any, bool]:
+    """Return the value in the field's type, and whether it fits. A null stands for a number that was not finite."""
+    if kind is Status:
+        return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
+    if kind is float:
+        number = math.nan if value is None else value
+        # Whole numbers stay as they are: tables show 1 and 1.0 differently.
+        return number, isinstance(number, float) or (is_whole(number) and number in _WHOLE_NUMBERS)
+    if kind is int:
+        return value, is_whole(value) and value in _WHOLE_NUMBERS
+    return value, isinstance(value, kind)

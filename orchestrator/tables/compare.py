@@ -15,7 +15,7 @@ from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import Interval, Moments, logs, welch
-from orchestrator.store.history import difference, latest
+from orchestrator.store.history import History, difference
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout, results_below
 from orchestrator.text import figures
@@ -46,7 +46,7 @@ def compared(request: Request) -> str:
 
 def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path]) -> str:
     """Return the comparison of the results in these two folders, with the differences of their configs."""
-    mine, theirs = (latest(replay(Layout(folder).journal).records) or {} for folder in folders)
+    mine, theirs = (History(replay(Layout(folder).journal).records).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
     return comparison_markdown(this, other, names=names, differences=difference(theirs, mine))
 

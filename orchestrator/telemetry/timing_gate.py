@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from orchestrator.store.record import TrialRecord, comparable, figure, not_timed
+from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 
@@ -63,26 +63,42 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     }
 
 
-def disturbed_beside(record: TrialRecord, earlier: TrialRecord, others: Iterable[TrialRecord]) -> str:
-    """What disturbed this timing of a trial that has an earlier one which is valid and comparable; empty: nothing."""
-    if record.status is not Status.OK or not comparable(record.provenance, earlier.provenance):
+def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
+    """Return why the timing of this attempt does not replace that of its trial's row; empty if it does.
+
+    A repetition must have measured everything that it replaces, validly. A rerun is a new training with its own
+    timing; only a disturbed timing is discarded, in favour of a valid one that is comparable.
+    """
+    row = rows.get(record.times or record.trial_id)
+    if row is None or record.status is not Status.OK or row.status is not Status.OK:
         return ""
-    rest = [each for each in others if each.trial_id != record.trial_id]
-    now, before = (judged([*rest, each]).get(record.trial_id) for each in (record, earlier))
-    if not now or not before or before.fault:
-        return ""
-    return "; ".join(now.reasons) if now.fault is Fault.DISTURBED else ""
+    others = [each for each in rows.values() if each.trial_id != row.trial_id]
+    same = _comparable(record.provenance, row.provenance)
+    if record.times:
+        if not same:
+            return "it ran on other hardware, or with other software"
+        needed = [name for name in _SPEEDS if name in row.metrics] or ["train_s"]
+        if missing := [name for name in needed if name not in record.metrics or not record.has_timing(name)]:
+            return f"it did not measure {', '.join(missing)}"
+        found = judged([row.timed_by(record), *others])[row.trial_id]
+        return "; ".join(found.reasons) if found.fault else ""
+    now, before = (judged([*others, each])[each.trial_id] for each in (record, row))
+    return "; ".join(now.reasons) if same and not before.fault and now.fault is Fault.DISTURBED else ""
 
 
-def why_not(timed: Mapping[str, Any], row: TrialRecord, others: Iterable[TrialRecord]) -> str:
-    """Why this repetition's timing cannot take the place of that of the trial's row; empty if it can."""
-    if not comparable(timed["provenance"], row.provenance):
-        return "it ran on other hardware, or with other software"
-    if missing := not_timed(row.to_json(), timed):
-        return f"it did not measure {', '.join(missing)}"
-    rest = (each for each in others if each.trial_id != row.trial_id)
-    found = judged([row.timed_by(timed), *rest])[row.trial_id]
-    return "; ".join(found.reasons) if found.fault else ""
+_SPEEDS = ("samples_per_s", "epoch_s", "window_s")
+_HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
+
+
+def _comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether hardware and software of these provenances are the same, as far as both say."""
+    return all(one[name] == other[name] for name in _HARDWARE_AND_SOFTWARE if name in one and name in other)
+
+
+def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
+    """Return the trials whose last timing was disturbed from outside, so that a repetition can improve it."""
+    faults = {trial_id for trial_id, found in judged(list(rows.values())).items() if found.fault is Fault.DISTURBED}
+    return faults | {trial_id for trial_id, row in rows.items() if row.disturbed}
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:

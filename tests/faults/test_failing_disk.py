@@ -20,7 +20,8 @@ from orchestrator.run import verify as verify_files
 from orchestrator.run import verify as verify_journal
 from orchestrator.run.verify import verify
 from orchestrator.store import files
-from orchestrator.store.journal import replay, terminal
+from orchestrator.store.history import History
+from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
@@ -90,7 +91,7 @@ def executions() -> list[str]:
 
 def ends(folder: Path) -> set[str]:
     journal = Layout(folder).journal
-    return set(terminal(replay(journal).records)) if journal.exists() else set()
+    return set(History(replay(journal).records).all_rows) if journal.exists() else set()
 
 
 def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -> list[str]:

@@ -27,14 +27,15 @@ from hypothesis.stateful import (
 
 from orchestrator.run import session as session_module
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.session import Session, failed_before
-from orchestrator.run.verify import read
+from orchestrator.run.session import Session
+from orchestrator.run.verify import Reading
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries
 from orchestrator.schedule.scheduler import Scheduler
-from orchestrator.store.journal import Journal, JournalError, Kind, replay, terminal
+from orchestrator.store.history import History
+from orchestrator.store.journal import Journal, JournalError, replay
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import Cause, Kind, TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
@@ -115,11 +116,11 @@ class Schedules(RuleBasedStateMachine):
 
     def _start(self) -> None:
         self.journal = Journal.open(self.layout.journal)
-        ended = self.journal.terminal()
+        ended = self.journal.history.all_rows
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
-        self.retries = Retries(self.limit, failed_before(self.journal.records))
+        self.retries = Retries(self.limit, self.journal.history.failures)
         self.session = Session(self.layout, self.journal, display, interrupt, retries=self.retries)
         waiting = [each for each in self.trials if each.trial_id not in ended]
         self.scheduler = Scheduler(waiting, NODES, lambda each: None)
@@ -203,8 +204,8 @@ class Schedules(RuleBasedStateMachine):
     def what_was_acknowledged_stays(self) -> None:
         if self.layout.journal.exists():
             found = replay(self.layout.journal)
-            assert read(found.records).violations == []
-            assert self.acknowledged <= set(terminal(found.records))
+            assert Reading(found.records).violations == []
+            assert self.acknowledged <= set(History(found.records).all_rows)
 
     def teardown(self) -> None:
         """Run the sweep to its end without faults: each trial ends once, and no finished trial runs again."""
@@ -230,7 +231,7 @@ class Schedules(RuleBasedStateMachine):
         records = replay(self.layout.journal).records
         ends = [each.value["trial_id"] for each in records if each.kind == Kind.FINISHED]
         assert sorted(ends) == sorted(each.trial_id for each in self.trials)
-        assert read(records).violations == []
+        assert Reading(records).violations == []
 
 
 def play(examples: int) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.store.journal import Record, decode, encode
+from orchestrator.store.journal import decode, encode
+from orchestrator.store.record import Record
 from tests.drivers import command
 
 ASKED = (

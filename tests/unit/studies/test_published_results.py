@@ -6,9 +6,9 @@ import pytest
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.search_path import config_dir
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.journal import Kind, Record, encode
+from orchestrator.store.journal import encode
 from orchestrator.store.layout import JOURNAL
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
 from tests.unit.orchestrator.requests import unchecked

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from orchestrator.analysis.trials import collect
-from orchestrator.store.journal import Kind, Record, encode
+from orchestrator.store.journal import encode
 from orchestrator.store.layout import JOURNAL
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import Kind, Record, TrialRecord
 from studies.published_tables import TABLES, Published, experiment, measured_cells, published_markdown, write
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record

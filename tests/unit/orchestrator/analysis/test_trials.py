@@ -21,9 +21,9 @@ from orchestrator.analysis.trials import (
     stragglers,
     trials_frame,
 )
-from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status

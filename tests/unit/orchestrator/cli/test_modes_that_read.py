@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import Kind, TrialRecord
 
 RecordOf = Callable[..., TrialRecord]
 

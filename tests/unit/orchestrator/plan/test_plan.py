@@ -12,9 +12,8 @@ from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
-from orchestrator.store.history import spent_gpu_s
-from orchestrator.store.journal import Kind
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.history import History
+from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
 from sweeps.status import Status
@@ -201,11 +200,8 @@ def test_budget_and_forecast_count_held_gpus(record_of):
     trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0
     end = TrialRecord.of(placed, TrialOutcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
-    older = {name: value for name, value in end.to_json().items() if name != "gpus_held"}
-    values = (end.to_json(), older, {"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})
-    kinds = (Kind.FINISHED, Kind.FINISHED, Kind.PROBED)
-    journal = [SimpleNamespace(kind=kind, value=value) for kind, value in zip(kinds, values, strict=True)]
-    assert spent_gpu_s(journal) == 45.0 + 25.0 + 10.0
+    probed = Record(kind=Kind.PROBED, value={"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})
+    assert History([Record(kind=Kind.FINISHED, value=end.to_json()), probed]).spent_gpu_s == 45.0 + 10.0
     again = replace(packed(), trial_id="another", seed=4)
     plan = Plan.of([again], {end.trial_id: end}, [Node(name="a", cpus=8, gpus=1)])
     assert rows(plan)[0]["gpus_held"] == 0.25  # nothing told of its memory

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
-from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record

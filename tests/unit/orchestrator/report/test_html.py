@@ -23,8 +23,8 @@ from orchestrator.report.matplotlib import plot_files
 from orchestrator.report.plot import Axis, Bar, Plot
 from orchestrator.report.plots import speedup
 from orchestrator.report.report_data import ReportData
-from orchestrator.store.history import Finding
 from orchestrator.store.layout import Layout
+from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import sentence
 from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable

@@ -7,7 +7,6 @@ import pytest
 from orchestrator.run import driver
 from orchestrator.run.driver import check_hardware, hardware_of
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.journal import Kind, Record
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
 
@@ -24,9 +23,9 @@ class Asked:
         self.allow_changed = allow_changed
 
 
-def check(before: list[dict[str, Any]], now: dict[str, str], **asked: Any) -> None:
+def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
     request: Any = Asked(**asked)
-    check_hardware(request, [Record(kind=Kind.SWEEP, value=value) for value in before], now)
+    check_hardware(request, before, now)
 
 
 def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +40,7 @@ def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypat
 
 
 def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> None:
-    before = [{"hardware": {"gpu": "H100"}}, {"hardware": {}}]
+    before = {"gpu": "H100"}
     with pytest.raises(ConfigError) as caught:
         check(before, {"gpu": "A100"})
     assert "gpu: 'H100' → 'A100'" in caught.value.errors and "allow_changed=true" in caught.value.errors[-1]
@@ -50,6 +49,5 @@ def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> N
 
 
 def test_what_is_not_known_of_both_is_not_compared() -> None:
-    check([{"hardware": {"gpu": "H100"}}], {"cpu": "A CPU"})
-    check([{}], {"gpu": "A100"})
-    check([], {"gpu": "A100"})
+    check({"gpu": "H100"}, {"cpu": "A CPU"})
+    check({}, {"gpu": "A100"})

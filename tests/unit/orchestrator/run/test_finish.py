@@ -11,9 +11,9 @@ import pytest
 from orchestrator.config.request import Request
 from orchestrator.run import finish
 from orchestrator.run.finish import Reported, SweepSummary, have_not_run, report_on
-from orchestrator.store.history import Finding, sound_record
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import TrialRecord, checked_record
+from orchestrator.store.results import Finding
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.requests import request as shipped_request
@@ -167,7 +167,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
             )
             if isinstance(where, dict):
                 where[chance.choice(list(where))] = chance.choice(ODD)
-        end, _ = sound_record(value)
+        end, _ = checked_record(value)
         found += [end] if end else []
     return found
 
@@ -191,7 +191,7 @@ def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
     ],
 )
 def test_foreign_values_do_not_break_the_tables(tmp_path: Path, changes: dict[str, Any]) -> None:
-    odd = sound_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
+    odd = checked_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
     assert odd is not None
     layout = demo.results(tmp_path / "demo", [])
     assert report_on(request(html=False), layout, [odd, *RECORDS[1:]]).troubles == []

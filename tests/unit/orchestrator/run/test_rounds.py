@@ -34,19 +34,11 @@ class Notes:
 
 
 class Nothing:
-    """A journal without ends, or with these."""
+    """A history without rows, or with these."""
 
-    def __init__(self, ends=None):
-        self._ends = {} if ends is None else ends
-
-    def ends(self):
-        return self._ends
-
-    def probes(self):
-        return {}
-
-    def repeated(self):
-        return set()
+    def __init__(self, rows=None):
+        self.rows = {} if rows is None else rows
+        self.probes, self.repeated = {}, set()
 
 
 def made(
@@ -67,7 +59,7 @@ def made(
     monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
-    monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(disturbed))
+    monkeypatch.setattr(rounds, "once_more", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
     notes = Notes()
     return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
@@ -94,7 +86,7 @@ def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
     source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun=Rerun.of("all"))
     ran = []
-    monkeypatch.setattr(rounds, "once_more", lambda trials, *_, **__: ran.extend(trials) or [])
+    monkeypatch.setattr(rounds, "once_more", lambda trials, *_: ran.extend(trials) or [])
     monkeypatch.setattr(source, "_history", Nothing(now))
     source.next([(TRIALS[0], SimpleNamespace(skipped_by="budget"))])
     assert TRIALS[1] in ran and TRIALS[0] not in ran

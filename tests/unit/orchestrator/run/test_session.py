@@ -14,13 +14,15 @@ import pytest
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.session import FURTHER, Session, failed_before, snapshot
+from orchestrator.run.session import Session
+from orchestrator.run.trial_folders import FURTHER, snapshot
 from orchestrator.run.verify import of_ended_trials
 from orchestrator.schedule.queue import Retries
-from orchestrator.store.history import read_results, with_earlier
-from orchestrator.store.journal import Journal, Kind, Record, replay, terminal
+from orchestrator.store.history import History
+from orchestrator.store.journal import Journal, replay
 from orchestrator.store.layout import KEPT, Layout
-from orchestrator.store.record import Cause, TrialOutcome, TrialRecord
+from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
+from orchestrator.store.results import read_results
 from orchestrator.store.secrets import Secrets
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -39,6 +41,10 @@ def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets 
     display: Any = Nobody()
     secrets = secrets or Secrets()
     return Session(layout, Journal.open(layout.journal), display, Interrupt(), retries=retries, secrets=secrets)
+
+
+def history(layout: Layout) -> History:
+    return History(replay(layout.journal).records)
 
 
 def kinds(layout: Layout) -> list[str]:
@@ -70,7 +76,7 @@ def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: La
         assert retries.count(TRIAL, BROKEN) is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
-    assert terminal(replay(layout.journal).records)["t"].attempt == 2
+    assert history(layout).all_rows["t"].attempt == 2
 
 
 def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
@@ -85,12 +91,12 @@ def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
         taken_up.started(TRIAL)
         note = f"CommandError: [Errno 2] No such file or directory: '{path}'"
         taken_up.finished(TRIAL, replace(BROKEN, note=note))
-        return terminal(replay(layout.journal).records)["t"].note
+        return history(layout).all_rows["t"].note
 
     assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function stands where the driver does
     (layout.trial("t") / "work").mkdir()
     assert noted("data/houses.npz").endswith(
-        "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in"
+        "'data/houses.npz'. The command runs in the trial's folder: name {source_dir}/data/houses.npz in"
         " trainable.argv, or set trainable.cwd=source"
     )
     assert noted("data/other.npz").endswith("'data/other.npz'")
@@ -113,7 +119,7 @@ def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monk
     next_one.finished(TRIAL, OK)
     next_one.cut_off()
     assert kinds(layout) == ["started", "cut_off", "started", "finished"]
-    (end,) = with_earlier(terminal(replay(layout.journal).records), replay(layout.journal).records).values()
+    (end,) = history(layout).all_rows.values()
     assert (end.attempt, end.wall_s, end.earlier_s) == (2, 1.0, 7.5)
 
 
@@ -161,7 +167,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
         each.name for each in written
     }
     assert not [path for path in written if secret in path.read_text()]
-    assert terminal(replay(layout.journal).records)["t"].note == "no <hidden>"
+    assert history(layout).all_rows["t"].note == "no <hidden>"
 
 
 def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
@@ -200,7 +206,7 @@ def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
 
 
 def row(layout: Layout) -> TrialRecord:
-    return terminal(replay(layout.journal).records)["t"]
+    return history(layout).all_rows["t"]
 
 
 REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
@@ -213,26 +219,24 @@ def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     taken_up.finished(REPETITION, outcome)
 
 
-def test_a_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempts(layout: Layout) -> None:
+def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout: Layout) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
     curve = layout.metrics("t").read_bytes()
     repeat(taken_up, replace(timed(2.0), metrics={**timed(2.0).metrics, "accuracy": 0.1}))
-    assert kinds(layout) == ["started", "finished", "timed"] and layout.metrics("t").read_bytes() == curve
+    assert kinds(layout) == ["started", "finished"] * 2 and layout.metrics("t").read_bytes() == curve
     assert (row(layout).attempt, row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (1, 2.0, 0.5)
-    told = replay(layout.journal).records[-1].value
-    assert told["metrics"] == {"samples_per_s": 2.0, "foreign_cpu": 0.0} and told["times"] == "t"
+    assert list(of_ended_trials(layout, history(layout))) == [] and list(history(layout).all_rows) == ["t"]
 
 
-def test_a_repetition_that_is_disturbed_too_says_by_what(layout: Layout) -> None:
+def test_disturbed_repetition_says_by_what(layout: Layout) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, timed(2.0, foreign_cpu=0.12))
-    assert row(layout).metrics["samples_per_s"] == 1.0
-    assert row(layout).note == "timed again, in vain: others took 12% of the cores' time"
+    assert row(layout).metrics["samples_per_s"] == 1.0 and "12%" in row(layout).note
 
 
 def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) -> None:
@@ -240,9 +244,10 @@ def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) 
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
-    assert kinds(layout)[-1] == "timed" and replay(layout.journal).records[-1].value["again"]
+    assert kinds(layout)[-1] == "retried" and not history(layout).repeated
     repeat(taken_up, BROKEN)
-    assert not replay(layout.journal).records[-1].value["again"] and row(layout).note.endswith("ended as failed: boom")
+    assert kinds(layout)[-1] == "finished" and row(layout).note.endswith("ended as failed: boom")
+    assert history(layout).repeated == {"t"}
 
 
 def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layout: Layout) -> None:
@@ -262,32 +267,24 @@ def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rat
     assert bool(row(layout).disturbed) is bool(foreign_cpu)
 
 
-def test_what_an_earlier_driver_tried_counts_until_the_trial_ends() -> None:
-    def retried(trial_id: str, cause: str) -> Record:
-        return Record(kind=Kind.RETRIED, value={"trial_id": trial_id, "cause": cause})
-
-    ended = Record(kind=Kind.FINISHED, value={"trial_id": "a"})
-    records = [retried("a", "node"), retried("b", "crash"), ended, retried("a", "error")]
-    assert failed_before(records) == {"a": [Cause.ERROR], "b": [Cause.CRASH]}
-
-
-TRIAL_kept_files = trial("t", "quick", ranks=1, timing="exclusive")
+QUIET = trial("t", "quick", ranks=1, timing="exclusive")
 FAILED = TrialOutcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
+NO_ROOM = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="no room")
 
 
-def session_kept_files(layout: Layout, journal: Journal) -> Session:
+def session_on(layout: Layout, journal: Journal) -> Session:
     display: Any = Nobody()
     return Session(layout, journal, display, Interrupt())
 
 
 def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: TrialOutcome | None) -> None:
     """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
-    taken_up.started(TRIAL_kept_files)
+    taken_up.started(QUIET)
     (layout.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
     for epoch, loss in enumerate(losses, start=1):
-        taken_up.reported(TRIAL_kept_files, [{"epoch": epoch, "loss": loss}])
+        taken_up.reported(QUIET, [{"epoch": epoch, "loss": loss}])
     if outcome is not None:
-        taken_up.finished(TRIAL_kept_files, outcome)
+        taken_up.finished(QUIET, outcome)
 
 
 def state(layout: Layout) -> tuple[list[float], str]:
@@ -298,7 +295,7 @@ def state(layout: Layout) -> tuple[list[float], str]:
 
 
 def twice(layout: Layout, journal: Journal, outcome: TrialOutcome | None) -> Session:
-    taken_up = session_kept_files(layout, journal)
+    taken_up = session_on(layout, journal)
     attempt(taken_up, layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
     attempt(taken_up, layout, [9.0], outcome)
@@ -309,21 +306,21 @@ def test_one_that_is_ok_takes_the_place_of_the_first(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, OK)
     assert state(layout) == ([9.0], "of [9.0]")
-    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
+    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.history)) == []
 
 
 def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(layout)[0] == [9.0]
-    session_kept_files(layout, journal)
+    session_on(layout, journal)
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
 def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
-    assert state(replace(layout, set_aside=read_results(layout).set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
+    assert state(replace(layout, set_aside=read_results(layout).history.set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
     assert list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
 
 
@@ -332,11 +329,11 @@ def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(
     layout: Layout, outcome: TrialOutcome
 ) -> None:
     journal = Journal.open(layout.journal)
-    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
-    attempt(session_kept_files(layout, journal), layout, [9.0], outcome)
+    attempt(session_on(layout, journal), layout, [9.0], outcome)
     snapshot(layout.trial("t"))  # as if the driver had died before it removed them
-    assert not read_results(layout).set_aside
+    assert not read_results(layout).history.set_aside
 
 
 def test_and_one_that_was_interrupted(layout: Layout) -> None:
@@ -352,45 +349,43 @@ def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(l
     folder = layout.trial("t")
     (folder / FURTHER).mkdir()
     (folder / name).replace(folder / FURTHER / name)  # as far as it came
-    session_kept_files(layout, journal)
+    session_on(layout, journal)
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
 def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
-    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
-    attempt(session_kept_files(layout, journal), layout, [9.0], FAILED)
+    attempt(session_on(layout, journal), layout, [9.0], FAILED)
     assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
 
 
 def test_until_it_has_ended_the_files_are_those_of_the_row_that_stands(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
-    attempt(session_kept_files(layout, journal), layout, [3.0, 2.0], OK)
+    attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
-    attempt(session_kept_files(layout, journal), layout, [9.0], None)
+    attempt(session_on(layout, journal), layout, [9.0], None)
     assert state(layout)[0] == [9.0]
-    taken_up = session_kept_files(layout, journal)
+    taken_up = session_on(layout, journal)
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
     attempt(taken_up, layout, [8.0], OK)
-    session_kept_files(layout, journal)
-    assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.records)) == []
+    session_on(layout, journal)
+    assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.history)) == []
 
 
 def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
-    attempt(session_kept_files(layout, journal), layout, [3.0, 2.0], OK)
-    taken_up = session_kept_files(layout, journal)
+    attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
+    taken_up = session_on(layout, journal)
     attempt(taken_up, layout, [9.0], None)
-    taken_up.left_out(
-        [(TRIAL_kept_files, TrialOutcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))]
-    )
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.records)) == []
-    assert terminal(journal.records)["t"].status is Status.OK
+    taken_up.left_out([(QUIET, TrialOutcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))])
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.history)) == []
+    assert journal.history.all_rows["t"].status is Status.OK
 
 
 def test_one_that_never_ran_has_none(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
-    session_kept_files(layout, journal).found_infeasible([(TRIAL_kept_files, "no room")])
-    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    session_on(layout, journal).left_out([(QUIET, NO_ROOM)])
+    attempt(session_on(layout, journal), layout, [3.0], OK)
     assert state(layout)[0] == [3.0]

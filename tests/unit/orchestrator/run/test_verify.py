@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.run import verify as verified
-from orchestrator.run import verify as verify_files
-from orchestrator.run.verify import of_the_plan, read
-from orchestrator.store.journal import Journal, Kind, Record
+from orchestrator.run.verify import Reading, of_ended_trials, of_the_plan
+from orchestrator.store.history import History
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
+from orchestrator.store.record import Kind, Record
 from orchestrator.store.trial_files import HASHED, digests
 from tests.unit.orchestrator.report import demo
 from trainables.checkpoints import Generations
@@ -50,7 +51,7 @@ def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
 def test_a_plan_is_only_held_against_what_asked_for_it(
     layout: Layout, fingerprint: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified.verify_files, "of_the_tables", lambda *given, ended: [])  # which are not made here
+    monkeypatch.setattr(verified, "of_the_tables", lambda *given: [])  # which are not made here
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
     found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], fingerprint)
@@ -60,86 +61,84 @@ def test_a_plan_is_only_held_against_what_asked_for_it(
 
 
 @pytest.fixture
-def layout_files(layout_files: Layout) -> Layout:
-    layout_files.trial("a").mkdir()
-    return layout_files
+def files(tmp_path: Path) -> Layout:
+    found = Layout(tmp_path / "files")
+    found.create()
+    found.trial("a").mkdir()
+    return found
 
 
-def ended(layout_files: Layout) -> list[Record]:
-    value: dict[str, Any] = {"trial_id": "a", "attempt": 1, "files": digests(layout_files.trial("a"))}
-    return [Record(kind=Kind.STARTED, value={"trial_id": "a"}), Record(kind=Kind.FINISHED, value=value)]
+def ended(files: Layout, *more: Record) -> History:
+    value: dict[str, Any] = {"trial_id": "a", "attempt": 1, "files": digests(files.trial("a"))}
+    return History([started(), Record(kind=Kind.FINISHED, value=value), *more])
 
 
 @pytest.mark.parametrize("name", HASHED)
-def test_a_file_cut_off_at_any_byte_is_named(layout_files: Layout, name: str) -> None:
-    path, whole = layout_files.trial("a") / name, bytes(range(64))
+def test_a_file_cut_off_at_any_byte_is_named(files: Layout, name: str) -> None:
+    path, whole = files.trial("a") / name, bytes(range(64))
     path.write_bytes(whole)
-    records = ended(layout_files)
-    assert list(verify_files.of_ended_trials(layout_files, records)) == []
+    history = ended(files)
+    assert list(of_ended_trials(files, history)) == []
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        (told,) = verify_files.of_ended_trials(layout_files, records)
+        (told,) = of_ended_trials(files, history)
         assert told == f"{path}: changed since the trial ended, its checksum does not match"
     path.unlink()
-    (told,) = verify_files.of_ended_trials(layout_files, records)
+    (told,) = of_ended_trials(files, history)
     assert told == f"{path}: lost since the trial ended"
 
 
-def test_a_trial_that_was_started_again_writes_its_files_anew(layout_files: Layout) -> None:
-    layout_files.config("a").write_text("one")
-    records = [*ended(layout_files), Record(kind=Kind.STARTED, value={"trial_id": "a"})]
-    layout_files.config("a").write_text("two")
-    assert list(verify_files.of_ended_trials(layout_files, records)) == []
+def test_a_trial_that_was_started_again_writes_its_files_anew(files: Layout) -> None:
+    files.config("a").write_text("one")
+    history = ended(files, started(2))
+    files.config("a").write_text("two")
+    assert list(of_ended_trials(files, history)) == []
 
 
-def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before_is_used(layout_files: Layout) -> None:
-    generations = Generations(folder=layout_files.checkpoint("a"), rank=0, world_size=1)
+def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before_is_used(files: Layout) -> None:
+    generations = Generations(folder=files.checkpoint("a"), rank=0, world_size=1)
     generations.write(1, b"the first")
     generations.write(2, b"the second, that is longer")
-    assert list(verify_files.of_checkpoints(layout_files)) == []
+    assert list(verified.of_checkpoints(files)) == []
     digest = hashlib.sha256(b"the second, that is longer").hexdigest()[:16]
-    path = layout_files.checkpoint("a") / f"00000002-rank0-{digest}.pt"
+    path = files.checkpoint("a") / f"00000002-rank0-{digest}.pt"
     whole = path.read_bytes()
     flipped = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))]
     for damaged in [*(whole[:length] for length in range(len(whole))), *flipped]:
         path.write_bytes(damaged)
-        (told,) = verify_files.of_checkpoints(layout_files)
+        (told,) = verified.of_checkpoints(files)
         assert told.startswith(f"{path}: its content does not match")
         assert generations.newest() == (1, {0: b"the first"})
 
 
-def test_of_a_running_trial_only_the_last_line_may_be_torn(layout_files: Layout) -> None:
-    layout_files.config("a").write_text("data: {name: digits}")
-    layout_files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
-    assert list(verify_files.of_running_trials(layout_files, ["a", "not-begun"])) == []
-    layout_files.config("a").write_text("data: {name: dig")
-    layout_files.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
-    config, curve = verify_files.of_running_trials(layout_files, ["a"])
-    assert config.startswith(f"{layout_files.config('a')}: not YAML") and curve.startswith(
-        f"{layout_files.metrics('a')}: line 1 is"
-    )
+def test_of_a_running_trial_only_the_last_line_may_be_torn(files: Layout) -> None:
+    files.config("a").write_text("data: {name: digits}")
+    files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
+    assert list(verified.of_running_trials(files, ["a", "not-begun"])) == []
+    files.config("a").write_text("data: {name: dig")
+    files.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
+    config, curve = verified.of_running_trials(files, ["a"])
+    assert config.startswith(f"{files.config('a')}: not YAML") and curve.startswith(f"{files.metrics('a')}: line 1 is")
 
 
-def test_where_the_journal_is_alone_every_table_is_lost(layout_files: Layout) -> None:
-    layout_files.tables.rmdir()
-    (told,) = verify_files._different(layout_files.tables, {"trials.csv": b""})
-    assert told == f"{layout_files.table('trials.csv')}: lost; mode=report makes it again"
+def test_where_the_journal_is_alone_every_table_is_lost(files: Layout) -> None:
+    files.tables.rmdir()
+    (told,) = verified._different(files.tables, {"trials.csv": b""})
+    assert told == f"{files.table('trials.csv')}: lost; mode=report makes it again"
 
 
-def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(layout_files: Layout) -> None:
-    for path in (layout_files.table("summary.csv"), layout_files.table("trials.csv"), layout_files.metrics("a")):
+def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(files: Layout) -> None:
+    for path in (files.table("summary.csv"), files.table("trials.csv"), files.metrics("a")):
         path.write_bytes(b"")
-    records = ended(layout_files)
-    layout_files.metrics("a").unlink()
-    for path in (layout_files.table("trials.csv"), layout_files.config("a"), layout_files.metrics("a")):
+    history = ended(files)
+    files.metrics("a").unlink()
+    for path in (files.table("trials.csv"), files.config("a"), files.metrics("a")):
         path.unlink(missing_ok=True)
         path.mkdir()
-    told = list(verify_files._different(layout_files.tables, {"trials.csv": b"", "summary.csv": b""}))
-    assert told == [f"{layout_files.table('trials.csv')}: lost; mode=report makes it again"]
-    assert list(verify_files.of_ended_trials(layout_files, records)) == [
-        f"{layout_files.metrics('a')}: lost since the trial ended"
-    ]
-    assert list(verify_files.of_running_trials(layout_files, ["a"])) == []
+    told = list(verified._different(files.tables, {"trials.csv": b"", "summary.csv": b""}))
+    assert told == [f"{files.table('trials.csv')}: lost; mode=report makes it again"]
+    assert list(of_ended_trials(files, history)) == [f"{files.metrics('a')}: lost since the trial ended"]
+    assert list(verified.of_running_trials(files, ["a"])) == []
 
 
 def sweep(rerun: str | list[str] = "none") -> Record:
@@ -154,12 +153,11 @@ def retried(attempt: int = 1) -> Record:
     return Record(kind=Kind.RETRIED, value={"trial_id": "a", "attempt": attempt, "cause": "crash"})
 
 
-def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a") -> Record:
-    return Record(kind=Kind.FINISHED, value={"trial_id": trial_id, "attempt": attempt, "status": status})
+def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a", **other: str) -> Record:
+    return Record(kind=Kind.FINISHED, value={"trial_id": trial_id, "attempt": attempt, "status": status} | other)
 
 
 ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
-DISTURBED = Record(kind=Kind.DISTURBED, value={"trial_ids": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -174,13 +172,16 @@ DISTURBED = Record(kind=Kind.DISTURBED, value={"trial_ids": ["a"]})
         [sweep(), started(), finished(), sweep(["a", "c"]), started(2), finished(2)],
         [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
         [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
-        [sweep(), started(), finished(), DISTURBED, started(2), finished(2), ENDED],
-        [sweep(), started(), finished(), DISTURBED, started(2), sweep(), ENDED],
+        [sweep(), started(), finished(), started(1, "b"), finished(1, "ok", "b", times="a"), ENDED],
+        [
+            *(sweep(), started(), finished(), started(1, "b"), finished(1, "failed", "b", times="a"), sweep("all")),
+            *(started(2), finished(2), started(2, "b"), finished(2, "ok", "b", times="a"), ENDED),
+        ],
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )
 def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
-    assert read(records).violations == []
+    assert Reading(records).violations == []
 
 
 @pytest.mark.parametrize(
@@ -198,13 +199,13 @@ def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
     ],
 )
 def test_what_must_not_be_is_named(records: list[Record], told: str) -> None:
-    (violation,) = read(records).violations
+    (violation,) = Reading(records).violations
     assert told in violation
 
 
 def test_an_ended_sweep_has_an_end_for_all_it_planned() -> None:
-    assert read([sweep(), ENDED]).ended == 0
-    assert read([sweep(), ENDED, sweep()]).ended is None
+    assert Reading([sweep(), ENDED]).history.missing == 0
+    assert Reading([sweep(), ENDED, sweep()]).history.missing is None
     assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0)) == []
     assert list(of_the_plan(["a", "b"], ["a"], 1)) == []
     (violation,) = of_the_plan(["a", "b"], ["a"], 0)

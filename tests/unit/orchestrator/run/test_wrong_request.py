@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
-from orchestrator.store.journal import Journal, terminal
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.errors import ConfigError
@@ -32,11 +32,11 @@ def test_it_is_told_once_and_the_trial_has_not_ended(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal, pytest.raises(ConfigError) as caught:
         ends(session(layout, journal), "first", WRONG)
     assert caught.value.errors == (f"{NOTE} (see {layout.trace('first')})",)
-    assert layout.trace("first").read_text() == "Traceback …" and not terminal(journal.records)
+    assert layout.trace("first").read_text() == "Traceback …" and not journal.history.all_rows
 
 
 def test_after_a_result_it_is_a_trial_that_failed(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal:
         ends(session(layout, journal), "first", TrialOutcome(status=Status.OK, wall_s=1.0))
         ends(session(layout, journal), "second", WRONG)
-        assert terminal(journal.records)["second"].status is Status.FAILED
+        assert journal.history.all_rows["second"].status is Status.FAILED

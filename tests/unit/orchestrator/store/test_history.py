@@ -1,71 +1,71 @@
-import json
-import math
+"""The fold over a journal: rows, timings, attempts and spending."""
+
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orchestrator.store.history import (
-    Earlier,
-    difference,
-    earlier,
-    ends_under,
-    latest,
-    probes_under,
-    read_results,
-    sound_record,
-    spent_gpu_s,
-)
-from orchestrator.store.journal import Journal, Kind, Record, encode
-from orchestrator.store.layout import Layout
-from sweeps.probe import stand_ins
+from orchestrator.store.history import History, difference
+from orchestrator.store.record import Cause, Kind, Record
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
-from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.records import record
+
+ID = "1-32-none-0"
+SWEEP = Record(kind=Kind.SWEEP, value={"fingerprint": {"config": {"epochs": 1}}})
 
 
-def fingerprint(**config):
+def request(**config):
     return Record(kind=Kind.SWEEP, value={"fingerprint": config})
 
 
-def end(trial):
-    return Record(kind=Kind.FINISHED, value=ended(trial).to_json())
+def of(kind, attempt=1, wall_s=None, trial_id=ID, **other):
+    return Record(kind=kind, value={"trial_id": trial_id, "attempt": attempt, "wall_s": wall_s, **other})
 
 
-def test_ends_count_only_where_the_same_was_asked():
-    journal = [
-        fingerprint(epochs=1),
-        end(TRIALS[0]),
-        fingerprint(epochs=2),
-        end(TRIALS[1]),
-        fingerprint(epochs=1),
-        end(TRIALS[2]),
-    ]
-    assert set(ends_under(journal, {"epochs": 1})) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
-    assert set(ends_under(journal, {"epochs": 2})) == {TRIALS[1].trial_id}
-    assert latest(journal) == {"epochs": 1}
+def started(attempt=1, trial_id=ID):
+    return of(Kind.STARTED, attempt, trial_id=trial_id)
 
 
-def test_probes_count_only_where_the_same_was_asked_and_the_last_of_a_speed_does():
+def end(status=Status.OK, attempt=1, **fields):
+    return Record(
+        kind=Kind.FINISHED, value=record(status=status, attempt=attempt, **{"trial_id": ID} | fields).to_json()
+    )
+
+
+def row(*records):
+    history = History(records)
+    assert history.rows == history.all_rows
+    (found,) = history.rows.values()
+    return found
+
+
+def test_rows_and_probes_belong_to_the_fingerprint_they_ran_under():
     def probed(speed, wall_s):
         return Record(kind=Kind.PROBED, value={"speed": speed, "wall_s": wall_s})
 
-    journal = [
-        fingerprint(epochs=1),
-        probed("slow", 9),
-        fingerprint(epochs=2),
-        probed("slow", 1),
-        fingerprint(epochs=1),
-    ]
-    journal += [probed("fast", 2), probed("fast", 3)]
-    told = {speed: value["wall_s"] for speed, value in probes_under(journal, {"epochs": 1}).items()}
-    assert told == {"slow": 9, "fast": 3}
-    assert probes_under(journal, {"epochs": 3}) == {}
+    ends = [Record(kind=Kind.FINISHED, value=ended(trial).to_json()) for trial in TRIALS[:3]]
+    history = History(
+        [
+            *(request(epochs=1), ends[0], probed("slow", 9), request(epochs=2), ends[1], probed("slow", 1)),
+            *(request(epochs=1), ends[2], probed("fast", 2), probed("fast", 3)),
+        ]
+    )
+    assert set(history.rows) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
+    assert set(history.rows_under({"epochs": 2})) == {TRIALS[1].trial_id}
+    assert history.rows_under({"epochs": 3}) == {} and len(history.all_rows) == 3
+    assert {speed: value["wall_s"] for speed, value in history.probes.items()} == {"slow": 9, "fast": 3}
+    assert history.fingerprint == {"epochs": 1} and history.changes({"epochs": 3}) == ["epochs: 1 → 3"]
 
 
-def test_a_fresh_journal_has_no_history():
-    assert latest([]) is None and ends_under([], {}) == {}
+def test_empty_journal_has_no_history():
+    history = History()
+    assert history.fingerprint is None and history.rows == {} and history.changes({"epochs": 1}) == []
+    assert not history.has_answers and not history.is_unfinished
+
+
+def test_hardware_is_that_of_the_most_recent_trials():
+    values = ({"hardware": {"gpu": "H100", "cpu": "A"}}, {"hardware": {"gpu": "A100"}}, {}, {"hardware": 7})
+    assert History(Record(kind=Kind.SWEEP, value=value) for value in values).hardware == {"gpu": "A100", "cpu": "A"}
 
 
 def test_keys_that_changed_alike_share_a_line():
@@ -84,201 +84,152 @@ def test_a_difference_names_keys_and_both_values():
     ]
 
 
-ASKED = Record(kind=Kind.SWEEP, value={"fingerprint": {}})
-
-
-def record(kind, attempt=1, wall_s=None, trial_id="a", **other):
-    return Record(kind=kind, value={"trial_id": trial_id, "attempt": attempt, "wall_s": wall_s, **other})
-
-
-def started(attempt=1, **other):
-    return record(Kind.STARTED, attempt, **other)
-
-
 @pytest.mark.parametrize(
-    ("records", "before"),
+    ("records", "earlier_s", "unknown"),
     [
-        ([started(), record(Kind.FINISHED)], Earlier()),
-        ([started(), record(Kind.RETRIED, 1, 5.0), started(2), record(Kind.FINISHED, 2)], Earlier(wall_s=5.0)),
-        ([started(), record(Kind.CUT_OFF, 1, 7.0), ASKED, started(2), record(Kind.FINISHED, 2)], Earlier(wall_s=7.0)),
-        ([started(), ASKED, started(2), record(Kind.FINISHED, 2)], Earlier(unknown=1)),  # the driver was killed
-        (
-            [started(), started(2), record(Kind.RETRIED, 2, 3.0), started(3), record(Kind.FINISHED, 3)],
-            Earlier(wall_s=3.0, unknown=1),
-        ),
-        ([started(), record(Kind.CUT_OFF, 1, "long"), started(2), record(Kind.FINISHED, 2)], Earlier(unknown=1)),
-        ([Record(kind=Kind.STARTED, value=None), started(), record(Kind.FINISHED)], Earlier()),
+        ([started(), end()], 0.0, 0),
+        ([started(), of(Kind.RETRIED, 1, 5.0), started(2), end(attempt=2)], 5.0, 0),
+        ([started(), of(Kind.CUT_OFF, 1, 7.0), SWEEP, started(2), end(attempt=2)], 7.0, 0),
+        ([started(), SWEEP, started(2), end(attempt=2)], 0.0, 1),  # the driver was killed
+        ([started(), started(2), of(Kind.RETRIED, 2, 3.0), started(3), end(attempt=3)], 3.0, 1),
+        ([started(), of(Kind.CUT_OFF, 1, "long"), started(2), end(attempt=2)], 0.0, 1),
+        ([Record(kind=Kind.STARTED, value=None), started(), end()], 0.0, 0),
+        ([started(), of(Kind.RETRIED, 1, 5.0), started(2), end(attempt=2), SWEEP, started(3), end(attempt=3)], 0.0, 0),
     ],
 )
-def test_what_came_before_the_attempt_that_ended_a_trial(records, before):
-    assert list(earlier([ASKED, *records]).values()) == [before]
+def test_row_adds_up_attempts_since_the_previous_end(records, earlier_s, unknown):
+    found = row(SWEEP, *records)
+    assert (found.earlier_s, found.unknown_attempts) == (earlier_s, unknown)
+    assert "earlier_s" not in found.to_json()
 
 
-def test_an_attempt_after_an_end_is_another_story():
-    """It was asked for: rerun=all, or a disturbed timing."""
-    first = [started(), record(Kind.RETRIED, 1, 5.0), started(2), record(Kind.FINISHED, 2, 1.0)]
-    again = [started(3), record(Kind.FINISHED, 3, 1.0)]
-    assert earlier([*first, *again]) == {("a", 2): Earlier(wall_s=5.0), ("a", 3): Earlier()}
+def test_failures_of_earlier_drivers_count_until_the_trial_ends():
+    def retried(trial_id, cause):
+        return of(Kind.RETRIED, trial_id=trial_id, cause=cause)
+
+    ended_a = end(trial_id="a")
+    history = History([SWEEP, retried("a", "node"), retried("b", "crash"), ended_a, SWEEP, retried("a", "error")])
+    assert history.of("a").failures == [Cause.ERROR] and history.of("b").failures == [Cause.CRASH]
 
 
-def test_the_ends_of_a_sweep_know_it_and_the_journal_has_it_once():
-    trial = TRIALS[0].trial_id
-    end = replace(ended(TRIALS[0]), attempt=2)
-    assert "earlier_s" not in end.to_json()
-    journal = [ASKED, started(trial_id=trial), record(Kind.CUT_OFF, 1, 7.0, trial), started(2, trial_id=trial)]
-    found = ends_under([*journal, Record(kind=Kind.FINISHED, value=end.to_json())], {})
-    assert (found[trial].earlier_s, found[trial].wall_s) == (7.0, end.wall_s)
+def test_all_attempts_and_probes_count_as_spent():
+    history = History(
+        [
+            of(Kind.RETRIED, 1, 5.0, gpus_held=2),
+            of(Kind.CUT_OFF, 2, 10.0, gpus_held=2),
+            of(Kind.FINISHED, 3, 20.0, gpus=2),
+            of(Kind.PROBED, None, 1.0, "c", gpus=0.25, gpus_held=4),
+            of(Kind.FINISHED, 3, None, gpus=2),
+        ]
+    )
+    assert history.spent_gpu_s == 70 + 4
 
 
-def test_all_attempts_count_as_spent_whatever_became_of_them():
-    journal = [
-        record(Kind.RETRIED, 1, 5.0, gpus_held=2),
-        record(Kind.CUT_OFF, 2, 10.0, gpus_held=2),
-        record(Kind.FINISHED, 3, 20.0, gpus=2),
-        record(Kind.RETRIED, 1, 100.0, "b"),  # of an earlier version, which did not tell
-        record(Kind.FINISHED, 2, 100.0, "b", gpus=1),
-        record(Kind.PROBED, None, 1.0, "c", gpus=4),
-    ]
-    assert spent_gpu_s(journal) == 70 + 200 + 4
+def test_requested_rerun_replaces_the_row():
+    ok, failed = end(), end(Status.FAILED, 2)
+    assert row(SWEEP, ok, SWEEP, failed).status is Status.FAILED
+    assert row(SWEEP, ok, SWEEP, failed, SWEEP, end(Status.FAILED, 3)).attempt == 3
+    assert row(SWEEP, ok, SWEEP, end(Status.SKIPPED, 2)).status is Status.SKIPPED, "it was stopped early"
 
 
-ACCURACIES = [0.9472, 0.9472, 0.9472, 0.9222, 0.9097, 0.9056]
-"""Of the cells of the first version's journal, as its own tables told them."""
+@pytest.mark.parametrize("left_out", [Status.SKIPPED, Status.INFEASIBLE])
+def test_result_stays_if_the_rerun_was_left_out(left_out):
+    oom = end(Status.OOM, note="too large")
+    again = end(left_out, wall_s=0.0, note="why")
+    found = row(SWEEP, oom, SWEEP, again, SWEEP, end(left_out, wall_s=0.0))
+    assert (found.status, found.attempt) == (Status.OOM, 1)
+    assert found.note == f"too large; not run again, although requested: {left_out.value}"
+    assert row(SWEEP, oom, SWEEP, again).note.endswith(f"{left_out.value}: why")
+    assert row(SWEEP, end(Status.FAILED), SWEEP, again).status is left_out
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return demo.results(tmp_path / "demo", demo.records()[:6])
+FIRST = {"samples_per_s": 1.0, "foreign_cpu": 0.4, "foreign_cpu_by": "tar", "step_s": 3.0, "accuracy": 0.9, "steps": 7}
+SECOND = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0.1, "train_s": 5.0}
+MERGED = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0.9, "steps": 7}
 
 
-def record_soundness() -> dict[str, Any]:
-    return json.loads(json.dumps(demo.records()[0].to_json()))
+def repetition(status=Status.OK, **fields):
+    given = {"trial_id": "other", "times": ID, "repeats": "window", "timing": "exclusive", "wall_s": 4.0}
+    return end(status, **given | {"metrics": SECOND, "provenance": {"host": "b"}} | fields)
 
 
-@pytest.mark.parametrize(
-    "change", [{"status": []}, {"status": {"a": 1}}, {"trial_id": ""}, {"trial_id": "../x"}, {"seed": 2**64}]
-)
-def test_ends_that_no_table_can_hold_are_left_out(change: dict[str, Any]) -> None:
-    end, told = sound_record(record_soundness() | change)
-    assert end is None and told.endswith("; left out")
+def test_repetition_replaces_the_timing_and_nothing_else():
+    ok = end(metrics=FIRST, note="a remark", wall_s=100.0, provenance={"host": "a"})
+    found = row(SWEEP, ok, repetition())
+    assert found.metrics == MERGED and (found.timing, found.provenance) == ("exclusive", {"host": "b"})
+    assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; re-timed alone")
+    assert row(SWEEP, ok, SWEEP, repetition(), SWEEP) == found
+    assert row(SWEEP, ok, repetition(repeats="whole")).metrics == MERGED | {"train_s": 5.0}
 
 
-def test_a_number_is_told_as_it_was_written() -> None:
-    """Else the tables that mode=report makes are not those of the run, whole GPUs 1.0."""
-    for gpus in (1, 0.5):
-        end, _ = sound_record(record_soundness() | {"gpus": gpus})
-        assert end and repr(end.gpus) == repr(gpus)
+def test_row_names_times_that_are_still_disturbed():
+    ok = end(metrics=FIRST | {"train_s": 9.0, "first_epoch_s": 3.0})
+    assert row(SWEEP, ok, repetition()).note == "re-timed alone, except first_epoch_s, train_s"
+    assert row(SWEEP, ok, repetition(repeats="whole")).note == "re-timed alone"
 
 
-def test_what_is_sound_has_no_findings(layout: Layout) -> None:
-    found = read_results(layout)
-    assert len(found.ends) == 6 and found.findings == []
-    assert found.driver["commit"] == demo.DRIVER["commit"]
-    assert found.ends["1-32-none-0"] == demo.records()[0]
+def test_failed_or_disturbed_repetition_leaves_the_row():
+    ok, failed = end(metrics=FIRST), repetition(Status.FAILED, note="no port")
+    found = row(SWEEP, ok, repetition(disturbed="others took 12%"))
+    assert (found.metrics, found.timing) == (FIRST, "device")
+    assert found.note == "re-timed, still disturbed: others took 12%"
+    assert row(SWEEP, ok, failed).note == "a repetition of its timing ended as failed: no port"
+    assert row(SWEEP, ok, failed, repetition()).note == "re-timed alone", "the last one counts"
 
 
-def test_a_torn_and_a_changed_line_are_told_and_the_rest_is_used(layout: Layout) -> None:
-    lines = layout.journal.read_bytes().split(b"\n")
-    lines[2] = lines[2].replace(b'"ok"', b'"no"')
-    layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
-    found = read_results(layout)
-    assert len(found.ends) == 4
-    assert [str(finding).partition(" (")[0] for finding in found.findings] == [
-        "journal.jsonl: line 3: corrupt: the checksum does not match",
-        "journal.jsonl: line 13: torn: the line has no end",
-    ]
+def test_rerun_with_a_disturbed_timing_keeps_the_earlier_timing():
+    before = end(metrics=SECOND, provenance={"host": "b"})
+    rerun = end(attempt=2, metrics=FIRST, disturbed="tar took 40%", note="a remark")
+    found = row(SWEEP, before, SWEEP, rerun)
+    kept = MERGED | {"train_s": 5.0}
+    assert (found.metrics, found.provenance, found.attempt) == (kept, {"host": "b"}, 2)
+    assert found.disturbed == "tar took 40%" and found.note.startswith("a remark; ") and "tar took 40%" in found.note
+    again = row(SWEEP, before, SWEEP, rerun, repetition(disturbed="all busy"))
+    assert again.metrics == kept and again.note.startswith(found.note) and again.note.endswith("all busy")
+    well = row(SWEEP, before, SWEEP, rerun, repetition(metrics={"samples_per_s": 3.0}))
+    assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; re-timed alone")
+    assert well.disturbed == "" and "train_s" not in well.metrics, "the earlier attempt's, which trained another time"
+    assert row(SWEEP, before, SWEEP, rerun, SWEEP, end(attempt=3, metrics=FIRST)).metrics == FIRST
 
 
-def test_lines_of_another_program_are_told(layout: Layout) -> None:
-    with layout.journal.open("ab") as file:
-        for kind, value in (
-            ("finished", {"nothing": 1}),
-            ("finished", [1]),
-            ("sweep", 3),
-            ("later", {"trial_id": "x"}),
-        ):
-            file.write(encode(kind, value) + b"\n")  # type: ignore[arg-type]
-    told = [str(finding) for finding in read_results(layout).findings]
-    assert any("without trial_id; left out" in line for line in told)
-    assert any("not an object; left out" in line for line in told)
+def test_repetition_of_a_trial_that_is_not_ok_changes_nothing():
+    assert row(SWEEP, end(Status.OOM), repetition()).status is Status.OOM
+    assert History([repetition()]).rows == {}
 
 
-def test_a_record_of_an_earlier_version_is_used_with_what_it_has() -> None:
-    value = record_soundness()
-    del value["timing"], value["provenance"], value["wall_s"]
-    found, trouble = sound_record(value)
-    assert found and found.timing == "" and found.provenance == {} and math.isnan(found.wall_s)
-    assert trouble == "without timing, wall_s, provenance; used, those are empty"
-    assert found.status is Status.OK
+def test_repetition_is_owed_again_after_a_rerun():
+    assert History([SWEEP, end(), repetition()]).repeated == {ID}
+    assert History([SWEEP, end(), repetition(), SWEEP, end(attempt=2)]).repeated == set()
+    lost = [of(Kind.STARTED, trial_id="other", times=ID), of(Kind.RETRIED, trial_id="other", cause="node")]
+    assert History([SWEEP, end(), *lost]).repeated == set()
 
 
-def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
-    found, trouble = sound_record(record_soundness() | {"colour": "red"})
-    assert found == demo.records()[0] and trouble == ""
+def test_files_are_set_aside_during_a_further_attempt():
+    once = [SWEEP, started(), end()]
+    assert not History(once).set_aside and not History(once).of(ID).restarted
+    assert History([*once, SWEEP, started(2)]).set_aside == {ID}
+    assert History([*once, SWEEP, started(2), of(Kind.CUT_OFF, 2, 1.0)]).set_aside == {ID}
+    assert not History([*once, SWEEP, started(2), end(Status.FAILED, 2)]).set_aside
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("status", "great", "status is 'great'"),
-        ("gpus", "two", "gpus is 'two'"),
-        ("gpus", True, "gpus is True"),
-        ("gpus", -1, "not above 0"),
-        ("gpus", None, "not above 0"),
-        ("seed", 0.5, "seed is 0.5"),
-        ("metrics", [], "metrics is []"),
-        ("cell_id", None, "cell_id is None"),
-    ],
-)
-def test_a_record_of_another_form_is_left_out(field: str, value: Any, told: str) -> None:
-    found, trouble = sound_record(record_soundness() | {field: value})
-    assert found is None and told in trouble and "left out" in trouble
+def test_records_of_any_form_are_accepted():
+    kinds = [*Kind, "of a later version"]
+    values = [None, 7, [], {}, {"trial_id": 3, "attempt": "x", "wall_s": "y", "times": [], "cause": []}]
+    odd = [Record(kind=kind, value=value) for kind in kinds for value in values]
+    history = History([*odd, SWEEP, end(), *odd[:-1], SWEEP])
+    assert list(history.rows) == [ID] and history.unreadable
 
 
-def test_trials_of_another_configuration_are_counted(layout: Layout) -> None:
-    with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
-        journal.append(Kind.FINISHED, demo.records()[20].to_json())
-    found = read_results(layout)
-    assert list(found.ends) == [demo.records()[20].trial_id]
-    assert "journal.jsonl: 6 trials of another configuration are left out" in map(str, found.findings)
+def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():
+    def ended_with(missing):
+        return Record(kind=Kind.ENDED, value={"missing": missing})
+
+    found = [History(records).is_unfinished for records in ([SWEEP], [SWEEP, ended_with(2)], [SWEEP, ended_with(0)])]
+    assert found == [True, True, False]
+    assert History([SWEEP, ended_with(0), SWEEP]).is_unfinished
 
 
-def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
-    lines = layout.journal.read_bytes().split(b"\n")
-    layout.journal.write_bytes(b"\n".join(lines[1:]))
-    assert len(read_results(layout).ends) == 6
-
-
-def test_a_sweep_is_unfinished_until_a_driver_has_left_nothing_out(layout: Layout) -> None:
-    told = [
-        (Kind.SWEEP, {"fingerprint": {}}, True),
-        (Kind.ENDED, {"missing": 2}, True),
-        (Kind.ENDED, {"missing": 0}, False),
-    ]
-    for kind, value, unfinished in told:
-        with Journal.open(layout.journal) as journal:
-            journal.append(kind, value)
-        assert read_results(layout).unfinished is unfinished
-
-
-def test_the_folder_of_a_repetition_is_known_by_its_trial(layout: Layout) -> None:
-    for stand_in in stand_ins(demo.records()[0].trial_id):
-        (layout.trials / stand_in).mkdir()
-    assert not read_results(layout).findings
-
-
-def test_strangers_among_the_trials_are_named(layout: Layout) -> None:
-    (layout.trials / "stranger").mkdir()
-    (layout.trials / "notes.txt").write_text("mine")
-    assert [str(each) for each in read_results(layout).findings] == [
-        "trials: the journal knows no trial notes.txt, stranger; left out"
-    ]
-
-
-def test_without_the_trials_folder_the_ends_remain(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    with Journal.open(layout.journal) as journal:
-        journal.append(Kind.FINISHED, demo.records()[0].to_json())
-    found = read_results(layout)
-    assert len(found.ends) == 1 and [finding.where for finding in found.findings] == ["trials"]
+def test_failures_alone_are_no_answers():
+    failed = replace(ended(TRIALS[0]), status=Status.FAILED)
+    assert not History([SWEEP, Record(kind=Kind.FINISHED, value=failed.to_json())]).has_answers
+    assert History([SWEEP, end()]).has_answers

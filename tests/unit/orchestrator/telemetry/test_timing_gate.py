@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.run.rounds import once_more
 from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, disturbed, disturbed_beside, judged, why_not
+from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, why_discarded
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -100,44 +100,44 @@ def ends(record_of: RecordOf, count: int, busy: int, **fields: Any) -> dict[str,
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
 def test_at_most_a_share_of_the_trials_is_repeated(record_of: RecordOf, share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    found = once_more(ran, ends(record_of, 20, 5), (), share=share)
+    found = once_more(ran, ends(record_of, 20, 5), (), share)
     assert [each.probes for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
 
 def test_timing_that_is_also_short_is_not_repeated(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
-    assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), share=1) == []
+    assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
 
 
 def test_disturbed_rerun_may_be_repeated(record_of: RecordOf) -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), (), share=1)) == 2
+    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), (), 1)) == 2
 
 
 def test_nothing_runs_once_more_that_has_not_ended(record_of: RecordOf) -> None:
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert once_more([], ends(record_of, 2, 2), (), share=1) == []
-    assert once_more(ran, {}, (), share=1) == []
+    assert once_more([], ends(record_of, 2, 2), (), 1) == []
+    assert once_more(ran, {}, (), 1) == []
 
 
 def test_what_was_repeated_before_counts_and_is_not_repeated_again(record_of: RecordOf) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    assert once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, share=0.1) == []
-    assert [each.probes for each in once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, share=0.15)] == ["t1"]
+    assert once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, 0.1) == []
+    assert [each.probes for each in once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
 def test_row_with_an_earlier_timing_may_be_repeated(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
-    assert len(once_more([trial("t0", "quick")], {"t0": row}, (), share=1)) == 1
+    assert len(once_more([trial("t0", "quick")], {"t0": row}, (), 1)) == 1
 
 
 def test_repetition_trains_only_for_a_time_to_target(record_of: RecordOf) -> None:
     settings = {"repetition": {"trainable": {"only_timed": True}}}
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings | {"target_accuracy": 0.9})
-    found = once_more([short, whole], ends(record_of, 2, 2), (), share=1)
+    found = once_more([short, whole], ends(record_of, 2, 2), (), 1)
     assert [(each.probes, each.repeats) for each in found] == [("t0", "window"), ("t1", "whole")]
     assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}
     assert found[0].config["trainable"]["only_timed"] and found[1].config == whole.config
@@ -162,16 +162,17 @@ def test_valid_timing_is_preferred_to_a_disturbed_one(
 ) -> None:
     now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
     earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
-    assert disturbed_beside(now_ended, earlier, [earlier]) == what
-    assert disturbed_beside(dataclasses.replace(now_ended, status=Status.OOM), earlier, [earlier]) == ""
+    assert why_discarded(now_ended, {earlier.trial_id: earlier}) == what
+    assert why_discarded(dataclasses.replace(now_ended, status=Status.OOM), {earlier.trial_id: earlier}) == ""
 
 
 def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
-    good = {"timing": "exclusive", "metrics": QUIET, "provenance": HERE}
-    assert why_not(good, row, [row]) == ""
-    assert why_not(good | {"metrics": row.metrics}, row, [row]) == "others took 40% of the cores' time"
-    assert "other hardware" in why_not(good | {"provenance": {"device_model": "cpu"}}, row, [row])
+    rows = {row.trial_id: row}
+    good = dataclasses.replace(row, times=row.trial_id, timing="exclusive", metrics=QUIET)
+    assert why_discarded(good, rows) == ""
+    assert "40%" in why_discarded(dataclasses.replace(good, metrics=row.metrics), rows)
+    assert "hardware" in why_discarded(dataclasses.replace(good, provenance={"device_model": "cpu"}), rows)
 
 
 @pytest.mark.parametrize(
@@ -188,5 +189,5 @@ def test_repetition_must_measure_the_rows_speed(
     record_of: RecordOf, of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
 ) -> None:
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
-    timed = {"timing": "exclusive", "repeats": repeats, "metrics": measured, "provenance": HERE}
-    assert why_not(timed, row, [row]) == what
+    timed = dataclasses.replace(row, times=row.trial_id, repeats=repeats, metrics=measured)
+    assert why_discarded(timed, {row.trial_id: row}) == what

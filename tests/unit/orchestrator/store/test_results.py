@@ -1,0 +1,130 @@
+"""Results directories of other versions, damaged or incomplete."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.store.journal import Journal, encode
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import Kind, checked_record
+from orchestrator.store.results import read_results
+from sweeps.probe import probe_id
+from tests.unit.orchestrator.report import demo
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return demo.results(tmp_path / "demo", demo.records()[:6])
+
+
+def a_record() -> dict[str, Any]:
+    return json.loads(json.dumps(demo.records()[0].to_json()))
+
+
+@pytest.mark.parametrize(
+    "change", [{"status": []}, {"status": {"a": 1}}, {"trial_id": ""}, {"trial_id": "../x"}, {"seed": 2**64}]
+)
+def test_ends_that_no_table_can_hold_are_left_out(change: dict[str, Any]) -> None:
+    end, told = checked_record(a_record() | change)
+    assert end is None and told
+
+
+def test_a_number_is_told_as_it_was_written() -> None:
+    """Else the tables that mode=report makes are not those of the run, whole GPUs 1.0."""
+    for gpus in (1, 0.5):
+        end, _ = checked_record(a_record() | {"gpus": gpus})
+        assert end and repr(end.gpus) == repr(gpus)
+
+
+def test_what_is_sound_has_no_findings(layout: Layout) -> None:
+    found = read_results(layout)
+    assert len(found.history.rows) == 6 and found.findings == []
+    assert found.history.driver["commit"] == demo.DRIVER["commit"]
+    assert found.history.rows["1-32-none-0"] == demo.records()[0]
+
+
+def test_a_torn_and_a_changed_line_are_told_and_the_rest_is_used(layout: Layout) -> None:
+    lines = layout.journal.read_bytes().split(b"\n")
+    lines[2] = lines[2].replace(b'"ok"', b'"no"')
+    layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
+    found = read_results(layout)
+    assert len(found.history.rows) == 4
+    assert [str(finding).partition(" (")[0] for finding in found.findings] == [
+        "journal.jsonl: line 3: corrupt: the checksum does not match",
+        "journal.jsonl: line 13: torn: the line has no end",
+    ]
+
+
+def test_lines_of_another_program_are_told(layout: Layout) -> None:
+    with layout.journal.open("ab") as file:
+        for kind, value in (
+            ("finished", {"nothing": 1}),
+            ("finished", [1]),
+            ("sweep", 3),
+            ("later", {"trial_id": "x"}),
+        ):
+            file.write(encode(kind, value) + b"\n")  # type: ignore[arg-type]
+    told = [str(finding) for finding in read_results(layout).findings]
+    assert any("without trial_id; left out" in line for line in told)
+    assert any("not an object; left out" in line for line in told)
+
+
+def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
+    found, trouble = checked_record(a_record() | {"colour": "red"})
+    assert found == demo.records()[0] and trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("status", "great", "status is 'great'"),
+        ("gpus", "two", "gpus is 'two'"),
+        ("gpus", True, "gpus is True"),
+        ("gpus", -1, "not above 0"),
+        ("gpus", None, "not above 0"),
+        ("seed", 0.5, "seed is 0.5"),
+        ("metrics", [], "metrics is []"),
+        ("cell_id", None, "cell_id is None"),
+    ],
+)
+def test_a_record_of_another_form_is_left_out(field: str, value: Any, told: str) -> None:
+    found, trouble = checked_record(a_record() | {field: value})
+    assert found is None and told in trouble
+
+
+def test_trials_of_another_configuration_are_counted(layout: Layout) -> None:
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
+        journal.append(Kind.FINISHED, demo.records()[20].to_json())
+    found = read_results(layout)
+    assert list(found.history.rows) == [demo.records()[20].trial_id]
+    assert "journal.jsonl: 6 trials of another configuration are left out" in map(str, found.findings)
+
+
+def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
+    lines = layout.journal.read_bytes().split(b"\n")
+    layout.journal.write_bytes(b"\n".join(lines[1:]))
+    assert len(read_results(layout).history.rows) == 6
+
+
+def test_folder_of_a_probe_is_known_by_its_trial(layout: Layout) -> None:
+    (layout.trials / probe_id(demo.records()[0].trial_id)).mkdir()
+    assert not read_results(layout).findings
+
+
+def test_strangers_among_the_trials_are_named(layout: Layout) -> None:
+    (layout.trials / "stranger").mkdir()
+    (layout.trials / "notes.txt").write_text("mine")
+    assert [str(each) for each in read_results(layout).findings] == [
+        "trials: the journal knows no trial notes.txt, stranger; left out"
+    ]
+
+
+def test_without_the_trials_folder_the_ends_remain(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.FINISHED, demo.records()[0].to_json())
+    found = read_results(layout)
+    assert len(found.history.rows) == 1 and [finding.where for finding in found.findings] == ["trials"]
