@@ -267,7 +267,7 @@ def test_gpu_host_time_is_measured_by_a_step_launched_ahead(
             self.taken = steps.taken
 
         def elapsed_time(self, end: "Event") -> float:
-            assert end.taken == self.taken + 1, "one step, without the pause"
+            assert end.taken == self.taken + 1, "without the pause"
             return 1e3 * next(kernels_s)
 
     def pause(device: str, seconds: float) -> Callable[[], None]:
