@@ -58,13 +58,13 @@ def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
     each = _counted(gang.cpus_per_rank, "CPU")
     each += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
     each += " (cluster.gpu_type)" if gang.gpu_types else ""
-    have = ", ".join(_described(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
+    kinds = (f"{node.gpu_type or 'unknown'} GPU" if gang.gpu_types and node.gpus else "GPU" for node in nodes)
+    described = (
+        f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
+        for node, kind in zip(nodes, kinds, strict=True)
+    )
+    have = ", ".join(described) or "no nodes"
     return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
-
-
-def _described(node: Node, typed: bool) -> str:
-    kind = f"{node.gpu_type or 'unknown'} GPU" if typed and node.gpus else "GPU"
-    return f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
 
 
 def _counted(count: float, what: str) -> str:

@@ -192,22 +192,12 @@ class _Stop(Stopper):  # type: ignore[misc]
 
 @contextmanager
 def _plain_tune(*, verbose: bool) -> Iterator[None]:
-    """Adapt Tune temporarily; it prints its messages only if `verbose`."""
-    with (
-        environment(_TUNE),
-        _quiet(not verbose),
-        gangs_in_tune(),
-    ):
-        yield
-
-
-@contextmanager
-def _quiet(quiet: bool) -> Iterator[None]:
-    """Silence Tune's logger temporarily: the listener learns of every end anyway."""
+    """Adapt Tune temporarily; it prints its messages only if `verbose`, since the listener learns of every end."""
     logger = logging.getLogger("ray.tune")
     level = logger.level
-    logger.setLevel(logging.CRITICAL if quiet else level)
+    logger.setLevel(level if verbose else logging.CRITICAL)
     try:
-        yield
+        with environment(_TUNE), gangs_in_tune():
+            yield
     finally:
         logger.setLevel(level)

@@ -156,16 +156,32 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         now_s = time.monotonic()
         for trial, start in [each for each in self._given if each[0].is_finished()]:
             self._given.remove((trial, start))
-            self._ended(trial, start.trial, now_s)
+            outcome = trial.outcome
+            self._trial_queue.ended(start.trial.trial_id, now_s, outcome)
+            if trial.trial_id in self._taken_back:
+                self._trial_queue.retry(start.trial)
+            elif outcome is None or outcome.cause is Cause.NODE:
+                self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
         if self._stopping():
             return None
         if now_s - self._looked_s > NODES_EVERY_S:
             self._set_nodes()
         next_start = self._trial_queue.next(now_s)
         if next_start is None:
-            self._ask(now_s)
+            if self._demand is not None and not self._asked:  # once after each look at the nodes
+                self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
+                self._asked = True
             return None
-        trial = self._trial(next_start.trial, self._bundles(next_start))
+        spec = next_start.trial
+        trial = Attempt(
+            self._experiment.spec["run"],
+            spec,
+            given=self._starting.given(spec),
+            shown=plain_config(spec, self._starting.secrets),
+            trial_id=f"{spec.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
+            storage=self._experiment.storage,
+            placement_group_factory=self._bundles(next_start),
+        )
         self._given.append((trial, next_start))
         self._count += 1
         return trial
@@ -185,23 +201,9 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         """Return whether no further trial will come."""
         return self._finished or self._trial_queue.over or self._stopping()
 
-    def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
-        outcome = trial.outcome
-        self._trial_queue.ended(spec.trial_id, now_s, outcome)
-        if trial.trial_id in self._taken_back:
-            self._trial_queue.retry(spec)
-        elif outcome is None or outcome.cause is Cause.NODE:
-            self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
-
     def gangs_needed(self) -> bool:
         """Return whether to keep idle gangs; on an autoscaled cluster, only if a trial could use one."""
         return self._demand is None or self._trial_queue.needs_gangs
-
-    def _ask(self, now_s: float) -> None:
-        """Ask for more nodes if trials wait for them, once after each look at the nodes."""
-        if self._demand is not None and not self._asked:
-            self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
-            self._asked = True
 
     def _set_nodes(self) -> None:
         self._looked_s, self._asked = time.monotonic(), False
@@ -218,17 +220,6 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
         return Bundles(place, nodes if self._several else ())
-
-    def _trial(self, spec: TrialSpec, asked: Bundles) -> Attempt:
-        return Attempt(
-            self._experiment.spec["run"],
-            spec,
-            given=self._starting.given(spec),
-            shown=plain_config(spec, self._starting.secrets),
-            trial_id=f"{spec.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
-            storage=self._experiment.storage,
-            placement_group_factory=asked,
-        )
 
 
 class GangTrainable(Trainable):  # type: ignore[misc]

@@ -178,7 +178,8 @@ def alive() -> list[Node]:
 def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> QueueSearch:
     trial_queue = TrialQueue([trial("0", "quick"), trial("1", "quick")])
     queue = QueueSearch(trial_queue, lambda: list(alive), Starting(results_dir=tmp_path))
-    monkeypatch.setattr(queue, "_trial", lambda spec, asked: Tried(int(spec.trial_id)))
+    queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
+    monkeypatch.setattr(tune, "Attempt", lambda name, spec, **known: Tried(int(spec.trial_id)))
     return queue
 
 
