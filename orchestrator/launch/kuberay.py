@@ -14,13 +14,18 @@ RESULTS = "/results"
 
 def text(launch: Launch) -> str:
     """Return YAML for `kubectl create -f`. The results are on a volume that outlives the cluster."""
+    memory_gb = launch.memory_gb_per_node or 4 * launch.cpus_per_node
+    limits = {"cpu": str(launch.cpus_per_node), "memory": f"{memory_gb:g}Gi"}
+    worker = _pod(launch, limits | ({"nvidia.com/gpu": str(launch.gpus_per_node)} if launch.gpus_per_node else {}))
+    if launch.gpus_per_node and launch.gpu_type:
+        worker["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": launch.gpu_type}
     workers = {
         "groupName": "gpu" if launch.gpus_per_node else "cpu",
         "replicas": launch.nodes,
         "minReplicas": launch.nodes,
         "maxReplicas": launch.nodes,
         "rayStartParams": {},
-        "template": _worker(launch),
+        "template": worker,
     }
     driver = _pod(launch, {"cpu": "2", "memory": "8Gi"})  # runs no trials
     rayjob = {
@@ -40,15 +45,6 @@ def text(launch: Launch) -> str:
         },
     }
     return str(yaml.safe_dump(rayjob, sort_keys=False, width=1000))
-
-
-def _worker(launch: Launch) -> dict[str, Any]:
-    memory_gb = launch.memory_gb_per_node or 4 * launch.cpus_per_node
-    limits = {"cpu": str(launch.cpus_per_node), "memory": f"{memory_gb:g}Gi"}
-    pod = _pod(launch, limits | ({"nvidia.com/gpu": str(launch.gpus_per_node)} if launch.gpus_per_node else {}))
-    if launch.gpus_per_node and launch.gpu_type:
-        pod["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": launch.gpu_type}
-    return pod
 
 
 def _pod(launch: Launch, limits: dict[str, str]) -> dict[str, Any]:

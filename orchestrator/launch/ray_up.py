@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -10,6 +11,25 @@ import yaml
 from orchestrator.launch.launch import Launch
 
 _HEAD = {"aws": {"InstanceType": "m5.large"}, "gcp": {"machineType": "n1-standard-2"}}
+_DISK: Mapping[str, dict[str, Any]] = {
+    "aws": {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 140, "VolumeType": "gp3"}}]},
+    "gcp": {
+        "disks": [
+            {
+                "boot": True,
+                "autoDelete": True,
+                "type": "PERSISTENT",
+                "initializeParams": {
+                    "diskSizeGb": 140,
+                    "sourceImage": "projects/deeplearning-platform-release/global/images/family/"
+                    "common-cu129-ubuntu-2204-nvidia-580",
+                },
+            }
+        ]
+    },
+}
+"""Node settings for a disk that holds PyTorch and Ray, with the provider's default image."""
+
 _KEY = {"aws": "InstanceType", "gcp": "machineType"}
 
 
@@ -21,7 +41,7 @@ def text(launch: Launch) -> str:
     if launch.provider == "gcp":
         provider["project_id"] = launch.project
     resources = {"CPU": launch.cpus_per_node} | ({"GPU": launch.gpus_per_node} if launch.gpus_per_node else {})
-    disk = _disk(launch.provider)
+    disk = _DISK[launch.provider]
     cluster = {
         "cluster_name": name,
         "max_workers": launch.nodes,
@@ -53,20 +73,3 @@ _HEADING = """\
 # ray exec {name}.yaml {sweep}
 # ray down {name}.yaml
 """
-
-
-def _disk(provider: str) -> dict[str, Any]:
-    """Return node settings for a disk that holds PyTorch and Ray, with the provider's default image."""
-    if provider == "aws":
-        return {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 140, "VolumeType": "gp3"}}]}
-    image = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580"
-    return {
-        "disks": [
-            {
-                "boot": True,
-                "autoDelete": True,
-                "type": "PERSISTENT",
-                "initializeParams": {"diskSizeGb": 140, "sourceImage": image},
-            }
-        ]
-    }
