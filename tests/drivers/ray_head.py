@@ -65,7 +65,8 @@ class RayHead:
         """Kill it and its children at once, as if the machine had gone."""
         children = self.processes()
         for process in [*children, self._process]:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # a child may end just now
+                process.kill()
         self._process.communicate()
         psutil.wait_procs(children, timeout=30)
 
