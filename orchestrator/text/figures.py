@@ -1,7 +1,4 @@
-"""Numbers formatted for people, and text escaped for tables.
-
-Chooses readable units: `0.188 worker-seconds` rather than 5.21e-05 worker-hours.
-"""
+"""Formats numbers for people in readable units (`0.188 worker-seconds`), and escapes text for tables."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 from orchestrator.config.request import AT_YOUR_PRICE
 
 Form = Callable[[float], str]
-"""How to write a number."""
+"""A function that formats a number."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
@@ -24,22 +21,22 @@ _LINK = re.compile(r"!(?=\[)|](?=[(\[])|^\[[^\]]*](?=:)")
 
 
 def number(value: float) -> str:
-    """Three significant digits, but all digits before the decimal point: `0.0123`, `98.7`, `12,345`."""
+    """Return three significant digits, but all digits before the decimal point: `0.0123`, `98.7`, `12,345`."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def times(value: float) -> str:
-    """A ratio without its sign: `1.87`."""
+    """Return a ratio without its sign: `1.87`."""
     return f"{value:.2f}"
 
 
 def percent(value: float) -> str:
-    """A fraction as a percentage without its sign: `93`."""
+    """Return a fraction as a percentage without its sign: `93`."""
     return f"{100 * value:.0f}"
 
 
 def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = "") -> str:
-    """`1.87× [1.71, 2.04]`, with `sign` after the point; no brackets without an interval, empty without a point."""
+    """Return `1.87× [1.71, 2.04]`, with `sign` after the point; no brackets without an interval."""
     if math.isnan(point):
         return ""
     text = f"{form(point)}{sign}"
@@ -47,7 +44,7 @@ def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = ""
 
 
 def plus_minus(point: float, lo: float, hi: float) -> str:
-    """`0.971 ± 0.004`, or `0.971 [0.962, 0.974]` for an asymmetric interval, such as a bootstrapped one."""
+    """Return `0.971 ± 0.004`, or `0.971 [0.962, 0.974]` for an asymmetric interval, such as a bootstrapped one."""
     if math.isnan(point) or math.isnan(lo) or math.isnan(hi):
         return "" if math.isnan(point) else f"{point:.3f}"
     if math.isclose(point - lo, hi - point, rel_tol=1e-6, abs_tol=1e-12):
@@ -56,34 +53,34 @@ def plus_minus(point: float, lo: float, hi: float) -> str:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """`1 cell`, `3 cells`; empty for 0."""
+    """Return `1 cell`, `3 cells`; empty for 0."""
     return f"{count} {one if count == 1 else many}" if count else ""
 
 
 def asked(value: Any) -> Any:
-    """An axis's value as in a config: `null` for None, which a frame holds as a missing value."""
+    """Return an axis's value as in a config: `null` for None, which a frame holds as a missing value."""
     return "null" if value is None or value != value else value
 
 
 def fact(value: Any) -> str:
-    """A frame's value as text: counts are floats in columns with missing values."""
+    """Return a frame's value as text: counts are floats in columns with missing values."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def plain(value: Any) -> str:
-    """A value as text on one line, without markup and control sequences."""
+    """Return a value as text on one line, without markup and control sequences."""
     text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return _LINK.sub(lambda found: f"{found[0]}\\", text)
 
 
 def one_line(text: str, most: int = 80) -> str:
-    """Text on one line, valid in XML, and cut to `most` characters."""
+    """Return text on one line, valid in XML, and cut to `most` characters."""
     line = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_BLANKS))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def not_a_formula(value: Any) -> Any:
-    """Text that a spreadsheet would evaluate gets a leading apostrophe; numbers are unchanged."""
+    """Prefix text that a spreadsheet would evaluate with an apostrophe; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -109,16 +106,16 @@ class Unit:
     """Relative to the unit that the values have."""
 
     def number(self, value: float) -> str:
-        """The number without the unit, for columns with the unit in their heading; empty for NaN."""
+        """Return the number without the unit, for columns with the unit in their heading; empty for NaN."""
         return "" if math.isnan(value) else number(value / self.size)
 
     def text(self, value: float) -> str:
-        """The number with the unit, if the unit has a name."""
+        """Return the number with the unit, if the unit has a name."""
         return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
 
 
 def suited(unit: str, *values: float) -> Unit:
-    """The common unit for these values, given in `unit`: the one that suits the smallest of them; NaN is ignored.
+    """Return the common unit for these values, given in `unit`: it suits the smallest value; NaN is ignored.
 
     Units other than time, energy, and time of GPUs or workers are kept.
     """

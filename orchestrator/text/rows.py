@@ -20,7 +20,7 @@ Row = Mapping[Any, Any]
 
 
 def head(cells: pd.DataFrame, title: str) -> list[str]:
-    """The heading lines: sweep, devices, and the number of seeds."""
+    """Return the heading lines: sweep, devices, and the number of seeds."""
     devices = figures.plain(", ".join(cells["device"].dropna().unique())) or "not known"
     on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
     fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
@@ -31,7 +31,7 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
 
 
 def method(cells: pd.DataFrame) -> str:
-    """The method of these cells' intervals, which depends on their numbers of ok seeds."""
+    """Return the method of these cells' intervals, which depends on their numbers of ok seeds."""
     seeds = cells.loc[cells["n_ok"] > 1, "n_ok"]
     if (seeds >= FEWEST).all() and len(seeds):
         return "bootstrapped"
@@ -41,14 +41,14 @@ def method(cells: pd.DataFrame) -> str:
 
 
 def varying(cells: pd.DataFrame) -> list[str]:
-    """Axes in which the cells differ, beyond batch, gpus and LR rule; preceded by `device` if devices differ."""
+    """Return the axes in which cells differ, without batch, GPUs and rule; `device` is first if devices differ."""
     axes = [column for column in cells.columns if column not in (*summary.COLUMNS, *summary.FURTHER)]
     differing = [axis for axis in ("lr_multiplier", *axes) if cells[axis].nunique(dropna=False) > 1]
     return ["device", *differing] if cells["device"].nunique() > 1 else differing
 
 
 def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The cells sorted by these columns: numbers by value, names in order of first appearance."""
+    """Return the cells sorted by these columns: numbers by value, names in order of first appearance."""
     ranks = {
         column: cells[column] if pd.api.types.is_numeric_dtype(cells[column]) else pd.factorize(cells[column])[0]
         for column in columns
@@ -67,40 +67,38 @@ def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
 
 
 def named(row: Row, columns: Sequence[str]) -> str:
-    """A cell's values in these columns."""
-    return ", ".join(f"{axis(column)}={_asked(column, row[column])}" for column in columns)
-
-
-def _asked(column: str, value: Any) -> Any:
-    """A value as in a config: next to fractions, a frame holds whole numbers of GPUs as floats."""
-    return f"{value:g}" if column == "gpus" else figures.asked(value)
+    """Return a cell's values in these columns."""
+    values = {column: row[column] for column in columns}
+    if "gpus" in values:  # next to fractions, a frame holds whole numbers of GPUs as floats
+        values["gpus"] = f"{values['gpus']:g}"
+    return ", ".join(f"{axis(column)}={figures.asked(value)}" for column, value in values.items())
 
 
 def axis(column: str) -> str:
-    """The name of a column's axis; axes that share a name with another column have the prefix `axes.`."""
+    """Return the name of a column's axis; axes that share a name with another column have the prefix `axes.`."""
     return column.removeprefix("axes.")
 
 
 def status(row: Row) -> str:
-    """`ok`, or `oom, 2 of 3 ok`."""
+    """Return `ok`, or `oom, 2 of 3 ok`."""
     if row["n_ok"] in (0, row["n_seeds"]):
         return str(row["status"])
     return f"{row['status']}, {row['n_ok']} of {row['n_seeds']} ok"
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown, every value as plain text."""
+    """Return a table in Markdown, every value as plain text."""
     text = table.map(figures.plain).rename(columns=figures.plain)
     return str(text.to_markdown(index=False, disable_numparse=True))
 
 
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
-    """`1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
+    """Return `1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
     return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
 
 
 def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
-    """`GPU`, `GPUs`, `process` or `processes`."""
+    """Return `GPU`, `GPUs`, `process` or `processes`."""
     return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
 
 
@@ -109,7 +107,7 @@ _FEWEST_TOGETHER = 3
 
 
 def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
-    """A line for each cell that is not ok; one line where a reason holds for all cells of some values.
+    """Return a line for each cell that is not ok; one line if a reason holds for all cells of some values.
 
     `gpus=2, device_batch_size=32, lr_rule=linear: oom; CUDA out of memory`, or
     `all 14 cells with gpus=4: infeasible; …`.
@@ -131,7 +129,7 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
 
 
 def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The group, divided by a column where only its parts are all the cells of some values."""
+    """Yield the group, or its parts by a column if only the parts are all cells of some values."""
     shared = _shared(group)
     if not _are_all(asked, group, shared):
         columns = [str(column) for column in group if column not in shared]
@@ -144,7 +142,7 @@ def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _shared(group: pd.DataFrame) -> list[str]:
-    """The columns in which all of these cells have one value."""
+    """Return the columns in which all of these cells have one value."""
     return [str(column) for column in group if group[column].nunique(dropna=False) == 1]
 
 

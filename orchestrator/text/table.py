@@ -1,7 +1,4 @@
-r"""A table that appears in every form of the report: Markdown, HTML and the terminal.
-
-The tables as LaTeX, for papers: `\usepackage{booktabs,longtable,amssymb}`.
-"""
+r"""Tables of text, for Markdown, HTML and the terminal, and as LaTeX (`\usepackage{booktabs,longtable,amssymb}`)."""
 
 from __future__ import annotations
 
@@ -29,12 +26,12 @@ class TextTable:
     """Paragraphs below the table."""
 
     def markdown(self) -> list[str]:
-        """The lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
+        """Return the lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
         below = [line for remark in self.remarks for line in (remark, "")]
         return [*self.about, "", markdown(self.frame), "", *below]
 
 
-_SIGNS = {
+_SIGNS: dict[str, str | int | None] = {
     "×": r"$\times$",
     "±": r"$\pm$",
     "†": r"$^\dagger$",
@@ -46,21 +43,16 @@ _SIGNS = {
 """Characters that pdfTeX lacks or maps differently; the triangles are amssymb's."""
 
 _LONG = 40
-"""Characters from which on a column's text is wrapped: a note on one line would leave the page."""
+"""A column with longer texts is wrapped, because a note on one line would leave the page."""
 
 
 def latex_table(frame: pd.DataFrame, caption: str) -> str:
-    """The frame as a longtable; all values and the caption are plain text."""
+    """Return the frame as a longtable; all values and the caption are plain text."""
     text = frame.map(lambda value: one_line(str(value), most=400)).rename(columns=lambda name: one_line(str(name)))
     wrapped = text.map(len).max() > _LONG
     columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
     body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
     heading = pd.DataFrame({caption: []}).to_latex(index=False, escape=True).splitlines()[2].removesuffix(r" \\")
     head, begin, rest = body.partition(r"\toprule")
-    return _in_tex(f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}")
-
-
-def _in_tex(text: str) -> str:
-    for sign, tex in _SIGNS.items():
-        text = text.replace(sign, tex)
-    return text
+    document = f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}"
+    return document.translate(str.maketrans(_SIGNS))

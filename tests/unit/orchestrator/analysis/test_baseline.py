@@ -44,7 +44,7 @@ def compared(cells: pd.DataFrame, **named: Any) -> dict[str, Any]:
 
 
 @given(st.permutations(range(len(CELLS))))
-def test_a_cell_has_the_same_baseline_in_whatever_order_trials_ended(order: list[int]) -> None:
+def test_the_baseline_is_independent_of_the_order_of_ends(order: list[int]) -> None:
     shuffled = CELLS.iloc[order]
     found = compared(shuffled)
     assert {each: found[each] for each in ("1-32-H200", "8-32-H200", "8-64-H200", "2-32-A100")} == {
@@ -55,13 +55,13 @@ def test_a_cell_has_the_same_baseline_in_whatever_order_trials_ended(order: list
     }
 
 
-def test_a_baseline_named_by_one_side_of_the_batch_is_that_of_all_batches() -> None:
+def test_naming_one_side_of_the_batch_frees_the_other() -> None:
     found = compared(CELLS, global_batch_size=128)
     assert {base for each, base in found.items() if each.endswith("H200")} == {"2-64-H200"}
     assert pd.isna(found["2-32-A100"]), "no A100 has that batch"
 
 
-def test_rules_that_are_one_training_at_the_reference_batch_share_the_cell_that_ran() -> None:
+def test_equal_rules_share_the_reference_cell() -> None:
     ran = [("none", 32, 1.0), ("none", 64, 1.0), ("sqrt", 64, 1.0), ("sqrt", 64, 2.0), ("adascale", 64, 1.0)]
     ran += [("linear", 32, 1.0), ("linear", 64, 1.0)]
     cells = pd.DataFrame(
@@ -75,7 +75,7 @@ def test_rules_that_are_one_training_at_the_reference_batch_share_the_cell_that_
     assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
 
 
-def test_a_warm_up_that_is_left_out_at_the_reference_batch_shares_the_cell_of_another() -> None:
+def test_warm_ups_share_the_reference_cell() -> None:
     ran = [("none", 32, 0), ("linear", 64, 0), ("linear", 64, 5), ("lars", 32, 0), ("lars", 64, 5), ("lars", 64, 0)]
     cells = pd.DataFrame(
         cell(1, batch)
@@ -93,7 +93,7 @@ def test_a_warm_up_that_is_left_out_at_the_reference_batch_shares_the_cell_of_an
     assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"], "its own rule, where that ran"
 
 
-def test_a_cell_of_several_device_models_is_compared_with_none_in_accuracy_either(record_of: RecordOf) -> None:
+def test_mixed_devices_have_no_accuracy_reference(record_of: RecordOf) -> None:
     records = [record_of(1, s, metrics={"accuracy": 0.9}) for s in range(2)]
     records += [record_of(2, s, metrics={"accuracy": 0.9}, provenance={"device_model": f"GPU {s}"}) for s in range(2)]
     cells = collect(records, scaling="weak", reference_batch_size=32)[1].set_index("cell_id")
@@ -110,7 +110,7 @@ def test_a_cell_of_several_device_models_is_compared_with_none_in_accuracy_eithe
         ({}, {"host": "a", "machine": "1"}, None),
     ],
 )
-def test_machines_are_told_by_their_ids_and_by_names_only_where_there_is_none(
+def test_machines_are_compared_by_id_then_by_name(
     own: dict[str, str], other: dict[str, str], same: bool | None
 ) -> None:
     def ran(cell_id: str, on: dict[str, str]) -> dict[str, Any]:
@@ -121,6 +121,6 @@ def test_machines_are_told_by_their_ids_and_by_names_only_where_there_is_none(
     assert found[0] and (found[1] is pd.NA if same is None else bool(found[1]) is same)
 
 
-def test_a_cell_that_is_not_ok_is_no_baseline_however_few_gpus_it_has() -> None:
+def test_a_failed_cell_is_no_baseline() -> None:
     alone = pd.DataFrame([cell(1, 32, Status.DIVERGED.value), cell(2, 32, Status.FAILED.value)])
     assert baseline_cells(alone, ["device_batch_size"], {}).isna().all()

@@ -119,7 +119,7 @@ def test_two_seeds_of_three(cells: pd.DataFrame) -> None:
     assert row["note"] == "target reached by 1 of 2 seeds"
 
 
-def test_failures_stand_and_are_never_averaged_in(cells: pd.DataFrame) -> None:
+def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
     row: Any = cells.loc["2-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
     assert row["note"] == "1 of 3 seeds oom: CUDA out of memory; 1 of 3 seeds diverged: loss is nan"
@@ -189,7 +189,7 @@ def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) 
     assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
 
 
-def test_a_cell_is_as_short_as_busy_and_as_hot_as_any_of_its_seeds(record_of: RecordOf) -> None:
+def test_a_cell_has_the_extremes_of_its_seeds(record_of: RecordOf) -> None:
     seen = [
         {"epochs": 10, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
         {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
@@ -329,7 +329,7 @@ def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
     assert list(summary["note"]) == ["boom", "boom"]
 
 
-def test_a_disturbed_timing_is_left_out_where_other_seeds_have_a_valid_one(record_of: RecordOf) -> None:
+def test_disturbed_timings_are_excluded_if_another_seed_is_valid(record_of: RecordOf) -> None:
     """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
     one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
     two = [
@@ -350,7 +350,7 @@ def test_a_disturbed_timing_is_left_out_where_other_seeds_have_a_valid_one(recor
     assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
 
 
-def test_null_on_an_axis_is_told_as_it_is_written(record_of: RecordOf) -> None:
+def test_null_on_an_axis_is_written_as_null(record_of: RecordOf) -> None:
     records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     for text in (speedup_markdown(summary), accuracy_markdown(summary)):
@@ -366,7 +366,7 @@ def test_a_target_that_a_disturbed_seed_reached_is_reached(record_of: RecordOf) 
     assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))
 
 
-def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_valid(record_of: RecordOf) -> None:
+def test_a_disturbed_baseline_is_in_the_note(record_of: RecordOf) -> None:
     busy = {"foreign_cpu": 0.3}
     base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
     quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
@@ -385,7 +385,7 @@ def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_val
         ([{"metrics": {"window_s": 0.5}}, {}], None),  # one seed's timing is valid
     ],
 )
-def test_of_several_faults_a_cell_has_the_one_to_mend_first(record_of: RecordOf, seeds: Any, fault: str | None) -> None:
+def test_a_cell_has_the_first_of_several_faults(record_of: RecordOf, seeds: Any, fault: str | None) -> None:
     records = [
         record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
         for number, seed in enumerate(seeds)
@@ -403,7 +403,7 @@ def cells_time_to_target(records: list[TrialRecord], **options: Any) -> pd.DataF
     return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
 
 
-def test_what_it_takes_to_reach_the_target(record_of: RecordOf) -> None:
+def test_time_and_cost_to_the_target(record_of: RecordOf) -> None:
     def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
@@ -429,7 +429,7 @@ def test_what_it_takes_to_reach_the_target(record_of: RecordOf) -> None:
     assert row[["time_to_target_expected_s", "time_to_target_median_s", "cost_to_target"]].isna().all()
 
 
-def test_seeds_that_missed_the_target_are_paid_for_by_the_one_that_reached_it(record_of: RecordOf) -> None:
+def test_expected_time_includes_seeds_that_missed_the_target(record_of: RecordOf) -> None:
     """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
 
     def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
@@ -501,7 +501,7 @@ def test_a_row_a_cell_has_its_seeds_and_nothing_more():
     np.testing.assert_array_equal(by_cell(CELLS[[2, 0, 2]], OK, "accuracy"), np.array(wanted)[[2, 0, 2]])
 
 
-def test_the_same_seeds_stand_in_pairs_and_others_are_compared_by_welch():
+def test_equal_seeds_are_paired_and_others_use_welch():
     found = against_a()
     assert found.same_seeds[:3].tolist() == [True, True, False]
     of = {cell: OK.accuracy[OK.cell_id == cell].to_numpy() for cell in "abc"}
@@ -513,7 +513,7 @@ def test_the_same_seeds_stand_in_pairs_and_others_are_compared_by_welch():
     assert interval.point[:3] == pytest.approx([0.0, of["b"].mean() - of["a"].mean(), of["c"].mean() - of["a"].mean()])
 
 
-def test_what_is_tested_is_what_the_interval_shows():
+def test_verdicts_agree_with_intervals():
     found = against_a()
     interval, tested = found.interval(), found.tested()
     for index in (1, 2):
@@ -523,7 +523,7 @@ def test_what_is_tested_is_what_the_interval_shows():
     assert [each.verdict(0.1) for each in tested] == ["equivalent", "equivalent", "inconclusive", "", ""]
 
 
-def test_seeds_that_do_not_vary_and_are_not_the_same_have_an_error_of_0():
+def test_constant_unpaired_seeds_have_no_error():
     ok = pd.DataFrame(
         {"cell_id": ["a", "a", "b", "b", "b"], "seed": [0, 1, 0, 1, 2], "accuracy": [0.5] * 2 + [0.75] * 3}
     )

@@ -31,7 +31,7 @@ def test_curves_become_one_tidy_frame(layout: Layout) -> None:
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
 
 
-def test_rows_of_one_epoch_that_do_not_contradict_each_other_are_one(layout: Layout) -> None:
+def test_consistent_rows_of_one_epoch_are_joined(layout: Layout) -> None:
     write(
         layout,
         "a",
@@ -52,7 +52,7 @@ def test_rows_of_one_epoch_that_do_not_contradict_each_other_are_one(layout: Lay
     assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
 
 
-def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
+def test_a_truncated_row_is_left_out(layout: Layout) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
     frame, findings = curves_frame(layout, ["a"])
     assert list(frame["epoch"]) == [1, 2]
@@ -71,12 +71,12 @@ def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows cannot be read"),
     ],
 )
-def test_foreign_content_is_told(layout: Layout, content: bytes, told: str) -> None:
+def test_foreign_content_is_a_finding(layout: Layout, content: bytes, told: str) -> None:
     write(layout, "a", content)
     assert told in str(curves_frame(layout, ["a"])[1][0])
 
 
-def test_what_is_no_file_is_told(layout: Layout) -> None:
+def test_a_missing_file_is_a_finding(layout: Layout) -> None:
     layout.metrics("a").mkdir(parents=True)
     told = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
     assert told[0] == "trials/a/metrics.jsonl: is not a file"
@@ -112,7 +112,7 @@ FILES = st.lists(
 
 @settings(deadline=None)
 @given(FILES)
-def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> None:
+def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         layout = Layout(Path(folder))
         layout.create()
@@ -161,7 +161,7 @@ def test_of_two_epochs_the_second_is_one_too():
     assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
 
 
-def test_an_epoch_that_was_cut_short_counts_as_far_as_it_went():
+def test_a_part_of_an_epoch_counts_as_a_part():
     # Nine epochs and a half, 30 s and 17 s: reached in the last, or at the end of the fourth.
     short = {"epochs": 9.5, "samples": 9500, "train_s": 47.0}
     trials = pd.DataFrame([trial(**short, time_to_target_s=47.0), trial(**short, time_to_target_s=36.0)])
@@ -170,7 +170,7 @@ def test_an_epoch_that_was_cut_short_counts_as_far_as_it_went():
     assert samples_to_target(pd.DataFrame([within_the_first])) == pytest.approx([250])
 
 
-def test_one_epoch_is_one_epoch_whatever_it_took():
+def test_a_long_first_epoch_counts_as_one():
     one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
     assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
     assert math.isnan(start_up_s(pd.DataFrame([one]))[0])
@@ -181,7 +181,7 @@ def test_without_epochs_the_rate_stands_in():
     assert samples_to_target(trials) == pytest.approx([2000])
 
 
-def test_one_epoch_has_no_start_up_even_where_the_training_took_longer():
+def test_a_single_epoch_has_no_start_up_time():
     one = pd.DataFrame([trial(epochs=1, samples=1000, first_epoch_s=30.0, train_s=31.0)])
     assert math.isnan(start_up_s(one)[0])
 
@@ -192,7 +192,7 @@ def test_epochs_shorter_than_a_second_are_epochs_too():
     assert samples_to_target(quick) == pytest.approx([4000]) and start_up_s(quick) == pytest.approx([29.8])
 
 
-def test_where_later_epochs_took_no_time_the_rate_stands_in():
+def test_without_later_epochs_the_rate_is_used():
     """As of a script that tells its epochs at its end, all at once."""
     at_once = pd.DataFrame([trial(train_s=30.0, time_to_target_s=30.0)])
     assert samples_to_target(at_once) == pytest.approx([15_000]) and math.isnan(start_up_s(at_once)[0])

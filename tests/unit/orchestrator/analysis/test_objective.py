@@ -28,7 +28,7 @@ def trials(**columns):
     return pd.DataFrame(given | columns)
 
 
-def test_seeds_that_trained_in_vain_are_paid_for_by_those_that_reached_the_target():
+def test_seeds_that_missed_the_target_add_their_time():
     cells = trials(
         cell_id=["a", "a", "a", "b", "b", "c"],
         time_to_target_s=[10.0, 20.0, NAN, 15.0, 16.0, NAN],
@@ -41,7 +41,7 @@ def test_seeds_that_trained_in_vain_are_paid_for_by_those_that_reached_the_targe
     assert time_s(cells, None).name == "time to the target"
 
 
-def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady_rate():
+def test_without_a_target_time_is_samples_over_rate():
     cells = trials(samples_per_s=[200.0, NAN, 100.0], samples=[7200.0, 7200.0, NAN], train_s=[50.0, 60.0, 70.0])
     missed, without = time_s(cells, 0.97), time_s(cells, None)
     for found in (missed, without):
@@ -55,7 +55,7 @@ def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady
     ("budget", "value"),
     [({"samples": 600, "steps": None}, 3.0), ({"steps": 100}, 25.0), ({"epochs": 10, "samples": None}, NAN)],
 )
-def test_a_trial_that_reports_a_rate_alone_is_taken_to_train_what_its_budget_says(budget, value):
+def test_a_rate_alone_uses_the_samples_of_the_budget(budget, value):
     silent = trials(samples=[NAN], train_s=[NAN])
     np.testing.assert_allclose(time_s(silent, None, budget).values, [value])  # at 200 samples a second, 50 a step
     np.testing.assert_allclose(time_s(trials(), None, budget).values, [36.0])  # what is reported comes first
@@ -75,7 +75,7 @@ def test_the_objectives(objective, price, value, unit, told):
     assert found.values.item() == pytest.approx(value) and (found.unit, found.name) == (unit, told)
 
 
-def test_to_a_target_energy_and_cost_are_those_of_the_time_to_it():
+def test_energy_and_cost_to_a_target_use_its_time():
     cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
     assert measured(cells, "energy", 0.9, None).values[0] == pytest.approx(3600.0)
     assert measured(cells, "cost", 0.9, 4.0).values[0] == pytest.approx(0.08)

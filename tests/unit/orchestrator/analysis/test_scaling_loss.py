@@ -47,13 +47,13 @@ def test_each_part_has_its_remedy(record_of: RecordOf, part: str) -> None:
     assert sum(found[name] for name in LOST) + found["efficiency"] == pytest.approx(1)
 
 
-def test_what_no_clock_saw_is_the_rest(record_of: RecordOf) -> None:
+def test_unmeasured_loss_is_the_rest(record_of: RecordOf) -> None:
     one = parts(compute=0.008)
     found = summary(record_of, one, parts(compute=0.008) | {"step_s": 0.016})
     assert found["lost_rest"] == pytest.approx(0.5) and found["remedy"] == REMEDIES["lost_rest"]
 
 
-def test_samples_that_all_ranks_take_alike_are_no_part_of_a_step(record_of: RecordOf) -> None:
+def test_repeated_samples_are_no_part_of_a_step(record_of: RecordOf) -> None:
     """Two ranks take the same 32 samples in the same 10 ms: half is lost, and no part took longer."""
     one = parts(host=0.002, compute=0.008)
     records = [record_of(gpus, 0, metrics={**one, "samples_per_s": 3200.0}) for gpus in (1, 2)]
@@ -68,7 +68,7 @@ def test_linear_scaling_needs_no_remedy(record_of: RecordOf) -> None:
     assert found["remedy"] == "" and found["lost_compute"] < 0.02
 
 
-def test_of_captured_steps_waiting_for_data_is_told_from_all_else(record_of: RecordOf) -> None:
+def test_captured_steps_separate_waiting_for_data_only(record_of: RecordOf) -> None:
     """A step of 8 ms becomes one of 16 ms, of which 2 wait for data and 6 are of unknown parts."""
     one = {"step_s": 0.008, "step_data_s": 0.0}
     found = summary(record_of, one, {"step_s": 0.016, "step_data_s": 0.002})
@@ -78,7 +78,7 @@ def test_of_captured_steps_waiting_for_data_is_told_from_all_else(record_of: Rec
     assert waiting["remedy"] == REMEDIES["lost_data"]
 
 
-def test_nothing_is_told_where_nothing_was_measured(record_of: RecordOf) -> None:
+def test_without_parts_of_a_step_there_is_no_loss(record_of: RecordOf) -> None:
     found = summary(record_of, parts(compute=0.008), {"step_s": 0.016})
     assert found["remedy"] == "" and all(math.isnan(found[name]) for name in LOST)
     records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
@@ -102,7 +102,7 @@ def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu(record_of: Rec
     assert one["baseline_cell_id"] == "4-32-none" and all(math.isnan(one[name]) for name in LOST)
 
 
-def test_a_baseline_whose_ranks_take_the_same_samples_is_no_measure_of_all_of_them(record_of: RecordOf) -> None:
+def test_a_baseline_with_repeated_samples_is_recognised(record_of: RecordOf) -> None:
     """On two GPUs and on four all ranks take the same 32 samples: half of the samples that counted on two still do."""
     same = parts(compute=0.01) | {"samples_per_s": 3200.0}
     _, four = cells_of(record_of, {2: same, 4: same})
@@ -119,7 +119,7 @@ def test_three_percent_are_worth_a_remedy(record_of: RecordOf) -> None:
     assert found["lost_compute"] == pytest.approx(0.03) and found["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_where_one_part_of_several_was_not_measured_the_rest_is_not_known(record_of: RecordOf) -> None:
+def test_a_missing_part_leaves_the_rest_unknown(record_of: RecordOf) -> None:
     one, two = parts(data=0.001, compute=0.009), parts(data=0.001, compute=0.019)
     del two["step_imbalance_s"]
     found = summary(record_of, one, two)

@@ -64,7 +64,7 @@ def test_names_that_are_taken_are_not_overwritten(record_of: RecordOf) -> None:
     assert (row["seed"], row["metrics.seed"]) == (0, 5)
 
 
-def test_an_axis_named_like_a_metric_of_the_trainable_stays_an_axis(record_of: RecordOf) -> None:
+def test_an_axis_named_like_a_metric_stays_an_axis(record_of: RecordOf) -> None:
     row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
     assert (row["width"], row["metrics.width"]) == (8, 9.5)
 
@@ -115,7 +115,7 @@ def test_the_device_is_the_gpus_model_or_cpu(
     assert (row["device"], row["device_model"]) == told
 
 
-def test_what_a_packed_trial_held_is_what_it_costs(record_of: RecordOf) -> None:
+def test_a_packed_trial_costs_the_gpus_it_held(record_of: RecordOf) -> None:
     """An hour of .5 GPUs, held for the memory of a trial that asked for a quarter, at 4 an hour."""
     records = [
         record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
@@ -124,7 +124,7 @@ def test_what_a_packed_trial_held_is_what_it_costs(record_of: RecordOf) -> None:
     assert collect(records, scaling="weak", price_per_gpu_hour=4)[1]["cost"].tolist() == [2.0, 4.0]
 
 
-def test_cells_stand_in_the_order_of_their_axes_rules_in_that_of_their_definition(record_of: RecordOf) -> None:
+def test_cells_are_ordered_by_axes_and_rules_by_definition(record_of: RecordOf) -> None:
     rules = ("of a later version", "sqrt", "none", "linear")
     records = [record_of(gpus, lr_rule=rule, metrics={"accuracy": 0.9}) for rule in rules for gpus in (2, 1)]
     cells = collect(records, scaling="weak")[1]
@@ -132,7 +132,7 @@ def test_cells_stand_in_the_order_of_their_axes_rules_in_that_of_their_definitio
     assert list(zip(cells["gpus"], cells["lr_rule"], strict=True)) == expected
 
 
-def test_cells_are_told_apart_by_all_axes_but_the_seed(record_of: RecordOf) -> None:
+def test_cells_are_identified_by_all_axes_except_the_seed(record_of: RecordOf) -> None:
     one, other = record_of(1, axes={"model.width": 8}), record_of(1, axes={"loss": "focal"})
     axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
     assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
@@ -186,7 +186,7 @@ def test_those_that_overlap_on_a_host_have_met(record_of: RecordOf) -> None:
     assert cotenants(records) == [2, 1, 0, 0, 0, 1]
 
 
-def test_a_gang_on_several_machines_meets_whoever_is_on_any_of_them(record_of: RecordOf) -> None:
+def test_a_gang_has_the_co_tenants_of_all_its_machines(record_of: RecordOf) -> None:
     gang = {"provenance": {"host": "a", "machine": "0a", "machines": "0a 0b", "device_model": "H200"}}
     other = {"provenance": {"host": "b", "machine": "0b", "device_model": "H200"}}
     records = [ran(record_of, 0, 0, 100, **gang), *(ran(record_of, seed, 0, 100, **other) for seed in (1, 2))]
@@ -195,12 +195,12 @@ def test_a_gang_on_several_machines_meets_whoever_is_on_any_of_them(record_of: R
 
 
 @pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
-def test_nobody_knows_without_host_or_time(record_of: RecordOf, change: dict[str, Any]) -> None:
+def test_co_tenants_are_unknown_without_host_or_time(record_of: RecordOf, change: dict[str, Any]) -> None:
     found = cotenants([ran(record_of, 0, 0, 100, **change), ran(record_of, 1, 0, 100)])
     assert math.isnan(found[0]) and found[1] == 0
 
 
-def test_trials_and_table_tell_of_it(record_of: RecordOf) -> None:
+def test_trials_and_tables_note_stragglers(record_of: RecordOf) -> None:
     metrics = {"samples_per_s": 100.0}
     records = [ran(record_of, seed, 0, 100, metrics=metrics) for seed in range(3)]
     trials, cells = collect(records, scaling="weak")
@@ -215,7 +215,7 @@ def test_a_trial_that_never_ran_has_none(record_of: RecordOf) -> None:
     assert math.isnan(cotenants([record])[0])
 
 
-def test_machines_of_one_name_are_told_apart_where_they_are_known(record_of: RecordOf) -> None:
+def test_machines_with_one_name_are_distinguished_by_id(record_of: RecordOf) -> None:
     here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
     records = [ran(record_of, seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
     assert cotenants(records) == [1, 1, 0]
@@ -248,7 +248,7 @@ def test_models_trained_side_by_side_share_no_steps():
     assert epochs_of(two) == pytest.approx([100 / 390])
 
 
-def test_what_was_measured_apart_from_each_other_does_not_correct_what_was_reported():
+def test_independent_measurements_keep_the_reported_epochs():
     # A command's own rate: 390.2 steps an epoch would be no whole number of them.
     assert epochs_of(of_steps(3900, 10, samples_per_s=64.03 * 128)) == [10]
     long = {"epoch_s": 1e6 / 64, "samples_per_s": 64 * 128 * 1.0000003}  # a third of a step off, of a million
@@ -257,7 +257,7 @@ def test_what_was_measured_apart_from_each_other_does_not_correct_what_was_repor
     assert math.isnan(epochs_of(of_steps(100, math.nan))[0])
 
 
-def test_earlier_versions_told_the_time_of_a_part_as_that_of_the_first_epoch(record_of):
+def test_a_part_of_an_epoch_has_no_first_epoch_time(record_of):
     records = [
         record_of(seed=seed, status=Status.OK, metrics=of_steps(steps, 1, first_epoch_s=7.0))
         for seed, steps in enumerate((100, 390))
@@ -279,7 +279,7 @@ def test_a_slow_rank_is_named_and_the_result_is_kept(record_of: RecordOf) -> Non
     assert told in row["note"] and (row["status"], row["samples_per_s"]) == ("ok", 100.0)
 
 
-def test_a_slow_trial_among_the_seeds_of_its_cell_is_named(record_of: RecordOf) -> None:
+def test_a_slow_trial_of_a_cell_is_noted(record_of: RecordOf) -> None:
     rates = [100.0, 102.0, 70.0, 98.0]
     records = [record_of(1, seed, metrics={"samples_per_s": rate}) for seed, rate in enumerate(rates)]
     (told,) = stragglers(records).items()
@@ -292,7 +292,7 @@ def test_a_trial_that_is_not_ok_is_no_straggler(record_of: RecordOf) -> None:
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
 
 
-def test_a_slow_rank_without_a_number_and_a_slow_trials_host_are_told(record_of: RecordOf) -> None:
+def test_notes_name_slow_ranks_and_hosts(record_of: RecordOf) -> None:
     """A script may tell how much slower its slowest rank is, and not which it is."""
     rates = [100.0, 100.0, 50.0]
     records = [

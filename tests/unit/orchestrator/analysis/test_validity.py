@@ -28,7 +28,7 @@ from orchestrator.analysis.validity import counts, is_invalid, is_ratio_scaled, 
         ("step_count", False, False),
     ],
 )
-def test_figures_of_time_and_what_is_compared_by_ratios(column, timed, by_ratio):
+def test_timed_and_ratio_scaled_columns(column, timed, by_ratio):
     assert (is_timed(column), is_ratio_scaled(column)) == (timed, by_ratio)
 
 
@@ -37,7 +37,7 @@ def test_without_any_timing_it_is_neither_valid_nor_not():
     assert is_valid(known).tolist() == [True, False, False] and is_invalid(known).tolist() == [False, True, False]
 
 
-def test_seeds_without_a_valid_timing_count_where_no_seed_of_their_cell_has_one():
+def test_invalid_timings_count_if_no_seed_is_valid():
     trials = pd.DataFrame(
         {
             "cell_id": ["a", "a", "a", "b", "b", "c"],

@@ -37,11 +37,11 @@ def test_a_censored_time_is_not_dropped():
     assert lo < 12 < hi
 
 
-def test_a_wait_that_was_shorter_than_the_times_tells_nearly_nothing():
+def test_short_censored_times_change_little():
     assert of([10, 11, 12, 13], [1]) == pytest.approx(of([10, 11, 12, 13]), rel=0.06)
 
 
-def test_with_more_missed_than_reached_there_may_be_no_upper_end():
+def test_many_missed_times_leave_no_upper_end():
     lo, point, hi = of([10, 12], [12.5, 12.5, 12.5, 12.5])
     assert hi == math.inf and point > 12 and lo > 0
 

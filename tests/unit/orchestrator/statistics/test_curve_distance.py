@@ -45,14 +45,14 @@ def test_positions_that_differ_are_compared_over_the_range_of_both():
     assert distance(longer, Curve(at=longer.at - 50, log_loss=longer.log_loss)) == pytest.approx(math.log(2) / 2)
 
 
-def test_rows_without_a_loss_are_left_out_and_of_those_that_come_again_the_last_counts():
+def test_the_last_loss_of_a_position_counts():
     found = Curve.of([3, 1, 2, 2, 4, 5], [0.5, 2.0, 9.0, 1.0, 0.0, math.inf])
     assert found.at.tolist() == [1, 2, 3] and found.log_loss == pytest.approx(np.log([2.0, 1.0, 0.5]))
     assert math.isnan(distance(found, found)) and FEWEST == 5, "three are points"
     assert math.isnan(distance(None, curve(CURVE))) and math.isnan(distance(Curve.of([], []), curve(CURVE)))
 
 
-def test_pairs_of_seeds_have_an_interval_and_different_seeds_are_the_yardstick():
+def test_distances_between_cells_and_between_seeds():
     ones = [curve(CURVE * factor) for factor in (1, 1.2, 1.4)]
     found = between_cells(ones, [curve(CURVE * factor) for factor in (1.1, 1.2 * 1.1, 1.4 * 1.2)])
     logs = np.log([1.1, 1.1, 1.2])
@@ -76,7 +76,7 @@ losses = st.lists(st.floats(1e-3, 1e3), min_size=6, max_size=12)
 
 
 @given(losses, losses, losses, st.floats(0.01, 100))
-def test_it_is_a_distance_and_heeds_neither_the_unit_of_the_loss_nor_that_of_the_positions(one, other, third, unit):
+def test_distance_is_a_metric_independent_of_units(one, other, third, unit):
     a, b, c = (curve(each[:6], np.arange(6.0)) for each in (one, other, third))
     assert distance(a, a) == 0
     assert distance(a, b) == distance(b, a) >= 0
@@ -93,7 +93,7 @@ def test_the_mean_of_the_pseudo_values_is_the_mean_distance(several):
     assert pseudo_values(curves).mean() == pytest.approx(between_seeds(curves), abs=1e-9)
 
 
-def test_seeds_of_one_cell_are_as_far_apart_as_two_cells_of_one_distribution_and_the_interval_covers_that():
+def test_equal_distributions_have_equal_distances_within_and_between():
     generator = np.random.default_rng(0)
     told = []
     for _ in range(1000):
@@ -122,7 +122,7 @@ def _table(trials, cells, curves):
     return distance_table(cells, loss_curves(trials, curves))
 
 
-def test_the_table_has_each_pair_the_nearest_first(record_of) -> None:
+def test_the_table_has_each_pair_nearest_first(record_of) -> None:
     found = _table(*frames(record_of, {1: 1.0, 2: 1.01, 4: 1.5}))
     assert found is not None and list(found.frame["epochs"]) == ["5", "5", "5"]
     assert found.frame["distance"].str.startswith(("0.00995", "0.396", "0.405")).all()
@@ -138,7 +138,7 @@ def test_short_curves_and_single_seeds_are_not_compared(record_of) -> None:
     assert _table(trials, cells, curves.iloc[:0]) is None
 
 
-def test_samples_are_the_positions_where_all_rows_tell_them_and_of_independent_models_those_of_one(record_of):
+def test_positions_are_samples_of_one_model(record_of):
     trials, _, curves = frames(record_of, {1: 1.0, 2: 1.1})
     assert {tuple(c.at) for by_seed in loss_curves(trials, curves).values() for c in by_seed.values()} == {
         (1, 2, 3, 4, 5)
@@ -153,6 +153,6 @@ def test_samples_are_the_positions_where_all_rows_tell_them_and_of_independent_m
     assert {c.at[0] for by_seed in loss_curves(trials, curves).values() for c in by_seed.values()} == {1}
 
 
-def test_of_many_cells_each_is_compared_with_the_one_at_the_reference_batch(record_of) -> None:
+def test_many_cells_are_compared_with_their_reference_only(record_of) -> None:
     found = _table(*frames(record_of, {gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
     assert found is not None and len(found.frame) == 11

@@ -62,7 +62,7 @@ def test_seeds_to_settle():
 
 
 @pytest.mark.parametrize(("point", "seeds"), [(0.0, 3), (0.02, 3), (0.01, None)])
-def test_seeds_that_do_not_differ_settle_all_but_the_margin_itself(point, seeds):
+def test_constant_seeds_settle_all_but_the_margin_itself(point, seeds):
     assert seeds_to_settle(difference(point, error=0.0), 0.01, 3) == seeds
 
 
@@ -74,7 +74,7 @@ def test_at_the_margin_itself_nothing_is_shown(point, word):
 
 
 @pytest.mark.parametrize(("point", "deviation"), [(-0.02, 0.012), (0.021, 0.02), (0.002, 0.012), (0.0, 0.009)])
-def test_the_seeds_that_would_settle_it_do_so_four_times_in_five_and_one_less_do_not(point, deviation):
+def test_seeds_to_settle_have_the_power_and_no_fewer_do(point, deviation):
     """By pairs drawn from just such a difference, and the verdict on each."""
     found = seeds_to_settle(Difference(point=point, error=deviation / math.sqrt(3), freedom=2), 0.01, 3)
 
@@ -97,5 +97,5 @@ def test_two_pairs_may_settle_it_and_one_does_not():
 
 
 @pytest.mark.parametrize("true", [-0.02, -0.01, 0.01, 0.02])
-def test_what_never_varies_is_equivalent_within_the_margin_alone(true):
+def test_without_variance_only_the_margin_decides(true):
     assert power(0.01, 0.0, 3, true=true) == 0 and power(0.01, 0.0, 3, true=true / 3) == 1

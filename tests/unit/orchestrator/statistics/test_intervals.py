@@ -70,7 +70,7 @@ def test_fewer_than_two_values_have_no_interval(values: list[float]) -> None:
     assert math.isnan(float(difference(values, [1, 2, 3], paired=False).lo))
 
 
-def test_what_never_varies_has_an_interval_of_width_0() -> None:
+def test_constant_values_have_an_interval_of_width_0() -> None:
     assert ends(difference([3, 3], [1, 1, 1], paired=False)) == (2, 2, 2)
     assert ends(ratio([3, 3], [3, 3], paired=True)) == (1, 1, 1)
 
@@ -154,14 +154,14 @@ def test_below_ten_values_it_is_students():
     assert found.lo[1] == bootstrap_mean(TEN[None, :]).lo[0]
 
 
-def test_missing_values_are_left_out_and_rows_do_not_depend_on_each_other():
+def test_missing_values_are_excluded_and_rows_independent():
     with_gap = np.array([[*TEN, math.nan], [*TEN, 31.0]])
     alone = bootstrap_mean(TEN[None, :])
     assert bootstrap_mean(with_gap).hi[0] == alone.hi[0]
     assert np.isnan(bootstrap_mean(TEN[None, :9]).lo).all()
 
 
-def test_what_never_varies_has_an_interval_of_width_0__bootstrap():
+def test_constant_values_have_a_bootstrap_interval_of_width_0():
     found = bootstrap_mean(np.full((1, 12), 3.0))
     assert (found.lo[0], found.point[0], found.hi[0]) == pytest.approx((3, 3, 3))
 

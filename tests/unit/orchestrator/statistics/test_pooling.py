@@ -45,7 +45,7 @@ def test_recipes_may_differ_by_any_step():
     assert together < 0.9 * alone and 0.92 <= covered <= 0.98
 
 
-def test_one_wild_cell_is_not_believed_to_be_like_the_others_nor_they_like_it():
+def test_an_outlying_cell_is_not_pooled():
     mean = LAW.copy()
     mean[4] = 0.1
     found = pooled(mean).mean(axis=0)
@@ -75,13 +75,13 @@ def test_too_few_cells_and_too_many_are_left_alone(count):
     assert pooled(np.linspace(0.8, 0.9, count), likeness=likeness) is None
 
 
-def test_means_that_are_the_same_and_cells_without_a_batch_are_left_alone():
+def test_equal_means_and_missing_batches_are_not_pooled():
     assert pooled(np.full(12, 0.9)) is None
     unknown = Likeness(batch=np.where(np.arange(12) == 3, np.nan, BATCHES), recipe=LIKENESS.recipe)
     assert pooled(LAW, likeness=unknown) is None
 
 
-def test_what_is_not_known_of_two_like_cells_is_not_known_of_both():
+def test_errors_of_similar_cells_are_correlated():
     """Of two batches that nearly are one, a draw that has one high has the other high: they have most in common."""
     equivalent_cells = Likeness(
         batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int)
@@ -91,12 +91,12 @@ def test_what_is_not_known_of_two_like_cells_is_not_known_of_both():
     assert like > 0.4 and abs(unlike) < 0.3
 
 
-def test_errors_of_few_degrees_of_freedom_have_the_tails_of_their_t():
+def test_few_degrees_of_freedom_have_tails_of_t():
     ends = [np.quantile(pooled(LAW, freedom=freedom, draws=8000)[:, 0], [0.025, 0.975]) for freedom in (4, np.inf)]
     assert np.ptp(ends[0]) / np.ptp(ends[1]) == pytest.approx(2.776 / 1.960, rel=0.06)
 
 
 @pytest.mark.parametrize(("cells", "pools"), [(4, False), (5, True)])
-def test_five_cells_are_enough_to_tell_what_they_have_in_common(cells, pools):
+def test_pooling_needs_five_cells(cells, pools):
     some = Likeness(batch=BATCHES[:cells], recipe=np.zeros(cells, dtype=int))
     assert (pooled(LAW[:cells], likeness=some) is not None) is pools

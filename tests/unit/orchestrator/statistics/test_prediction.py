@@ -54,7 +54,7 @@ def test_between_nodes_the_exchange_takes_its_time():
     assert Link(gpus_per_node=8, latency_s=0.01).exchange_s(16, 1e9) == 0
 
 
-def test_what_is_refused():
+def test_refusals_of_predictions():
     assert line().refusals(64, Link(gpus_per_node=64)) == []
     assert line().refusals(65, Link(gpus_per_node=72)) == ["65 GPUs are more than 8 times the 8 that were measured"]
     assert line().refusals(8, Link(gpus_per_node=None)) == []
@@ -95,7 +95,7 @@ def test_with_two_batches_the_noise_scale_stands_in():
     assert math.isnan(float(samples_at(line(samples_to_target=reached), 512)[0].point))
 
 
-def test_samples_at_another_batch_have_the_doubt_of_the_nearest_one_and_of_the_critical_batch():
+def test_samples_at_another_batch_combine_both_errors():
     """Student's interval at the nearest batch by ratio, and how the growth from there varies, in quadrature."""
     noise = np.tile([0.99, 1.0, 1.01], 4)
     reached = np.where(GPUS <= 2, 1000 * (1 + 32 * GPUS / 200) * noise * np.where(GPUS == 1, 0.9, 1.0), NAN)
@@ -118,7 +118,7 @@ def test_samples_at_another_batch_have_the_doubt_of_the_nearest_one_and_of_the_c
     assert math.log(found.point / found.lo) == pytest.approx(below, rel=1e-6)
 
 
-def test_far_beyond_the_critical_batch_samples_grow_with_the_batch_and_no_faster():
+def test_samples_grow_at_most_with_the_batch():
     """Every step is as good as any other, whatever its batch: the target takes 30 of them."""
     steps = line(samples_to_target=30 * 32 * GPUS * np.tile([0.99, 1.0, 1.01], 4))
     found, _ = samples_at(steps, 512)
@@ -126,7 +126,7 @@ def test_far_beyond_the_critical_batch_samples_grow_with_the_batch_and_no_faster
     assert 30 * 256 < float(found.lo) < 30 * 512 < float(found.hi) < 30 * 530
 
 
-def test_the_time_to_the_target_has_the_doubts_of_samples_and_rate():
+def test_time_to_target_combines_errors_of_samples_and_rate():
     strong = line(weak=False, batches=np.full(12, 256.0), samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4))
     found, (samples, _) = predict(strong, 16, Link(gpus_per_node=None)), samples_at(strong, 256)
     time, rate = found.time_to_target_s, found.samples_per_s
@@ -136,7 +136,7 @@ def test_the_time_to_the_target_has_the_doubts_of_samples_and_rate():
     assert math.log(time.point / time.lo) == pytest.approx(below)
 
 
-def test_what_is_said_of_a_figure_is_what_it_rests_on():
+def test_a_prediction_names_its_basis():
     """Without a target nothing of one, and on one node nothing of the way between nodes."""
     assert predict(line(start_up_s=28.0), 8, NODE).how == "within what was measured"
     reached = line(samples_to_target=np.full(12, 1000.0), start_up_s=28.0)
@@ -159,9 +159,7 @@ def test_an_exchange_that_was_measured_is_not_paid_twice():
 
 
 @pytest.mark.parametrize(("start_up_s", "more"), [(28.0, 28.0), (0.0, 0.0), (-0.1, 0.0), (NAN, 0.0)])
-def test_start_up_is_waited_for_before_the_target_and_a_first_epoch_that_was_quicker_gives_nothing_back(
-    start_up_s, more
-):
+def test_start_up_adds_to_the_time_and_is_never_negative(start_up_s, more):
     reached = line(samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4), weak=False, batches=np.full(12, 256.0))
     found = predict(dataclasses.replace(reached, start_up_s=start_up_s), 16, Link(gpus_per_node=None))
     assert float(found.time_to_target_s.point) == pytest.approx(1000 / (1600 / 4.9) + more, rel=1e-3)

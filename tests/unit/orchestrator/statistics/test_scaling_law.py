@@ -26,7 +26,7 @@ def test_amdahl_by_hand():
     assert float(fit.at(16).point) == pytest.approx(1600 / 2.5, rel=1e-4)
 
 
-def test_an_interval_is_students_where_the_law_is_linear():
+def test_a_linear_law_has_students_interval():
     # With α fixed to 0 by the data's own shape, log γ is a mean: compare the profile with a direct computation.
     rates = GPUS * np.array([110.0, 100.0, 105.0, 95.0])
     fit = Fit.of(AMDAHL, GPUS, rates)
@@ -41,7 +41,7 @@ def test_an_interval_is_students_where_the_law_is_linear():
 
 @pytest.mark.parametrize(("law", "noise"), [(AMDAHL, 0.01), (AMDAHL, 0.1), (USL, 0.01), (USL, 0.05)])
 @pytest.mark.parametrize("gpus", [1.0, 16.0])
-def test_the_ends_of_an_interval_have_the_profile_likelihood_of_the_bound(law, noise, gpus):
+def test_interval_ends_are_on_the_profile_likelihood_bound(law, noise, gpus):
     """Best fits whose throughput there is held at the end found, by another optimizer."""
     counts = np.repeat(GPUS, 3)
     rates = np.repeat(USL_RATES, 3) * np.exp(noise * np.random.default_rng(3).standard_normal(12))
@@ -68,7 +68,7 @@ def test_the_ends_of_an_interval_have_the_profile_likelihood_of_the_bound(law, n
     assert least(math.log(found.hi)) == pytest.approx(bound, rel=0.05)
 
 
-def test_a_seed_of_one_gpu_count_says_nothing_of_its_level():
+def test_a_seed_with_one_gpu_count_has_no_level():
     """Then all trials have one level, whatever their seeds."""
     gpus, rates = np.append(GPUS, [1, 2, 4, 8, 8]), np.append(USL_RATES, [*(1.1 * USL_RATES), 300.0])
     seeds = np.repeat([0.0, 1.0, 2.0], [4, 4, 1])
@@ -107,7 +107,7 @@ def test_a_cost_that_does_not_grow_has_no_critical_batch():
     assert float(critical_batch(batches, np.array([1000.0, 1000.0, 1000.0])).hi) == math.inf
 
 
-def test_trials_that_missed_the_target_tell_nothing_of_the_critical_batch():
+def test_missed_targets_are_excluded_from_the_critical_batch():
     batches = np.array([32.0, 64, 128, 256])
     samples = 1000 * (1 + batches / 200) * np.array([1.01, 0.99, 1.01, 0.99])
     found = critical_batch(batches, samples)
@@ -120,7 +120,7 @@ def test_trials_that_missed_the_target_tell_nothing_of_the_critical_batch():
 
 
 @pytest.mark.parametrize("critical", [0.5, 200.0, 20_000.0])
-def test_a_critical_batch_far_from_all_that_were_tried_is_found_all_the_same(critical):
+def test_a_distant_critical_batch_is_found(critical):
     """Whatever a sample is: a thousand tokens are as good a unit as one."""
     batches = np.array([32.0, 64, 128, 256])
     for unit in (1.0, 0.001):
@@ -128,7 +128,7 @@ def test_a_critical_batch_far_from_all_that_were_tried_is_found_all_the_same(cri
         assert float(critical_batch(batches * unit, samples * unit).point) == pytest.approx(critical * unit, rel=0.01)
 
 
-def test_what_a_seed_does_to_all_counts_alike_is_no_doubt_about_the_law_but_one_about_its_level():
+def test_seed_effects_widen_only_the_level():
     """Seeds 20% apart on every count follow one law exactly; the level is as sure as Student's t of three."""
     counts, levels = np.array([1.0, 2, 4, 8]), np.array([0.8, 1.0, 1.25])
     gpus, seeds = np.repeat(counts, 3), np.tile([0.0, 1.0, 2.0], 4)
@@ -145,7 +145,7 @@ def test_what_a_seed_does_to_all_counts_alike_is_no_doubt_about_the_law_but_one_
 
 
 @pytest.mark.parametrize(("gpus", "rate"), [(4.0, math.nan), (4.0, 0.0), (4.0, math.inf), (0.0, 100.0)])
-def test_what_is_no_rate_of_any_gpus_is_left_out_of_the_law(gpus, rate):
+def test_invalid_rates_and_counts_are_excluded(gpus, rate):
     counts = np.array([1.0, 2, 4, 8])
     rates = 100 * counts / (1 + 0.1 * (counts - 1)) * np.array([1.01, 0.99, 1.0, 1.01])
     found = Fit.of(AMDAHL, np.append(counts, gpus), np.append(rates, rate))

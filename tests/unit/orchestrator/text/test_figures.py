@@ -47,7 +47,7 @@ def test_no_text_breaks_out_of_a_table(text: str) -> None:
         ("0.9 [0.8, 1.0]!", "0.9 [0.8, 1.0]!"),
     ],
 )
-def test_text_makes_no_plot_and_no_link(text: str, told: str) -> None:
+def test_text_makes_no_image_and_no_link(text: str, told: str) -> None:
     assert figures.plain(text) == told
 
 
@@ -80,11 +80,11 @@ def test_numbers_and_plain_text_stay() -> None:
         (math.inf, "s", "inf days"),
     ],
 )
-def test_a_quantity_is_told_in_the_unit_that_suits_its_size(value: float, unit: str, told: str) -> None:
+def test_a_quantity_has_a_suitable_unit(value: float, unit: str, told: str) -> None:
     assert suited(unit, value).text(value) == told
 
 
-def test_values_beside_each_other_have_one_unit_by_the_least_of_them() -> None:
+def test_values_share_the_unit_of_the_least() -> None:
     unit = suited("GPU-hours", 1.0, math.nan, 0.0, 100.0)
     assert (unit.name, unit.number(1.0), unit.number(100.0), unit.number(math.nan)) == (
         *("GPU-minutes", "60.0", "6,000", ""),

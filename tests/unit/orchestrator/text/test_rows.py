@@ -29,7 +29,7 @@ def test_cell_label_holds_gpus_batch_rule_and_axes(fields: dict[str, Any], furth
     assert cell_label(CELL | fields, further) == label
 
 
-def test_gpus_are_counted_in_words() -> None:
+def test_gpus_and_processes_in_words() -> None:
     assert [gpus_in_words(1), gpus_in_words(0.5), gpus_in_words(2, on_cpu=True)] == ["1 GPU", "0.5 GPUs", "2 processes"]
 
 
@@ -61,7 +61,7 @@ def test_a_reason_for_some_cells_of_a_value_names_each() -> None:
     ], "two cells each are listed one by one"
 
 
-def test_a_reason_is_divided_by_an_axis_where_its_parts_are_whole() -> None:
+def test_a_reason_is_divided_by_an_axis() -> None:
     several = pd.concat([cells(), cells().assign(device_batch_size=lambda each: each["device_batch_size"] * 4)])
     several = several.reset_index(drop=True)
     others = several["strategy"].eq("independent") & several["gpus"].eq(2)
@@ -72,18 +72,18 @@ def test_a_reason_is_divided_by_an_axis_where_its_parts_are_whole() -> None:
     ]
 
 
-def test_values_that_tell_nothing_more_are_left_out() -> None:
+def test_redundant_values_are_omitted() -> None:
     unlike = cells()
     unlike["trainable.input"] = ["loader" if gpus == 4 else "resident" for gpus in unlike["gpus"]]
     assert not_ok(unlike, ["strategy", "trainable.input"]) == [f"all 4 cells with gpus=4: infeasible; {ROOM}"]
 
 
-def test_where_nothing_is_ok_all_cells_share_a_line() -> None:
+def test_all_failed_cells_share_a_line() -> None:
     failed = cells().assign(status="failed", note="no module named x", n_ok=0)
     assert not_ok(failed, ["strategy"]) == ["all 12 cells: failed; no module named x"]
 
 
-def test_a_cell_that_other_cells_of_its_values_do_not_share_stands_alone() -> None:
+def test_a_single_failed_cell_has_its_own_line() -> None:
     one = cells()
     one.loc[0, ["status", "note", "n_ok"]] = ["oom", "CUDA out of memory", 0]
     assert not_ok(one, ["strategy"])[0] == ("1×32 linear, strategy=ddp: oom; CUDA out of memory")
