@@ -72,7 +72,13 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
-    settings = _settings(request)
+    after = request.selection.early_stop_after
+    settings = RunSettings(
+        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
+        workers=request.cluster.workers,
+        limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
+        sampling=Sampling(hz=request.telemetry_hz),
+    )
     if request.cluster.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
@@ -96,16 +102,6 @@ def _address(request: Request) -> tuple[str, str]:
     """Return the setting that has a cluster's address, and the address; empty if Ray is to be started here."""
     own, environment = request.cluster.address, os.environ.get("RAY_ADDRESS")
     return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
-
-
-def _settings(request: Request) -> RunSettings:
-    after = request.selection.early_stop_after
-    return RunSettings(
-        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
-        workers=request.cluster.workers,
-        limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
-        sampling=Sampling(hz=request.telemetry_hz),
-    )
 
 
 def _cluster(request: Request) -> ClusterSpec:

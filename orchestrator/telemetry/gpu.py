@@ -67,9 +67,13 @@ class Gpus:
         try:
             self._nvml = nvml or load_nvml()
             self._nvml.nvmlInit()
-            self._handles = [_handle(self._nvml, entry) for entry in _entries(count, visible)]
+            entries = [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
+            for entry in entries[:count] or map(str, range(count)):
+                by_index = entry.isdigit()
+                find = self._nvml.nvmlDeviceGetHandleByIndex if by_index else self._nvml.nvmlDeviceGetHandleByUUID
+                self._handles.append(find(int(entry) if by_index else entry))
         except Exception as error:  # no library, no driver, no such device
-            self._failure = f"NVML: {error or type(error).__name__}"
+            self._handles, self._failure = [], f"NVML: {error or type(error).__name__}"
             return
         absent = (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound)
         self.taps = {
@@ -98,15 +102,6 @@ class Gpus:
             is_one_of_them = os.getpid() in pids or not any(os.path.exists(f"/proc/{pid}") for pid in pids)
             found += max(0, len(pids) - is_one_of_them)
         return float(found) if self._handles else math.nan
-
-
-def _entries(count: int, visible: str | None) -> list[str]:
-    entries = [entry.strip() for entry in visible.split(",") if entry.strip()] if visible else []
-    return entries[:count] or [str(index) for index in range(count)]
-
-
-def _handle(nvml: Any, entry: str) -> Any:
-    return nvml.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else nvml.nvmlDeviceGetHandleByUUID(entry)
 
 
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
