@@ -1,8 +1,7 @@
-"""The command line: Hydra composes the config, all its mistakes are reported at once, the driver runs the sweep.
+"""The command line: arguments become overrides, a checked sweep, and a call of the function for its mode.
 
-Checks all sweeps of a multirun before the first one starts.
-
-What a Hydra sweeper receives for a whole sweep: one number from its summary.
+Hydra itself answers `--help`, `--cfg` and the like, and makes its output folder and the sweeps of a multirun. The
+config is composed and checked before that, so that all errors are reported together and a refusal leaves nothing.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ Compositions = dict[frozenset[str], Composition]
 
 
 def check_each(overrides: Sequence[str]) -> Compositions:
-    """The sweeps. Raises ConfigError with all mistakes in any of them, and if two would share a folder.
+    """Compose and check the sweeps of a multirun. Raises ConfigError with all errors, also if two would share a folder.
 
-    Values that use the job's number (`${hydra:job.num}`) are known only when its turn comes.
+    Values that use the job's number (`${hydra:job.num}`) are known only when the job runs.
     """
     found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
         return found
     errors: list[str] = []
-    asked: dict[str, tuple[list[str], Any]] = {}
+    fingerprints: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
     if len(sweeps) > MANY:
         print(f"checking {len(sweeps)} sweeps before the first one starts", file=sys.stderr)
@@ -74,11 +73,11 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         request = configured.request
         place = request.store or str(request.results_dir)
         now = configured.grid.fingerprint()
-        first, before = asked.setdefault(place, (own, now))
+        first, before = fingerprints.setdefault(place, (own, now))
         if request.mode == "run" and not request.allow_changed and now != before:
             errors.append(
-                f"{whose}its results would go where those with {' '.join(first)} go, to {place}, and"
-                " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
+                f"{whose}its results would go to {place}, as those with {' '.join(first)} do, but the configs differ:"
+                " give each sweep a folder, for example with 'results_dir=results/${hydra:job.num}'"
             )
     if errors:
         raise ConfigError(errors)
@@ -89,10 +88,10 @@ BEST = {"max": max, "min": min}
 
 
 def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
-    """The best figure of any ok cell in the column `section["column"]` of `summary.csv`.
+    """Return the best value of any ok cell in the column `section["column"]` of `summary.csv`, for a Hydra sweeper.
 
-    None if no column is asked for or no ok cell has the figure: Hydra's Optuna sweeper takes that as a failure (and
-    stops with an error at a NaN). Raises KeyError, listing the columns, if the table has no such column.
+    Return None without a column or a value: Hydra's Optuna sweeper takes that as a failure (and stops with an error at
+    a NaN). Raises KeyError, listing the columns, if the table has no such column.
     """
     column = section.get("column")
     if column is None:
@@ -109,7 +108,7 @@ def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
 
 
 WRONG_REQUEST = 2
-"""The exit status when a request is refused; nothing was started."""
+"""The exit status of a refused request; nothing was started."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -139,7 +138,7 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
         return _several(given, overrides)
     if flags.cfg:
         return _shown(given, overrides)
-    # Check before Hydra runs: it creates its output folder first and stops at the first mistake.
+    # Check before Hydra runs: it creates its output folder first and stops at the first error.
     with initialised():
         composition = composed(overrides)
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
@@ -152,7 +151,7 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
 
 
 def _dashed(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a mistake for each key written as an option (`--key`); only Hydra's own flags take dashes."""
+    """Yield an error for each key written as an option (`--key`); only Hydra's own flags take dashes."""
     flags = flag_names()
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -162,7 +161,7 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _places(flags: Namespace) -> Iterator[str]:
-    """Yield a mistake for each of Hydra's flags that would look for configs in the wrong place."""
+    """Yield an error for each of Hydra's flags that would look for configs in the wrong place."""
     if flags.config_path:
         hint = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
         yield f"--config-path={flags.config_path} {hint}"
@@ -174,7 +173,7 @@ def _places(flags: Namespace) -> Iterator[str]:
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
-    """Let Hydra show the config; compose it here as well, but only to report mistakes."""
+    """Let Hydra show the config; compose it here as well, but only to report errors."""
     with redirect_stderr(io.StringIO()) as errors:
         status = _through_hydra(arguments)
     if status:
@@ -185,7 +184,7 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
 
 
 def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
-    """Hydra's multirun, after checking that Hydra will run no untrusted code and that no sweep would be refused.
+    """Run Hydra's multirun after checking that it runs no untrusted code and that no sweep is refused.
 
     Each sweep is checked again when its turn comes, because code and data may have changed by then.
     """
@@ -193,12 +192,9 @@ def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     with initialised():
         config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))])
         if is_known(config):
-            found = check_each([each for each in overrides if _says_what_to_run(each)])
-    return _through_hydra(arguments, lambda: _asked_of_hydra(found))
-
-
-def _says_what_to_run(override: str) -> bool:
-    return is_search_path(override) or not override.lstrip("+~").startswith("hydra")
+            own = [each for each in overrides if is_search_path(each) or not each.lstrip("+~").startswith("hydra")]
+            found = check_each(own)
+    return _through_hydra(arguments, lambda: _sweep_of_this_job(found))
 
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
@@ -210,27 +206,29 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *overrides]
 
 
-def _asked_of_hydra(known: Compositions) -> CheckedSweep:
-    """The sweep that Hydra is running now; reuses what was composed before."""
+def _sweep_of_this_job(known: Compositions) -> CheckedSweep:
+    """Return the sweep that Hydra is running now; reuses what was composed before."""
     of_config, of_hydra = overrides_of_this_job()
     own = [*of_config, *filter(is_search_path, of_hydra)]
     return checked(known.get(meaning(own)) or Composition(own))
 
 
-def _through_hydra(arguments: Sequence[str], ask: Callable[[], CheckedSweep] = lambda: _asked_of_hydra({})) -> int:
+def _through_hydra(
+    arguments: Sequence[str], sweep_of_job: Callable[[], CheckedSweep] = lambda: _sweep_of_this_job({})
+) -> int:
     """Run Hydra's own main (flags, output folder, multirun) and return the worst exit status of its sweeps.
 
-    `ask` supplies each sweep.
+    `sweep_of_job` returns the sweep of the current job.
     """
     statuses = [0]
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
-        figure = None  # the sweep was refused: what lies in its folder belongs to another one
+        figure = None  # of a refused sweep: the results in its folder belong to another one
         try:
-            asked = ask()
-            statuses.append(MODES[asked.request.mode](asked))
-            figure = objective_of(asked.request.results_dir, asked.request.returned)
+            sweep = sweep_of_job()
+            statuses.append(MODES[sweep.request.mode](sweep))
+            figure = objective_of(sweep.request.results_dir, sweep.request.returned)
         except ConfigError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short

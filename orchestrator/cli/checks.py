@@ -134,7 +134,7 @@ def _found_by_trainable(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unset(value: Any, key: str = "") -> Iterator[str]:
-    """Yield a line for every required key that is not set, except those with a message of their own."""
+    """Yield a line for every required key that is not set, except those with another message."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _unset(item, f"{key}.{name}" if key else str(name))

@@ -16,7 +16,7 @@ _RENAMED = {"gitignore": ".gitignore"}
 
 
 def kinds() -> list[str]:
-    """The kinds of project that can be written."""
+    """Return the kinds of project that can be written."""
     return sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 
 

@@ -1,10 +1,7 @@
-"""The config as composed by Hydra, as a whole and for single points of a sweep, and the sweep's axes.
+"""Composition of configs with Hydra: overrides in, a resolved config and the sweep's axes out.
 
-Explains what does not compose: Hydra's errors in one line each, with a suggestion.
-
-Rewrites overrides that Hydra's grammar cannot express before Hydra reads them.
-
-Expands the overrides of a multirun into those of its sweeps.
+Before Hydra reads the overrides, those that its grammar cannot express are rewritten. What does not compose is reported
+with one line per override and a suggestion, while Hydra itself reports only the first.
 """
 
 from __future__ import annotations
@@ -42,27 +39,27 @@ _COMMAND = "to run a script of yours: trainable=command \"trainable.argv='python
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """The composed config as plain values. Raises the errors in WRONG."""
+    """Return the composed config as plain values. Raises the errors in WRONG."""
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 class CompositionError(ConfigError):
-    """Overrides that do not fit; `fitting` are the others, which may contain other mistakes."""
+    """Overrides that do not fit; `fitting` are the others, which may have further errors."""
 
     def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
-        """Find all misfits among overrides that failed to compose with `error`; Hydra itself reports only the first."""
-        unfit = dict(_misfits(overrides, groups))
+        """Find all overrides that do not compose; Hydra reported `error`, the first."""
+        unfit = dict(_unfit_overrides(overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
         self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
 
     def is_due_to_them(self, message: str) -> bool:
-        """Whether a mistake in the rest may be a consequence of these overrides missing."""
+        """Return whether an error in the rest may be a consequence of these overrides missing."""
         return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", message) for key in self._unfit)
 
 
-def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
-    """Add the overrides one by one; yield each that does not fit, as (override, mistake)."""
+def _unfit_overrides(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
+    """Add the overrides one by one; yield each that does not fit, as (override, error)."""
     fitting: list[str] = []
     for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
         try:
@@ -84,7 +81,7 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
-        return f"{override!r} is not KEY=VALUE{_lone_word(override, groups)}"
+        return f"{override!r} is not KEY=VALUE{_word_without_key(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
@@ -108,13 +105,13 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
 
 
 def _may_be_added(key: str, known: Sequence[str]) -> bool:
-    """Whether a key that is not there would be accepted: not among the orchestrator's own, nor a misspelt section."""
+    """Return whether a key that is not there would be accepted: not an own one, and no misspelt section."""
     section = key.partition(".")[0]
     return section not in (*OWN_SECTIONS, "budget") and (section in known or not nearest(section, known))
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
-    """A similar key of the same section; where there is no such section, a similar one as a whole."""
+    """Return a similar key of the same section; where there is no such section, a similar one as a whole."""
     section, dot, name = key.rpartition(".")
     if section not in known:
         return nearest(key, known)
@@ -122,14 +119,14 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 
 
 def _sections_with(word: str, known: Sequence[str]) -> list[str]:
-    """Up to three keys that a bare word may stand for: `gpus` for `sweep.axes.gpus`."""
+    """Return up to three keys that a bare word may stand for: `gpus` for `sweep.axes.gpus`."""
     last = [(key, key.rpartition(".")[2]) for key in known if "." in key]
     same = [key for key, name in last if name == word]
     return [] if "." in word else (same or [key for key, name in last if name.endswith(f"_{word}")])[:3]
 
 
 def _quoting(override: str, error: Exception) -> str:
-    """A hint on quoting for a value that Hydra's grammar took apart."""
+    """Return a hint on quoting for a value that Hydra's grammar took apart."""
     key, _, value = override.partition("=")
     if key != key.rstrip() or value != value.lstrip():
         return "; write no spaces around ="
@@ -142,7 +139,7 @@ def _quoting(override: str, error: Exception) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The error in one line, with its cause if Hydra names only what failed."""
+    """Return the error in one line, with its cause if Hydra names only what failed."""
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", text)
@@ -151,7 +148,7 @@ def one_line(error: BaseException) -> str:
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of a config, including sections."""
+    """Yield every dotted key of a config, including sections."""
     for key, value in config.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -159,7 +156,7 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _in_brackets(key: str, values: str, groups: Groups) -> str:
-    """How to write several values: as an axis, if the key can be one."""
+    """Return how to write several values: as an axis, if the key can be one."""
     section = key.partition(".")[0]
     if key.startswith("sweep.axes."):
         return f"an axis takes a list in brackets, '{key}=[{values}]'"
@@ -168,8 +165,8 @@ def _in_brackets(key: str, values: str, groups: Groups) -> str:
     return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
 
 
-def _lone_word(word: str, groups: Groups) -> str:
-    """A hint for a value without a key."""
+def _word_without_key(word: str, groups: Groups) -> str:
+    """Return a hint for a value without a key."""
     if found := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
         return f" (did you mean {' or '.join(found)}?)"
     if word.endswith(_SCRIPTS):
@@ -178,7 +175,7 @@ def _lone_word(word: str, groups: Groups) -> str:
 
 
 def _own_code(group: str, value: str) -> str:
-    """A hint if the value looks like code or a sweep file in place of a choice; else empty."""
+    """Return a hint if the value looks like code or a sweep file in place of a choice; else empty."""
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     module, colon, _ = value.partition(":")
@@ -196,7 +193,7 @@ _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
-    """The arguments in Hydra's own grammar.
+    """Return the arguments in Hydra's own grammar.
 
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
     dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` may add any name; setting one of several
@@ -280,7 +277,7 @@ class Composition:
         return [*primary_arguments(), *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:
-        """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
+        """Return the sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         return axes_of(self.config["sweep"]["axes"])
 
     def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
@@ -295,7 +292,7 @@ class Composition:
         return config
 
     def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
-        """The resolved config with these keys and groups set. Raises ConfigError for any that do not exist."""
+        """Return the resolved config with these keys and groups set. Raises ConfigError for any that do not exist."""
         choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
         chosen = [f"{group}={choice}" for group, choice in choices.items()]
         for group, choice in choices.items():
@@ -320,9 +317,9 @@ class Composition:
 
 
 def axes_of(given: Mapping[str, Any]) -> Axes:
-    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises ConfigError.
+    """Return the axes that are not null as lists of values; only `gpus` may also be the word `auto`.
 
-    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) goes by its dotted name.
+    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) gets its dotted name. Raises ConfigError.
     """
     found: dict[str, Any] = {}
     errors: list[str] = []
@@ -357,7 +354,7 @@ def is_known(hydra: Mapping[str, Any]) -> bool:
 
 
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
+    """Return the overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
     try:
         found = parsed(overrides)
     except HydraException:  # Hydra reports this itself before running anything
@@ -372,5 +369,5 @@ def expanded(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def meaning(overrides: Sequence[str]) -> frozenset[str]:
-    """A normal form of overrides: Hydra escapes and spaces values differently when it writes them."""
+    """Return a normal form of overrides: Hydra escapes and spaces values differently when it writes them."""
     return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed(overrides))

@@ -1,6 +1,6 @@
-"""Content hashes of what a trial depends on besides its config: source code, the command's files, data files.
+"""Content hashes of the files that a trial depends on: source code, the files of a command, data files.
 
-The user's own code: which Python files belong to it, and whether its imports can succeed. Read, never run.
+The user's code is read, never run: the module finds the Python files that belong to it, and imports that would fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """The Python files in and below a folder, without environments, results and hidden folders."""
+    """Yield the Python files in and below a folder, without environments, results and hidden folders."""
     for parent, folders, files in os.walk(folder):
         inside = Path(parent)
         folders[:] = [name for name in folders if not _is_foreign(inside / name, top=inside == folder)]
@@ -45,7 +45,7 @@ def _is_foreign(folder: Path, *, top: bool) -> bool:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether the path lies in an installed package."""
+    """Return whether the path lies in an installed package."""
     return bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
@@ -57,11 +57,11 @@ def import_errors(names: Iterable[str], *, installed: bool) -> Iterator[str]:
     """
     seen: set[Path] = set()
     for name in sorted(names):
-        yield from _of_module(name.partition(":")[0], seen, installed)
+        yield from _errors_in_module(name.partition(":")[0], seen, installed)
 
 
-def _of_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
-    """Mistakes in this module, the packages above it, and all of the user's modules that it imports."""
+def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
+    """Yield errors in this module, the packages above it, and all of the user's modules that it imports."""
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
         file = _own_file(".".join(parts[:length]))
@@ -74,20 +74,22 @@ def _of_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
             yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
             continue
         package = parts[: length if file.name == "__init__.py" else length - 1]
-        yield from _of_imports(file, tree, package, seen, installed and not changes_imports)
+        yield from _errors_in_imports(file, tree, package, seen, installed and not changes_imports)
 
 
-def _of_imports(file: Path, tree: ast.Module, package: list[str], seen: set[Path], installed: bool) -> Iterator[str]:
+def _errors_in_imports(
+    file: Path, tree: ast.Module, package: list[str], seen: set[Path], installed: bool
+) -> Iterator[str]:
     for node in tree.body:
         for name in _imported(node, package):
             if installed and _spec(name) is None:
                 yield f"{file}, line {node.lineno}: there is no module {name.partition('.')[0]!r} in this environment"
             else:
-                yield from _of_module(name, seen, installed)
+                yield from _errors_in_module(name, seen, installed)
 
 
 def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
-    """The absolute names that a statement imports; a name imported from a module may be a module itself."""
+    """Yield the absolute names that a statement imports; a name imported from a module may be a module itself."""
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
@@ -99,13 +101,13 @@ def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
-    """The parsed module (cached by its mtime), and whether it changes how modules are found. Raises SyntaxError."""
+    """Return the parsed module (cached by mtime), and whether it changes how modules are found. Raises SyntaxError."""
     text = file.read_bytes()
     return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """The spec of a name's top-level package; None if it cannot be found."""
+    """Return the spec of a name's top-level package; None if it cannot be found."""
     top = name.partition(".")[0]
     try:
         return importlib.util.find_spec(top)
@@ -114,7 +116,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _own_file(module: str) -> Path | None:
-    """The source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
+    """Return the source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
     top, *rest = module.split(".")
     if top in sys.stdlib_module_names or top in SHIPPED or (spec := _spec(module)) is None:
         return None
@@ -138,7 +140,7 @@ class Versions:
         self._files: dict[tuple[Any, Any], str] = {}
 
     def _source(self, dotted_path: str) -> str:
-        """A hash of the Python sources of the package that contains `package.module:function`, or of a module's folder.
+        """Return a hash of the Python sources of the package in `package.module:function`, or of a module's folder.
 
         Based on content rather than the commit, so that editing a README reruns nothing. Raises ValueError if there is
         no such package.
@@ -151,13 +153,13 @@ class Versions:
         return self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
 
     def data(self, data: Mapping[str, Any]) -> str:
-        """See `data_version`."""
+        """Return `data_version`, computed once."""
         key = (data.get("name"), data.get("path"))
         return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
 
 
 def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
-    """The version of the package in these folders; without any, of the module in the file `origin`."""
+    """Return the version of the package in these folders; without any, of the module in the file `origin`."""
     if folders:
         roots = [Path(folder) for folder in folders]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
@@ -186,7 +188,7 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
 
 
 def data_version(data: Mapping[str, Any]) -> str:
-    """A hash of the data files that the config names, so that a changed file under the same name counts as other data.
+    """Return a hash of the data file that the config names; a changed file under the same name is other data.
 
     Data sets known by name are identified by it. A file that this machine does not have is `absent`: the trial
     will say so.
@@ -198,13 +200,13 @@ def data_version(data: Mapping[str, Any]) -> str:
 
 
 def _outline(named: Iterable[tuple[Path, Path]]) -> str:
-    """A hash of names and sizes: enough for an installed package, which is not edited and may have many files."""
+    """Return a hash of names and sizes: enough for an installed package, which may have many files."""
     outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
     return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
-    """A hash of the files' contents together with their given names."""
+    """Return a hash of the files' contents together with their given names."""
     whole = hashlib.sha256()
     for name, path in named:
         with path.open("rb") as file:
@@ -214,7 +216,7 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
 
 
 def command_version(argv: str | Sequence[Any], folder: Path) -> str:
-    """A hash of every file of `folder` that a word of the command names, and of the Python files beside and below it.
+    """Return a hash of every file of `folder` that the command names, and of the Python files beside and below it.
 
     `-m package.module` names the package. A README beside them, or the command's output, does not change the hash.
     """

@@ -1,4 +1,4 @@
-"""Hydra's own part of the config: what it would run, where it would write, and what it saves."""
+"""Hydra's own part of the config: checks of the code and folders that it names, and saving without secrets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _output_errors(pattern: str) -> Iterator[str]:
 
 
 def _why_not_made(folder: Path) -> str:
-    """Why a folder could not be created, as far as can be told without trying; empty if it could."""
+    """Return why a folder could not be created, as far as can be told without trying; empty if it could."""
     above = (folder.absolute(), *folder.absolute().parents)
     there = next(each for each in above if os.path.exists(each))  # False also for lack of permission
     if not there.is_dir():
@@ -60,7 +60,7 @@ def _why_not_made(folder: Path) -> str:
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
-    """The modules trusted on the command line."""
+    """Return the modules trusted on the command line."""
     values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
     return [str(module) for value in values if isinstance(value, list) for module in value]
 

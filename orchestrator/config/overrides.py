@@ -48,7 +48,7 @@ def _is_structured(value: Any) -> bool:
 
 
 def literal(value: Any) -> str:
-    """A value in Hydra's grammar; text is quoted if it could be read as anything else."""
+    """Return a value in Hydra's grammar; text is quoted if it could be read as anything else."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -71,7 +71,7 @@ def _quoted(text: str) -> str:
 
 
 def alternatives(dotted: str) -> list[str]:
-    """The keys that are reset when this one is set."""
+    """Return the keys that are reset when this one is set."""
     section, _, key = dotted.rpartition(".")
     keys = ALTERNATIVES.get(section, ())
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
@@ -81,7 +81,7 @@ _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
 def shell_command(overrides: Sequence[str]) -> str:
-    """The equivalent shell command, without the `KEY=null` that setting an alternative implies anyway."""
+    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies anyway."""
     set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
@@ -97,7 +97,7 @@ def _words(override: str, others: Sequence[str]) -> list[str]:
 
 
 def _shell_word(argument: str) -> str:
-    """Quote for a shell, readably if Hydra needs quotes of its own: "a='b'"."""
+    """Quote for a shell, readably if Hydra needs quotes, too: "a='b'"."""
     return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 
 
@@ -113,6 +113,6 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _is_value(path: tuple[str, ...]) -> bool:
-    """Whether a mapping here is a value: a baseline is a cell, a metric says how to read it, labels have dots."""
+    """Return whether a mapping here is a value: a baseline is a cell, a metric has its pattern, labels have dots."""
     dotted = ".".join(path)
     return dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")

@@ -1,9 +1,4 @@
-"""The user's request, read from the composed config.
-
-The sections of the composed config, and values that follow directly from them.
-
-What the user asks of the recommendation.
-"""
+"""The user's request as a value: the part of a composed config that says what to do, and the terms of the choice."""
 
 from __future__ import annotations
 
@@ -25,13 +20,13 @@ AUTO_GPUS = "auto"
 
 
 def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The GPU types that a gang requires; empty for any."""
+    """Return the GPU types that a gang requires; empty for any."""
     asked = config["cluster"]["gpu_type"]
     return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
 
 
 def device(config: Mapping[str, Any]) -> str:
-    """The device that trials run on: cuda, cpu or auto; asking for a GPU type implies cuda."""
+    """Return the device that trials run on: cuda, cpu or auto; asking for a GPU type implies cuda."""
     asked: str = config["resources"]["device"]
     return "cuda" if asked == "auto" and gpu_types(config) else asked
 
@@ -42,7 +37,7 @@ READING = ("report", "predict", "compare")
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where trials run."""
+    """The nodes and processes that trials run on."""
 
     backend: str
     address: str | None
@@ -90,7 +85,7 @@ class Selection:
     search: Search | None
     """None: all cells run."""
     early_stop_after: float | None
-    """The share of its budget after which a hopeless trial may end; None: no trial is stopped early."""
+    """The share of its budget after which a trial that is far behind may end; None: no trial is stopped early."""
     limit: BudgetLimits
     rerun: Rerun
     rerun_invalid: float
@@ -139,7 +134,7 @@ class Failures:
 
 @dataclass(frozen=True, kw_only=True)
 class Criteria:
-    """What cells are compared with, and what makes one better than another."""
+    """The criteria by which cells are compared."""
 
     scaling: str
     """strong or weak."""
@@ -275,7 +270,7 @@ class Terms:
 
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
-        """The terms in a request; `axes` maps each axis of the trials except the seed to its column.
+        """Return the terms in a request; `axes` maps each axis of the trials except the seed to its column.
 
         `arguments` are those that produced the results, if they are not the request's own: a report may be requested
         by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.

@@ -142,7 +142,7 @@ class Structure(Form):
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed(Kind):
-    """Values with a grammar of their own, which `parse` checks."""
+    """Values with a special grammar, which `parse` checks."""
 
     parse: Callable[[Any], Iterator[str]]
 

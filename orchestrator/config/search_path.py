@@ -21,7 +21,7 @@ _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRI
 
 
 def config_dir() -> Path:
-    """The folder of the shipped configs, found relative to this code: a user's package `conf` must not shadow it.
+    """Return the folder of the shipped configs, relative to this code: a user's package `conf` must not shadow it.
 
     It is inside the package when installed, and beside it in a checkout.
     """
@@ -41,7 +41,7 @@ def with_primary(name: str, folder: str | None) -> Iterator[None]:
 
 
 def primary() -> str:
-    """The name of the primary config in use."""
+    """Return the name of the primary config in use."""
     return _chosen.get()[0]
 
 
@@ -52,23 +52,23 @@ def primary_arguments() -> list[str]:
 
 
 def is_search_path(override: str) -> bool:
-    """Whether an override adds config folders of the user."""
+    """Return whether an override adds config folders of the user."""
     return override.lstrip("+").startswith("hydra.searchpath=")
 
 
 def folder_of(place: str) -> Path | None:
-    """The folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
+    """Return the folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
     kind, scheme, path = place.strip("'\"").rpartition("://")
     return Path(path) if kind in ("file", "") and path else None
 
 
 def folders(overrides: Sequence[str]) -> list[Path]:
-    """The user's config folders named in the overrides."""
+    """Return the user's config folders named in the overrides."""
     return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
 
 
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
-    """The overrides with one more config folder, merged into one search path because Hydra accepts only one.
+    """Return the overrides with one more config folder, merged into one search path because Hydra accepts only one.
 
     Raises ConfigError for missing folders, for which Hydra only warns.
     """
@@ -84,7 +84,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
 
 
 def _paths(overrides: Sequence[str]) -> list[str]:
-    """The entries of each search path in the overrides."""
+    """Return the entries of each search path in the overrides."""
     return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
 
 
@@ -99,7 +99,7 @@ def initialised() -> Iterator[None]:
 def shadowed(hydra: DictConfig) -> Iterator[str]:
     """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
 
-    `hydra` is Hydra's own part of a composed config. Identical copies are no mistake.
+    `hydra` is Hydra's own part of a composed config. Identical copies are allowed.
     """
     folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
     for group, choice in hydra.runtime.choices.items():
@@ -121,7 +121,7 @@ class Groups:
         return [name for name in groups_in("", primary(), self._search_path) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
-        """The choices in a group; those in its subfolders as `folder/choice`.
+        """Return the choices in a group; those in its subfolders as `folder/choice`.
 
         A folder of the same name as a choice belongs to that choice.
         """

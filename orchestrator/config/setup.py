@@ -108,7 +108,7 @@ def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, A
 
 
 def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:
-    """The setup of a resolved config, each `auto` resolved for the nodes. Raises ValueError for missing settings."""
+    """Return the setup of a config, with `auto` resolved for the nodes. Raises ValueError for missing settings."""
     trainable = config["trainable"]
     for key in ("_target_", "lr", "reference_batch_size"):
         if trainable.get(key) is None:
@@ -142,13 +142,13 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
 
 
 def _strategy(config: Mapping[str, Any]) -> str:
-    """The configured strategy; for `auto`, the one that the trainable names, if any."""
+    """Return the configured strategy; for `auto`, the one that the trainable names, if any."""
     asked_for: str = config["strategy"]
     return asked_for if asked_for != "auto" else config["trainable"].get("strategy") or "auto"
 
 
 def source_dir(trainable: Mapping[str, Any]) -> Path:
-    """The folder of a command's files: the current directory, unless the config says otherwise."""
+    """Return the folder of a command's files: the current directory, unless the config says otherwise."""
     return Path(trainable["source_dir"] or ".").expanduser().absolute()
 
 
@@ -170,7 +170,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
 
 
 def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
-    """The version of a command line's files, if the trainable is one."""
+    """Return the version of a command line's files, if the trainable is one."""
     trainable = config["trainable"]
     if "argv" not in trainable:
         return {}
@@ -178,14 +178,14 @@ def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def code_in(value: Any) -> set[str]:
-    """Every `package.module:name` in a config: the trainable, and the user's own model, data set or optimizer."""
+    """Return every `package.module:name` in a config: the trainable, and the user's model, data set or optimizer."""
     if isinstance(value, Mapping):
         return set().union(*(code_in(item) for item in value.values()))
     return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
 
 
 def plugins_in(sections: Mapping[str, Any]) -> set[str]:
-    """The `package.module:name` of every section whose name a plugin offers; their sources identify the trial."""
+    """Return the `package.module:name` of every section whose name is a plugin's; its sources identify the trial."""
     named = {(section, value.get("name")) for section, value in sections.items() if isinstance(value, Mapping)}
     return {path for (section, name), path in _plugins().items() if (section, name) in named}
 
@@ -199,7 +199,7 @@ def _plugins() -> dict[tuple[str, str], str]:
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:
-    """The axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have, or the one fraction asked for."""
+    """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have, or the given fraction."""
     if axes.get("gpus") != AUTO_GPUS:
         return axes
     share = _given(config["resources"]["gpus_per_worker"]) or 1
@@ -232,6 +232,6 @@ def _cores_per_gpu(nodes: Sequence[Node]) -> int:
 
 
 def _optimizer(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The optimizer config that LR rules look at; what the trainable declares takes precedence over the section."""
+    """Return the optimizer config that LR rules look at; the trainable's declaration precedes the section."""
     declared = config["trainable"].get("optimizer")
     return {"name": declared} if declared else config.get("optimizer") or {"name": "unknown"}

@@ -1,4 +1,4 @@
-"""Which names in a config may be run as code: the project's own, and those of modules that the user trusts.
+"""Trust: a name in a config may run as code if it is the project's own, or in a module that the user trusts.
 
 A config is data until it names a function. The shipped configs name the project's own trainables; `trusted_modules`
 adds modules: on the command line any, but in a config file, which may come from somebody else, only
@@ -31,7 +31,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @functools.cache
 def registered(shipped: Path) -> frozenset[str]:
-    """The dotted paths named in the shipped trainable configs."""
+    """Return the dotted paths named in the shipped trainable configs."""
     return frozenset(name for file in shipped.glob("trainable/*.yaml") for name in _SHIPPED.findall(file.read_text()))
 
 
@@ -72,7 +72,7 @@ def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Itera
 
 
 def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every (dotted key, name) from which logging.config would create an object."""
+    """Yield every (dotted key, name) from which logging.config would create an object."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             reaches_out = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
@@ -83,7 +83,7 @@ def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every (dotted key, name) in a config that is resolved to code: targets, and names with a colon."""
+    """Yield every (dotted key, name) in a config that is resolved to code: targets, and names with a colon."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             dotted = f"{key}.{name}" if key else str(name)
@@ -104,7 +104,7 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 
 
 def _is_users_own(module: str) -> bool:
-    """Whether the module is neither in the standard library nor installed; finds out without importing it."""
+    """Return whether the module is neither in the standard library nor installed; finds out without importing it."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in SHIPPED:
         return False

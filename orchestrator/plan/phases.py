@@ -1,12 +1,9 @@
-"""Two phases: short probes of every speed, then training of only those cells that can still be recommended.
+"""`sweep.phases`: short probes of every speed, then training of only those cells that can still be recommended.
 
-Which cells may still become the recommended one, in the middle of a sweep.
-
-Which cell a sweep will recommend once all of its seeds have run, judged by those that have. Pure.
-
-A cell's mean over all its seeds is its mean by now, and what its further seeds move it by. With n seeds of variance σ²
-and r to come that is a moderated t around 0 of variance σ²/n · r/(n + r): what is not known of the cell yet, and the
-noise of the seeds to come (the posterior predictive distribution of a normal mean, with a flat prior on it).
+`Prospects` says which cells may still become the recommended one; `Outlook` computes the probability of that. A cell's
+mean over all its seeds is its present mean plus the change by its further seeds. With n seeds of variance σ² and r more
+to come, the change is a moderated t around 0 with variance σ²/n · r/(n + r): the posterior predictive distribution of a
+normal mean with a flat prior.
 """
 
 from __future__ import annotations
@@ -35,16 +32,15 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 GIVEN_UP = 2
-"""A first seed that falls short of the baseline's same seed by so many margins ends with its training, and is not
-timed."""
+"""A first seed that is this many margins below the baseline's same seed is trained, but not timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prospects:
-    """Cells by their ids."""
+    """The cells that may still be recommended in the middle of a sweep. Cells are given by their ids."""
 
     baseline: str = ""
-    """The cells that will be at the reference batch, and are trained first; empty if there are none."""
+    """The cell at the reference batch, which is trained first; empty if there is none."""
     accuracy: float | None = None
     """The mean validation accuracy, so far, of the cell that accuracies are compared with."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
@@ -53,24 +49,24 @@ class Prospects:
     bounds: Mapping[str, float] = field(default_factory=dict)
     """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
     levels: Mapping[str, float] = field(default_factory=dict)
-    """The objective as foretold by the probes, up to a common factor; without cells whose probe does not tell."""
+    """The objective as predicted by the probes, up to a common factor; without cells whose probe has no figures."""
     trained: frozenset[str] = frozenset()
     chosen: str = ""
     """The best so far; empty if there is none."""
     answer: str = ""
-    """The same, for people."""
+    """The same as a label."""
     open: frozenset[str] = frozenset()
-    """The trained cells that the whole sweep may yet choose; empty once the choice is sure."""
+    """The trained cells that the whole sweep may still choose; empty once the choice is sure."""
     out: Mapping[str, Status] = field(default_factory=dict)
     """Cells that cannot be recommended because of how one of their seeds ended."""
     equivalent_cells: Mapping[str, str] = field(default_factory=dict)
     """{cell: another one with the same training}; only one of the two is trained."""
 
     def bound(self, cell_id: str, seed: int) -> float | None:
-        """The validation accuracy below which this seed of the cell is not worth being tested and timed, if any is.
+        """Return the validation accuracy below which this seed of the cell need not be tested and timed, if any.
 
-        Of a first seed, when chance is unknown, what is far below that of the baseline with the same seed, which holds
-        out the same samples; of a further one see `Outlook.bound`.
+        For a first seed it is far below the accuracy of the baseline with the same seed, which holds out the same
+        samples; for a further one see `Outlook.bound`.
         """
         if cell_id in self.trained or self.accuracy is None:
             return self.bounds.get(cell_id)
@@ -83,7 +79,7 @@ class Prospects:
         ends: Mapping[str, TrialRecord],
         probed: Mapping[str, Mapping[str, Any]],
     ) -> Prospects:
-        """By the ends of the planned trials, and the probes of their speeds."""
+        """Derive the prospects from the ends of the planned trials and the probes of their speeds."""
         known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
         # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
         out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
@@ -112,7 +108,7 @@ def _ran(record: TrialRecord) -> bool:
 
 
 def _baseline(plain: Iterable[TrialSpec], reference_batch_size: int | None) -> str:
-    """Whom `contenders.baseline_row` will choose, as far as that does not depend on accuracies."""
+    """Return the cell that will be the baseline, as far as that does not depend on accuracies."""
     at_reference = (trial.cell_id for trial in plain if trial.batch.global_batch_size == reference_batch_size)
     return next(at_reference, "")
 
@@ -120,7 +116,7 @@ def _baseline(plain: Iterable[TrialSpec], reference_batch_size: int | None) -> s
 def _levels(
     request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Time for the budget, or its cost; nothing where the objective does not follow from throughput."""
+    """Return the time for the budget, or its cost; empty if the objective does not follow from throughput."""
     if request.criteria.objective == "energy" or request.criteria.target_accuracy is not None:
         return {}
     seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
@@ -129,7 +125,7 @@ def _levels(
 
 
 def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
-    """Of one epoch, sample or step, in whichever the budget is given; None where the probe does not tell."""
+    """Return the seconds of one epoch, sample or step, as the budget is given; None if the probe has no figure."""
     budget: Mapping[str, Any] = trial.config.get("budget") or {}
     per_epoch, pace = probe.get("epoch_s"), probe.get("samples_per_s")
     if not pace or budget.get("seconds") is not None:
@@ -159,20 +155,20 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
 
 
 def _accuracies(ok: Iterable[TrialRecord], cell_id: str) -> dict[int, float]:
-    """By seed, as far as they are known."""
+    """Return the known accuracies by seed."""
     accuracies = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
     return {seed: float(value) for seed, value in accuracies if is_number(value)}
 
 
 RULE = "phases"
-"""What `skipped_by` says of trials that were not asked for."""
+"""The value of `skipped_by` for trials that the phases left out."""
 
 SLACK = 1.1
 """A cell whose probe is slower than the best one's by more than this cannot beat it: probes are short."""
 
 
 def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSpec]:
-    """One probe of each speed that has none yet; none at all if the trainable has no probes."""
+    """Return one probe of each speed that has none yet; none at all if the trainable has no probes."""
     found: dict[str, TrialSpec] = {}
     for trial in trials:
         probe = None if speed(trial.axes) in probed else probe_of(trial)
@@ -182,11 +178,11 @@ def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSp
 
 
 def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Those of the waiting trials that have to run next to know the answer; none once it is known.
+    """Return the waiting trials that must run next to find the answer; none once it is known.
 
-    First all seeds of the cell that accuracies are compared with; then a seed of every cell that may be faster than
-    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may yet
-    choose. Of cells whose training is the same, as that of all rules is at the reference batch, one is asked for.
+    First all seeds of the baseline; then one seed of every cell that may be faster than the best one so far, the
+    fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may still choose. Of equivalent
+    cells, such as those of all rules at the reference batch, one is trained.
     """
     waiting = [trial for trial in waiting if trial.cell_id not in prospects.equivalent_cells]
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
@@ -199,7 +195,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
 
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
-    """The end of a trial that would change nothing."""
+    """Return the end of a trial that would change nothing."""
     if trial.cell_id in prospects.equivalent_cells:
         why = "the same training as that of a cell with a plainer rule or rate; see"
     elif trial.cell_id in prospects.out:
@@ -213,7 +209,7 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
 
 
 def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """A seed of every cell that has none, and may be faster than the best one."""
+    """Return a seed of every cell that has none, and may be faster than the best one."""
     bound = prospects.levels.get(prospects.chosen, math.inf) * SLACK
     return _first_seeds(
         trial
@@ -223,7 +219,7 @@ def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[Trial
 
 
 def _fastest(trials: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Those with the least level; all whose level is unknown come first."""
+    """Return the trials with the least level; all trials of unknown level come first."""
     unknown = [trial for trial in trials if trial.cell_id not in prospects.levels]
     if unknown or not trials:
         return unknown
@@ -240,7 +236,7 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 
 
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
-    """The trial, which need not be timed if its accuracy turns out to be hopeless."""
+    """Return the trial, which need not be timed if its accuracy is too low."""
     settings: Mapping[str, object] = trial.config.get("trainable") or {}
     bound = prospects.bound(trial.cell_id, trial.seed)
     if bound is None or not settings.get("probe"):
@@ -249,13 +245,13 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
 
 
 UNSETTLED = 2
-"""With one seed a cell, where chance is unknown: a cell that falls short by more than this many margins is out …"""
+"""With one seed per cell, chance is unknown: a cell that is more than this many margins short is out …"""
 
 ALIKE = 1.1
 """… and so is one with more than this many times the best one's objective."""
 
 DRAWS = 4_000
-"""Of the end of the sweep; probabilities are accurate to ± 1%."""
+"""Random draws of the end of the sweep; probabilities are accurate to ±1%."""
 
 _SEED = 0
 
@@ -269,8 +265,9 @@ class Outlook:
     """How many further seeds each cell may have."""
 
     def open(self, chosen: int | None) -> set[int]:
-        """The cell that is chosen by now, if any is, and those that the whole sweep may choose: with a probability
-        above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough.
+        """Return the rows of the chosen cell and of those that the whole sweep may still choose.
+
+        These have a probability above 1 - SURE, or an unknown one. Empty once the choice is sure and has enough seeds.
         """
         level, p_chosen = self._log_objectives.point, self.p_chosen
         short = self._shortfalls > UNSETTLED * self.contest.margin
@@ -284,7 +281,7 @@ class Outlook:
 
     @cached_property
     def p_chosen(self) -> Array:
-        """That the whole sweep chooses the cell; NaN where chance is unknown, with one seed a cell.
+        """Probability that the whole sweep chooses each cell; NaN if chance is unknown, with one seed per cell.
 
         By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
         several that are as good the most accurate, though that rule prefers one that is SURE to be as good.
@@ -302,10 +299,10 @@ class Outlook:
         return np.where(self._unknown, np.nan, counts / len(level))
 
     def bound(self, row: int) -> float | None:
-        """The accuracy of the cell's next seed below which its mean will not come to be within the margin, by all odds:
-        with no more than the probability 1 - SURE, or, where chance is unknown, as it is UNSETTLED margins short then.
+        """Return the accuracy of the cell's next seed below which its mean will not be within the margin.
 
-        None of the baseline, without one, and where there is no further seed.
+        Below it, the probability of that is at most 1 - SURE or, if chance is unknown, the cell is UNSETTLED margins
+        short. None for the baseline, without a baseline, and without a further seed.
         """
         base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
         if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
@@ -328,7 +325,7 @@ class Outlook:
 
     @property
     def _shortfalls(self) -> Array:
-        """Over the seeds that both have, if any; NaN if accuracies are not compared."""
+        """Shortfall of each cell's accuracy, over the seeds that it shares with the baseline, if any; else NaN."""
         base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
         if base is None:
             return np.full(len(points), np.nan)
@@ -337,22 +334,22 @@ class Outlook:
 
     @property
     def _unknown(self) -> npt.NDArray[np.bool_]:
-        """Whether further seeds may change anything, for each cell."""
+        """Return whether further seeds may change anything, for each cell."""
         of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
         return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | of_accuracy))
 
     def _ends(self, means: Means, generator: np.random.Generator) -> Array:
-        """Draws of the means over all seeds, shape (draws, cells)."""
+        """Return random draws of the means over all seeds, shape (draws, cells)."""
         return replace(means, error=self._moves(means)).draws(generator, DRAWS)
 
     def _moves(self, means: Means) -> Array:
-        """By how much the seeds to come move each mean, as the error of a t: 0 without any."""
+        """Return how far the further seeds move each mean, as the scale of a t; 0 without further seeds."""
         left = np.asarray(self.left)
         return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)
 
 
 def _upper(freedom: float) -> float:
-    """The quantile SURE of t."""
+    """Return the quantile SURE of t."""
     from scipy.special import stdtrit
 
     return float(stdtrit(min(freedom, NORMAL), SURE))

@@ -1,7 +1,4 @@
-"""The plan: the sweep's trials compared with the journal and with what fits on the nodes.
-
-The share of a GPU that a packed trial holds: what was asked for or, if measured, what its memory needs.
-"""
+"""The plan: the sweep's trials compared with the journal, and with the GPUs and memory of the nodes."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ _ALIKE_IN_MEMORY = frozenset(
 
 
 def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
-    """What trials that need the same memory on each device have in common."""
+    """Return a key that is equal for trials that need the same memory on each device."""
     others = sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_MEMORY)
     return repr((device_batch_size, others))
 
 
 def is_packed(trial: TrialSpec) -> bool:
-    """Whether the trial was asked to share its GPU with others."""
+    """Return whether the trial was asked to share its GPU with others."""
     return trial.timing == "shared" and trial.device == "cuda" and 0 < trial.gpus < 1
 
 
@@ -67,12 +64,12 @@ class MemoryShares:
         return MemoryShares(needs=needs)
 
     def unknown(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
-        """One packed trial of every size that has not run yet."""
+        """Return one packed trial of every size that has not run yet."""
         found = {_size(trial): trial for trial in reversed(list(trials)) if is_packed(trial)}
         return [trial for key, trial in found.items() if key not in self.needs]
 
     def placed(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with the share of a GPU that it will hold: a whole one until its memory is known."""
+        """Return the trial with the share of a GPU that it will hold: a whole one until its memory is known."""
         if not is_packed(trial):
             return trial
         need = 1.0 if trial.probes else self.needs.get(_size(trial), 1.0)
@@ -80,7 +77,7 @@ class MemoryShares:
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
     def foreseen(self, trial: TrialSpec) -> TrialSpec:
-        """The same for a forecast: the share that was asked for until its memory is known."""
+        """Return the same for a forecast: the share that was asked for until its memory is known."""
         return self.placed(trial) if _size(trial) in self.needs else trial
 
 
@@ -93,7 +90,7 @@ def _size(trial: TrialSpec) -> str:
 
 
 def _share(status: Status, figures: Mapping[str, Any]) -> float:
-    """Of the device's memory; a trial that ran out of memory gets all of it, which may still be too little."""
+    """Return the share of the device's memory; a trial that ran out of memory gets all of it."""
     if status is Status.OOM:
         return 1.0
     reserved_gb, device_gb = (figures.get(name) for name in MEASURED)
@@ -131,7 +128,7 @@ class Plan:
         *,
         seed_by_seed: bool = False,
     ) -> Plan:
-        """The plan; with `rerun.word` `failed`, whatever is no result runs again."""
+        """Return the plan; with `rerun.word` `failed`, whatever is no result runs again."""
         durations = Durations(records.values())
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
         named = rerun.selected(ordered)
@@ -161,11 +158,11 @@ class Plan:
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
     def not_run_again(self, ends: Mapping[str, TrialRecord]) -> frozenset[str]:
-        """The ids of the trials that were asked for again, and by these ends have not begun since."""
+        """Return the ids of the trials that were asked for again, and by these ends have not begun since."""
         return frozenset(key for key, attempt in self.again.items() if ends[key].attempt == attempt)
 
     def may_run(self, *, waits: bool) -> list[TrialSpec]:
-        """The trials that are to start, and with `waits` those that have no room yet, behind them."""
+        """Return the trials that are to start, and with `waits` those that have no room yet, behind them."""
         return [*self.to_run, *(trial for trial, _ in self.without_room if waits)]
 
     @property
@@ -185,9 +182,9 @@ class Plan:
 
 
 def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Plan:
-    """What would run now, starting nothing and writing nothing; only a cluster is asked what it has.
+    """Return the plan of the sweep now; starts and writes nothing, but asks a cluster for its nodes.
 
-    Raises ConfigError where `results_dir` cannot be read.
+    Raises ConfigError if `results_dir` cannot be read.
     """
     nodes = _nodes(request)
     journal = Layout(request.results_dir).journal
@@ -215,5 +212,5 @@ def _nodes(request: Request) -> Sequence[Node]:
 
 
 def _stands(record: TrialRecord, word: str) -> bool:
-    """Whether the trial will not run again; one that a rule of the sweep left out may be let in now."""
+    """Return whether the trial will not run again; one that a rule of the sweep left out may be let in now."""
     return record.status.stands(word) and not record.skipped_by

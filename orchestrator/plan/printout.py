@@ -1,4 +1,4 @@
-"""A plan as `mode=plan` prints it: a row a trial, and what all of them come to."""
+"""The printout of `mode=plan`: one row per trial, and the totals."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
 def text_of(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
-    """The plan as a `table` or as `json`, with what is worth knowing before it runs."""
+    """Return the plan as a `table` or as `json`, with what is worth knowing before it runs."""
     return (as_json if form == "json" else as_text)(plan, price_per_gpu_hour, remarks)
 
 
 def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
-    """The plan as one JSON object."""
+    """Return the plan as one JSON object."""
     forecast = plan.forecast
     return json.dumps(
         {
@@ -47,7 +47,7 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
-    """The plan as a table for people."""
+    """Return the plan as a table for people."""
     names_trials = plan.finished or plan.again  # what has run may be asked for again
     shown = [
         {"state": row["state"]}
@@ -70,7 +70,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 
 def rows(plan: Plan) -> list[dict[str, Any]]:
-    """One row a trial, with JSON values: those to run in the order of starting, then the infeasible, then the ended."""
+    """Return one row per trial, as JSON values: those to run in starting order, the infeasible, the finished."""
     others = [trial for trial, _ in plan.without_room] + [t for t in plan.trials if t.trial_id in plan.finished]
     known = plan.forecast.makespan_s is not None
     return [
@@ -106,7 +106,7 @@ def _names(plan: Plan, stay: ScheduledTrial) -> list[str]:
 
 
 def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
-    """The line on time and cost; none if there is nothing to run."""
+    """Yield the line on time and cost; none if there is nothing to run."""
     forecast = plan.forecast
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
     if makespan_s is None:
@@ -132,7 +132,7 @@ def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The rows below their keys, numbers to the right, with as little as possible between columns."""
+    """Yield the rows below their keys, numbers to the right, with as little as possible between columns."""
     columns = list(dict.fromkeys(key for row in shown for key in row))
     cells = [columns, *([str(row.get(key, "")) for key in columns] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -1,41 +1,27 @@
-"""A search instead of the whole grid: which cells run next, by what those before came to."""
+"""`sweep.search`: instead of the whole grid, the cells that Optuna or a searcher of Ray Tune suggests."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.request import Request, Search
 from orchestrator.store.record import TrialOutcome, TrialRecord
-from sweeps.axes import is_number, is_whole
+from sweeps.axes import is_number
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 RULE = "search"
-"""What `skipped_by` says of trials that the search did not ask for."""
+"""The value of `skipped_by` for trials that the search did not choose."""
 
-NextPoints = Callable[..., list[tuple[int, ...]]]
-"""As `search_optuna.next_points`."""
+Point = tuple[int, ...]
+"""A cell, as the index of its value on each axis."""
 
-SEARCHES = ("optuna", "tune")
-
-
-def search_errors(sweep: Mapping[str, Any]) -> Iterator[str]:
-    """A line for every mistake in `sweep.search` and the keys that belong to it."""
-    if sweep["search"] is None:
-        return
-    if sweep["search"] not in SEARCHES:
-        yield f"sweep.search must be null or one of {', '.join(SEARCHES)}, not {sweep['search']!r}"
-    elif sweep["search"] == "optuna" and importlib.util.find_spec("optuna") is None:
-        yield "sweep.search=optuna needs the package optuna: pip install 'sweep-orchestrator[optuna]'"
-    if sweep["phases"] is not None:
-        yield "sweep.search and sweep.phases both choose the cells: set one of them"
-    for key in ("search_cells", "search_together"):
-        if not is_whole(sweep[key]) or sweep[key] < 1:
-            yield f"sweep.{key} must be a whole number of at least 1, not {sweep[key]!r}"
+ATTEMPTS = 100
+"""How often Optuna may suggest a cell that was tried or does not exist, before cells are drawn at random."""
 
 
 def next_trials(
@@ -45,7 +31,7 @@ def next_trials(
     waiting: Sequence[TrialSpec],
     ends: Mapping[str, TrialRecord],
 ) -> list[TrialSpec]:
-    """All seeds of the next cells; nothing once `search.cells` cells were tried, or all.
+    """Return all seeds of the next cells; nothing once `search.cells` cells were tried, or all.
 
     A cell that was begun is ended first.
     """
@@ -59,33 +45,71 @@ def next_trials(
     if count <= 0:
         return []
     values = _values(request, [record for record in ends.values() if record.cell_id in tried])
-    asked = _next_points(search, request)(
-        axes,
-        {points[cell]: values.get(cell) for cell in tried},
-        list(dict.fromkeys(points[trial.cell_id] for trial in waiting)),
-        count,
-    )
-    return [trial for trial in waiting if points[trial.cell_id] in asked]
-
-
-def _next_points(search: Search, request: Request) -> NextPoints:
+    next_points = optuna_points
     if search.name == "tune":
-        from orchestrator.backends.ray import tune_extensions as ray_search
+        from orchestrator.backends.ray import tune_extensions
 
-        return functools.partial(ray_search.next_points, request.tune["searcher"])
-    from orchestrator.plan.search_optuna import next_points
+        next_points = functools.partial(tune_extensions.next_points, request.tune["searcher"])
+    results = {points[cell]: values.get(cell) for cell in tried}
+    chosen = next_points(axes, results, list(dict.fromkeys(points[trial.cell_id] for trial in waiting)), count)
+    return [trial for trial in waiting if points[trial.cell_id] in chosen]
 
-    return next_points
+
+def optuna_points(
+    axes: Mapping[str, Sequence[Any]],
+    tried: Mapping[Point, tuple[float, ...] | None],
+    waiting: Sequence[Point],
+    count: int,
+) -> list[Point]:
+    """Return `count` waiting cells to try at the same time, by Optuna's Parzen estimator (Bergstra et al. 2011).
+
+    `tried` has the objectives of each cell: time, which is minimised, and validation accuracy if all cells have it;
+    None for a cell without results. The seed is the number of tried cells, so that an interrupted search continues as
+    if it had not been interrupted.
+    """
+    import optuna
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+    from optuna.trial import TrialState, create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    measured = [value for value in tried.values() if value is not None]
+    directions = ["minimize", "maximize"][: len(measured[0])] if measured else ["minimize"]
+    sampler = optuna.samplers.TPESampler(seed=len(tried), constant_liar=True)
+    study = optuna.create_study(directions=directions, sampler=sampler)
+    space = {  # numbers have an order, so that neighbours are similar; words have none
+        axis: IntDistribution(0, len(values) - 1)
+        if all(map(is_number, values))
+        else CategoricalDistribution(range(len(values)))
+        for axis, values in axes.items()
+        if len(values) > 1
+    }
+    for point, objectives in tried.items():
+        params = {axis: index for axis, index in zip(axes, point, strict=True) if axis in space}
+        state = TrialState.FAIL if objectives is None else TrialState.COMPLETE
+        study.add_trial(create_trial(params=params, distributions=space, values=objectives, state=state))
+    left = list(waiting)
+    chosen: list[Point] = []
+    for _ in range(ATTEMPTS):
+        if len(chosen) == count or not left:
+            return chosen
+        suggested = study.ask(space)
+        point = tuple(suggested.params.get(axis, 0) for axis in axes)
+        if point in left:
+            left.remove(point)
+            chosen.append(point)
+        else:
+            study.tell(suggested, state=TrialState.FAIL)
+    return chosen + random.Random(len(tried)).sample(left, min(count - len(chosen), len(left)))
 
 
 def skipped(search: Search) -> TrialOutcome:
-    """The end of a trial that the search did not come to."""
+    """Return the end of a trial that the search did not come to."""
     note = f"sweep.search={search.name}: not among the {search.cells} cells that it tried"
     return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 
 def _axes(planned: Sequence[TrialSpec]) -> dict[str, list[Any]]:
-    """Every axis but the seed with its values, numbers by size."""
+    """Return every axis but the seed with its values, numbers by size."""
     found: dict[str, list[Any]] = {}
     for trial in planned:
         for axis, value in trial.axes.items():

@@ -87,7 +87,7 @@ def next_points(
     waiting: Sequence[Point],
     count: int,
 ) -> list[Point]:
-    """Like `search_optuna.next_points`, but with time as the only objective: Tune's searchers have just one.
+    """Like `plan.search.optuna_points`, with time as the only objective: Tune's searchers have just one.
 
     A new searcher is created each time. It gets the results of tried points by Tune's `add_evaluated_point` if it
     supports that, and otherwise when it suggests them again. Raises ConfigError if it accepts no search space.

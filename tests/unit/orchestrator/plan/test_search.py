@@ -93,13 +93,6 @@ def test_search_prefers_better_cells(ended):
     assert sum(best_ten) / 5 > sum(batches[:10]) / 10
 
 
-def test_errors_are_told():
-    wrong = {"search": "random", "phases": ["probe", "train"], "search_cells": 0, "search_together": True}
-    told = list(search.search_errors(wrong))
-    assert len(told) == 4 and "one of optuna, tune, not 'random'" in told[0] and "sweep.phases" in told[1]
-    assert list(search.search_errors({**wrong, "search": None})) == []
-
-
 def test_untried_trials_are_skipped_by_the_search():
     outcome = search.skipped(optuna())
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "search")
