@@ -1,1 +1,1 @@
-"""What would run and what can be skipped: the plan, its phases and the search."""
+"""The plan of a sweep: the trials to run, their order and cost, phases and searches that skip trials."""

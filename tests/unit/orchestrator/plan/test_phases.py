@@ -24,7 +24,7 @@ def told(asked):
     return sorted((each.batch.global_batch_size, each.lr.rule, each.seed) for each in asked)
 
 
-def test_every_speed_is_probed_once_and_shortly():
+def test_every_speed_is_probed_once():
     found = probes(TRIALS, set())
     assert sorted(each.batch.global_batch_size for each in found) == [8, 16, 32]
     assert found[0].config["budget"]["steps"] == 10 and found[0].config["trainable"]["window_s"] == 0.3
@@ -33,12 +33,12 @@ def test_every_speed_is_probed_once_and_shortly():
     assert probes(PLAIN, set()) == []
 
 
-def test_the_baseline_comes_first_with_all_its_seeds():
+def test_baseline_is_trained_first_with_all_seeds():
     prospects = Prospects(baseline=BASE, levels=LEVELS)
     assert told(next_trials(TRIALS, prospects)) == [(8, "none", seed) for seed in (1, 2, 3)]
 
 
-def test_then_the_fastest_speed_one_seed_a_cell_and_none_is_timed_in_vain():
+def test_fastest_speed_is_next_with_one_seed_per_cell():
     prospects = Prospects(
         baseline=BASE, levels=LEVELS, trained=frozenset([BASE]), chosen=BASE, accuracy=0.9, margin=0.01
     )
@@ -49,14 +49,14 @@ def test_then_the_fastest_speed_one_seed_a_cell_and_none_is_timed_in_vain():
     assert asked[0].trial_id in {each.trial_id for each in waiting}
 
 
-def test_a_further_seed_is_timed_only_where_it_leaves_its_cell_in():
+def test_further_seed_has_a_bound():
     best, bounds = CELLS[32, "none"], {CELLS[32, "none"]: 0.97}
     prospects = Prospects(levels=LEVELS, trained=frozenset(LEVELS), chosen=best, open=frozenset([best]), bounds=bounds)
     (asked,) = next_trials([each for each in TRIALS if each.seed != 1], prospects)
     assert asked.config["trainable"]["give_up_below"] == 0.97
 
 
-def test_cells_that_are_slower_by_their_probes_are_left_out():
+def test_cells_with_slower_probes_are_skipped():
     best = CELLS[32, "none"]
     prospects = Prospects(
         levels=LEVELS, trained=frozenset([best]), chosen=best, answer="the large batch", open=frozenset([best])
@@ -76,17 +76,17 @@ def test_cells_that_are_slower_by_their_probes_are_left_out():
     assert "further seeds of this cell" in skipped(TRIALS[0], replace(trained, trained=frozenset(LEVELS))).note
 
 
-def test_without_probes_every_cell_has_a_seed():
+def test_every_cell_gets_a_seed_without_probes():
     assert len(next_trials(PLAIN, Prospects())) == 6
     assert {each.seed for each in next_trials(PLAIN, Prospects())} == {1}
 
 
-def test_of_cells_that_train_the_same_one_is_asked_for():
+def test_one_of_several_equivalent_cells_is_trained():
     asked = next_trials(PLAIN, Prospects(equivalent_cells={CELLS[8, "linear"]: BASE}))
     assert {each.cell_id for each in asked} == set(CELLS.values()) - {CELLS[8, "linear"]}
 
 
-def test_where_the_answer_is_sure_nothing_is_asked_for():
+def test_nothing_runs_once_the_answer_is_sure():
     prospects = Prospects(trained=frozenset(LEVELS), chosen=BASE, levels=LEVELS)
     assert next_trials([each for each in TRIALS if each.seed != 1], prospects) == []
 
@@ -121,14 +121,14 @@ def prospects(records, **asked):
     return Prospects.of(request(**asked), TRIALS, ends, PROBED)
 
 
-def test_before_anything_has_ended_only_the_baseline_and_the_probes_are_known():
+def test_only_baseline_and_probes_are_known_at_first():
     found = prospects([])
     assert found.baseline == BASE and not found.trained and not found.chosen
     assert found.levels[CELLS[32, "linear"]] == 8 / 32
     assert found.equivalent_cells == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
 
 
-def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_open(ended):
+def test_fastest_cell_within_the_margin_is_chosen(ended):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.90), ended(32, "linear", 1, 0.975), ended(16, "none", 1, 0.98)]
     found = prospects(records)
@@ -138,7 +138,7 @@ def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_
 
 
 @pytest.mark.parametrize("end", [(Status.SKIPPED, "early_stop"), (Status.FAILED, "")])
-def test_a_cell_that_lost_a_seed_is_not_chosen_as_the_tables_will_not_either(ended, end):
+def test_cell_with_a_lost_seed_is_not_chosen(ended, end):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
     found = prospects(records)
@@ -146,7 +146,7 @@ def test_a_cell_that_lost_a_seed_is_not_chosen_as_the_tables_will_not_either(end
     assert CELLS[32, "none"] in found.trained and found.out == {CELLS[32, "none"]: end[0]}
 
 
-def test_where_no_cell_can_be_chosen_by_now_those_that_further_seeds_may_bring_in_are_open(ended):
+def test_cells_that_further_seeds_may_bring_in_are_open(ended):
     """The baseline's trials told no throughput, and so it cannot be chosen itself."""
     untimed = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records = [replace(record, metrics={"val_accuracy": 0.98}) for record in untimed]
@@ -155,7 +155,7 @@ def test_where_no_cell_can_be_chosen_by_now_those_that_further_seeds_may_bring_i
     assert found.open == {CELLS[32, "none"]}  # the other falls far short
 
 
-def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_timed(ended):
+def test_seed_far_below_the_margin_is_not_timed(ended):
     records = [ended(8, "none", seed, 0.97 + seed / 200) for seed in (1, 2, 3)]
     # A first seed is compared with the baseline's same seed, further ones with its mean.
     assert prospects(records).bound(CELLS[32, "none"], 1) == pytest.approx(0.975 - 2 * 0.01)
@@ -169,7 +169,7 @@ def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_
     assert prospects(records).bound(BASE, 3) is None
 
 
-def test_a_disturbed_timing_keeps_no_cell_from_further_seeds(ended):
+def test_disturbed_timing_does_not_close_a_cell(ended):
     """It is measured once more at the end: with a sound one of the baseline alone that would be the answer."""
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     disturbed = ended(32, "none", 1, 0.98)
@@ -178,16 +178,16 @@ def test_a_disturbed_timing_keeps_no_cell_from_further_seeds(ended):
     assert found.chosen == CELLS[32, "none"] and found.open == {CELLS[32, "none"]}
 
 
-def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bound(ended):
+def test_most_accurate_cell_sets_the_bound_without_a_reference(ended):
     found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
     assert found.baseline == "" and found.accuracy == pytest.approx(0.98)
 
 
-def test_of_twins_the_one_that_was_trained_stays(ended):
+def test_trained_cell_is_kept_among_equivalent_cells(ended):
     assert prospects([ended(32, "linear", 1, 0.98)]).equivalent_cells == {CELLS[32, "none"]: CELLS[32, "linear"]}
 
 
-def test_with_a_sure_answer_nothing_is_open(ended):
+def test_no_cell_is_open_once_the_answer_is_sure(ended):
     records = [ended(8, "none", seed, 0.98 + seed / 1e4) for seed in (1, 2, 3)]
     records += [ended(32, "none", seed, 0.981 + seed / 1e4) for seed in (1, 2, 3)]
     records += [ended(16, "none", seed, 0.98 - seed / 1e4) for seed in (1, 2, 3)]
@@ -195,7 +195,7 @@ def test_with_a_sure_answer_nothing_is_open(ended):
     assert found.chosen == CELLS[32, "none"] and found.open == frozenset()
 
 
-def test_who_was_given_up_counts_as_trained_and_who_was_not_asked_for_does_not(ended):
+def test_cells_stopped_early_count_as_trained(ended):
     records = [
         ended(32, "none", 1, 0.2, Status.SKIPPED, "early_stop"),
         ended(16, "none", 1, None, Status.SKIPPED, "phases"),
@@ -203,7 +203,7 @@ def test_who_was_given_up_counts_as_trained_and_who_was_not_asked_for_does_not(e
     assert prospects(records).trained == {CELLS[32, "none"]}
 
 
-def test_probes_say_nothing_of_energy_nor_of_the_time_to_a_target():
+def test_probes_do_not_predict_energy_or_time_to_target():
     assert prospects([], objective="energy").levels == {} == prospects([], target_accuracy=0.9).levels
     assert prospects([], objective="cost").levels
 
@@ -218,7 +218,7 @@ def outlook(accuracy, seconds, left, margin=0.01):
     return Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=0, margin=margin), left=left)
 
 
-def test_a_fast_cell_that_keeps_the_margin_will_be_chosen_and_nothing_is_left_open():
+def test_clear_winner_leaves_no_cell_open():
     found = outlook([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
     assert found.p_chosen.tolist() == [0.0, 1.0, 0.0]
     assert found.open(1) == {1}  # fewer than three seeds make any recommendation provisional
@@ -226,7 +226,7 @@ def test_a_fast_cell_that_keeps_the_margin_will_be_chosen_and_nothing_is_left_op
     assert three.open(1) == set()
 
 
-def test_a_cell_that_its_last_seed_may_bring_back_is_open_and_one_that_it_cannot_is_not():
+def test_cell_is_open_if_its_last_seed_may_help():
     accuracy = [AS_BASELINE, [0.98, 0.97, 0.985], [0.965, 0.97, NAN], [0.93, 0.94, NAN]]
     found = outlook(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
     assert 1 - SURE < found.p_chosen[2] < SURE and found.p_chosen[3] < 1 - SURE
@@ -234,7 +234,7 @@ def test_a_cell_that_its_last_seed_may_bring_back_is_open_and_one_that_it_cannot
     assert math.isclose(found.p_chosen.sum(), 1.0)
 
 
-def test_where_chance_is_unknown_only_who_is_much_slower_or_far_behind_is_out():
+def test_only_far_worse_cells_are_out_without_known_chance():
     accuracy = [[each, NAN, NAN] for each in (0.98, 0.97, 0.95, 0.98, 0.98)]
     found = outlook(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
     assert np.isnan(found.p_chosen).all()
@@ -243,26 +243,26 @@ def test_where_chance_is_unknown_only_who_is_much_slower_or_far_behind_is_out():
     assert found.bound(0) is None
 
 
-def test_a_first_seed_falls_short_of_the_baselines_same_seed():
+def test_first_seed_is_compared_with_the_same_baseline_seed():
     # Against the baseline's mean, .98, the second would be .03 short, and out; its seed was as hard for the baseline.
     found = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
     assert found.open(0) == {0, 1}
 
 
-def test_nobody_is_sure_as_long_as_chance_is_unknown_of_who_may_be_better():
+def test_answer_is_unsure_while_chance_is_unknown():
     """The baseline has all its seeds, and is the only one that keeps the margin by now; one seed tells little."""
     found = outlook([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
     assert found.open(0) == {0, 1}
 
 
-def test_the_last_seed_is_timed_where_the_mean_keeps_the_margin_with_it():
+def test_last_seed_is_bounded_by_the_mean():
     found = outlook([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
     bound = found.bound(1)
     assert np.mean([0.97, 0.98, bound]) == pytest.approx(0.98 - 0.01)
     assert found.bound(2) is None  # no further seed
 
 
-def test_a_bound_is_lower_as_long_as_the_baseline_has_seeds_to_come():
+def test_bound_is_lower_while_the_baseline_has_further_seeds():
     """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
     rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
     found = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
@@ -275,7 +275,7 @@ def test_a_bound_is_lower_as_long_as_the_baseline_has_seeds_to_come():
 
 
 @pytest.mark.parametrize("mean", [0.977, 0.971, 0.968, 0.962])
-def test_the_chances_are_those_of_sweeps_played_to_their_end(mean: float) -> None:
+def test_probabilities_match_simulated_sweeps(mean: float) -> None:
     """With a flat prior: the true value is drawn around what was seen, and the seed to come around that."""
     generator = np.random.default_rng(3)
     accuracy = 0.98 + 0.008 * generator.standard_normal((5, 3))
@@ -294,7 +294,7 @@ def test_the_chances_are_those_of_sweeps_played_to_their_end(mean: float) -> Non
     assert Outlook(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
 
 
-def test_without_accuracies_the_fastest_will_be_chosen_and_none_has_a_bound():
+def test_fastest_cell_is_chosen_without_accuracies():
     accuracy = np.full((2, 3), NAN)
     objective = np.array([[1.0, 1.1, NAN], [2.0, 2.1, 2.05]])
     found = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])

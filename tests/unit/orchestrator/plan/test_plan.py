@@ -1,4 +1,4 @@
-"""What part of a GPU packed trials hold, by what those of their size have taken."""
+"""The plan, its printout, and the share of a GPU that packed trials hold."""
 
 import json
 from dataclasses import replace
@@ -93,20 +93,6 @@ def test_json_has_counts_costs_and_trials():
     assert told["expected_cost"] == pytest.approx(2 * 3 / 3600)
     assert {"trial_id", "state", "axes", "gpus", "global_batch_size", "lr", "expected_s", "note"} <= set(
         told["trials"][0]
-    )
-
-
-def test_as_text_it_ends_with_what_it_comes_to():
-    assert printout.as_text(plan(), None, ["mind this"]).splitlines()[-5:] == [
-        "2 trials to run, 0 finished, 2 infeasible",
-        "2 infeasible: needs 4 ranks of 1 CPU; there is room for 2 (host: 2 CPUs, 0 GPUs)",
-        "on host: 2 CPUs, no GPU",
-        "expected duration: unknown until the first trials have run",
-        "note: mind this",
-    ]
-    first = next(trial for trial in TRIALS if trial.gpus == 1)
-    assert printout.as_text(plan(ended(first, wall_s=7200)), 1.5).splitlines()[-1] == (
-        "expected duration: 2:00:00; 2.00 worker-hours, cost 3.00"
     )
 
 
