@@ -18,8 +18,8 @@ ID_DIGITS = 16
 SHOWN_DIGITS = 8
 """Digits that tables and messages show: `rerun=[3fa2c1d4]` runs that trial again."""
 
-LOOP = "trainables.supervised.training:train"
-"""The project's own loop, which ignores the name of a rule that is fully applied before training."""
+LOOPS = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
+"""The project's own loop, which ignores the name of a rule that is fully applied before training, and its variants."""
 
 
 def digest(value: Any) -> str:
@@ -62,7 +62,7 @@ def _training_digest(trial: TrialSpec) -> str:
     kept = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
     # Commands and the user's own functions receive the rule's name, and may implement it themselves.
-    follows = RULES[lr.rule].in_training or trial.trainable != LOOP
+    follows = RULES[lr.rule].in_training or trial.trainable not in LOOPS
     rule = lr.rule if follows else None
     return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])
 

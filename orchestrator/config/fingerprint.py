@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from sweeps.identity import ID_DIGITS
+from sweeps.identity import ID_DIGITS, digest
 
 SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")
 """This project's own packages."""
@@ -150,7 +150,9 @@ class Versions:
         if spec is None or (spec.origin is None and not spec.submodule_search_locations):
             raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
         _check_name(dotted_path, spec)
-        return self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
+        own = self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
+        # The studies train with the loop, the clock and the process groups of the product's trainables.
+        return digest([own, self.source("trainables.rank:run")]) if top == "studies" else own
 
     def data(self, data: Mapping[str, Any]) -> str:
         """Return `data_version`, computed once."""

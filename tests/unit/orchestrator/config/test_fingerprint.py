@@ -49,6 +49,20 @@ def test_scripts_beside_a_module_count_unless_installed(folder, belong, tmp_path
     assert (Versions().source("lone_training:train") != before) is belong
 
 
+def test_version_of_a_study_covers_the_loop_that_it_uses(tmp_path, monkeypatch):
+    for name in ("studies", "trainables"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "studies" / "conv2d.py").write_text("def train(): ...\n")
+    (tmp_path / "trainables" / "rank.py").write_text("def run(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("studies", "trainables"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = Versions().source("studies.conv2d:train")
+    (tmp_path / "trainables" / "rank.py").write_text("def run(): return 1\n")
+    assert Versions().source("studies.conv2d:train") != before
+
+
 def test_missing_package_is_an_error():
     with pytest.raises(ValueError, match="no package or module 'nowhere'"):
         Versions().source("nowhere.to_be:found")
