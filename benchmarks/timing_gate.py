@@ -35,7 +35,7 @@ from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import WINDOW
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from orchestrator.telemetry.timing_gate import disturbed as disturbances_of
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator.records import record_of
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
 """Of all cores, taken by neighbours, in turn."""
@@ -143,7 +143,7 @@ class Bench:
 
 def judged(windows: list[dict[str, Any]]) -> list[str]:
     """Return the gate's first reason against each window, treated as trials of one device."""
-    records = [record(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
+    records = [record_of(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
     reasons = disturbances_of(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
 

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator import records
 
 RecordOf = Callable[..., TrialRecord]
 
@@ -13,7 +13,7 @@ RecordOf = Callable[..., TrialRecord]
 @pytest.fixture(scope="session")
 def record_of() -> RecordOf:
     """A function that makes a record from what matters to a test; batch axes follow the device batch."""
-    return record
+    return records.record_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 
 
-def record(
+def record_of(
     gpus: float = 1,
     seed: int = 0,
     status: Status = Status.OK,

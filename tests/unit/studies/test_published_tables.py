@@ -11,7 +11,7 @@ from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind, Record, TrialRecord
 from studies.published_tables import TABLES, Published, experiment, measured_cells, published_markdown, write
 from sweeps.status import Status
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator.records import record_of
 
 KEPT = Path(__file__).parents[3] / "docs/results/published"
 TABLE: dict[str, Any] = {
@@ -40,7 +40,7 @@ def rows_of(table: dict[str, Any], records: list[TrialRecord]) -> list[list[str]
 
 def test_measured_figures_stand_beside_the_published_ones() -> None:
     records = [
-        record(gpus, status=status, timing=timing, axes={"strategy": strategy, "shape": [3, 32]}, metrics=metrics)
+        record_of(gpus, status=status, timing=timing, axes={"strategy": strategy, "shape": [3, 32]}, metrics=metrics)
         for gpus, strategy, status, timing, metrics in (
             (1, "ddp", Status.OK, "shared", {"epoch_s": 2.0, "samples_per_s": 10.0}),
             (1, "single", Status.OK, "device", {"epoch_s": 3.0, "samples_per_s": 20.0}),
@@ -66,7 +66,9 @@ def test_an_axis_that_the_sweep_lacks_is_null() -> None:
         "none": {"gpus": 1, "absent": 1},
     }
     table = TABLE | {"rows": [{"label": label, "cell": cell} for label, cell in cells.items()]}
-    records = [record(1, axes={"slow": slow}, metrics={"epoch_s": seconds}) for slow, seconds in ((None, 2), ("x", 30))]
+    records = [
+        record_of(1, axes={"slow": slow}, metrics={"epoch_s": seconds}) for slow, seconds in ((None, 2), ("x", 30))
+    ]
     found = rows_of(table, records)
     assert [(row[0], row[4]) for row in found] == [("plain", "2,000"), ("other", "30,000"), ("none", "")]
 
@@ -83,12 +85,12 @@ def test_an_axis_that_the_sweep_lacks_is_null() -> None:
 def test_a_figure_after_fewer_epochs_is_marked(epochs: int, taken: dict[str, float], shown: str) -> None:
     columns = {"train_s": {"title": "training [s]", "column": "train_s", "epochs": 10}}
     table = {"source": "a post", "columns": columns, "rows": [{"label": "one", "cell": {"gpus": 1}}]}
-    assert rows_of(table, [record(1, metrics={"epochs": epochs} | taken)])[0][-1] == shown
+    assert rows_of(table, [record_of(1, metrics={"epochs": epochs} | taken)])[0][-1] == shown
 
 
 def test_cells_of_one_row_are_distinguished_by_their_rule() -> None:
     table = {**TABLE, "rows": [{"label": "one", "cell": {"gpus": 1}}]}
-    records = [record(1, lr_rule=rule, metrics={"epoch_s": 2.0}) for rule in ("none", "linear")]
+    records = [record_of(1, lr_rule=rule, metrics={"epoch_s": 2.0}) for rule in ("none", "linear")]
     labels = [row[:3] for row in rows_of(table, records)]
     assert labels == [["one", "", "lr_rule=none, 1 seed"], ["", "", "lr_rule=linear, 1 seed"]]
 

@@ -1,6 +1,6 @@
 """Decisions about records that a test makes up."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.analysis.trials import collect
@@ -9,7 +9,6 @@ from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
 
-RecordOf = Callable[..., TrialRecord]
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
 ARGUMENTS = ("sweep=demo",)
 SHORT = {"window_s": 0.6, "window_steps": 600}

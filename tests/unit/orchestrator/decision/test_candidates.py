@@ -12,13 +12,14 @@ from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import SHORT, RecordOf, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.records import record_of
 
 LONG = {"window_s": 2.5, "window_steps": 600}
 FIGURE_OF_15_S, FIGURE_OF_60_S = pytest.approx(15.0), pytest.approx(60.0)
 
 
-def test_no_cell_is_recommended_while_an_untimed_one_seems_better(record_of: RecordOf) -> None:
+def test_no_cell_is_recommended_while_an_untimed_one_seems_better() -> None:
     fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
     slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
     found = decided([*fast, *slow])
@@ -32,7 +33,7 @@ def test_no_cell_is_recommended_while_an_untimed_one_seems_better(record_of: Rec
     assert why_not and (why_not.code, why_not.values["name"]) == ("better_is_untimed", "1×32 none")
 
 
-def test_test_accuracy_alone_leaves_the_comparison_unknown(record_of: RecordOf) -> None:
+def test_test_accuracy_alone_leaves_the_comparison_unknown() -> None:
     fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
     slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
     tested = [replace(r, metrics={**r.metrics, "val_accuracy": None, "accuracy": 0.9}) for r in (*fast, *slow)]
@@ -44,7 +45,7 @@ def test_test_accuracy_alone_leaves_the_comparison_unknown(record_of: RecordOf) 
     [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
 )
 def test_an_untimed_cell_is_better_beyond_a_tie_and_within_the_margin(
-    record_of: RecordOf, rate: float, val_accuracy: float, chosen: str | None
+    rate: float, val_accuracy: float, chosen: str | None
 ) -> None:
     slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
     slow += [record_of(2, s, metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
@@ -64,7 +65,7 @@ def test_an_untimed_cell_is_better_beyond_a_tie_and_within_the_margin(
         ({"note": "timed window below 2 s, they said", "metrics": {"foreign_cpu": 0.2}}, "disturbed"),
     ],
 )
-def test_the_remedy_fits_the_fault_of_the_timing(record_of: RecordOf, fields: dict[str, Any], fault: str) -> None:
+def test_the_remedy_fits_the_fault_of_the_timing(fields: dict[str, Any], fault: str) -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
     found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
@@ -74,13 +75,13 @@ def test_the_remedy_fits_the_fault_of_the_timing(record_of: RecordOf, fields: di
     assert ([each["name"] for each in others["cells"]], others["more"]) == (["4×32 none", "8×32 none"], 1)
 
 
-def test_seeds_on_several_device_models_are_a_fault(record_of: RecordOf) -> None:
+def test_seeds_on_several_device_models_are_a_fault() -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": "A"}) for s in range(3)]
     mixed = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model": "AAB"[s]}) for s in range(3)]
     assert decided([*valid, *mixed]).headline.values["fault"] == "several_models"
 
 
-def test_no_cell_within_the_margin_is_no_recommendation(record_of: RecordOf) -> None:
+def test_no_cell_within_the_margin_is_no_recommendation() -> None:
     good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     found = decided([*good, *bad])
@@ -88,13 +89,13 @@ def test_no_cell_within_the_margin_is_no_recommendation(record_of: RecordOf) -> 
     assert found.headline.values["baseline"] == "1×32 none, device=GPU 0 + GPU 1 + GPU 2"
 
 
-def test_valid_timings_take_precedence(record_of: RecordOf) -> None:
+def test_valid_timings_take_precedence() -> None:
     records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     shared = [record_of(2, s, timing="shared", metrics=measured(101, 0.9)) for s in range(3)]
     assert decided(records + shared).cell_id == "1-32-none"
 
 
-def test_without_a_valid_timing_the_headline_says_so(record_of: RecordOf) -> None:
+def test_without_a_valid_timing_the_headline_says_so() -> None:
     busy = {"foreign_cpu": 0.3}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, **busy)) for g in (1, 2) for s in range(3)]
     found = decided([*records, record_of(4, 0, Status.OOM, note="memory")])
@@ -106,14 +107,14 @@ def test_without_a_valid_timing_the_headline_says_so(record_of: RecordOf) -> Non
     assert {each.why_not and each.why_not.code for each in found.shortlist} == {"no_timing_valid"}
 
 
-def test_an_unfinished_sweep_is_to_finish_first(record_of: RecordOf) -> None:
+def test_an_unfinished_sweep_is_to_finish_first() -> None:
     busy = [record_of(2, s, metrics=measured(200, 0.9, foreign_cpu=0.3)) for s in range(3)]
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     for records in (busy, [*valid, *busy]):
         assert decided(records, unfinished=True).headline.values["unfinished"] is True
 
 
-def test_a_slow_cells_timing_does_not_matter(record_of: RecordOf) -> None:
+def test_a_slow_cells_timing_does_not_matter() -> None:
     fast = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
     for timing in ("shared", "device"):
         found = decided([*(record_of(1, s, timing=timing, metrics=measured(100, 0.9)) for s in range(3)), *fast])
@@ -121,7 +122,7 @@ def test_a_slow_cells_timing_does_not_matter(record_of: RecordOf) -> None:
         assert found.cell_id is None and "2×32 none" in names
 
 
-def test_a_baseline_without_a_valid_timing_still_compares_accuracies(record_of: RecordOf) -> None:
+def test_a_baseline_without_a_valid_timing_still_compares_accuracies() -> None:
     shared = [record_of(1, s, timing="shared", metrics=measured(100, 0.9 + s / 1000)) for s in range(3)]
     good = [record_of(2, s, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
     bad = [record_of(4, s, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
@@ -133,7 +134,7 @@ def test_a_baseline_without_a_valid_timing_still_compares_accuracies(record_of: 
     assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
 
 
-def test_skipped_cells_are_counted_apart_from_failed_ones(record_of: RecordOf) -> None:
+def test_skipped_cells_are_counted_apart_from_failed_ones() -> None:
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     records += [record_of(4, 0, Status.SKIPPED, note="a rule"), record_of(8, 0, Status.OOM, note="memory")]
     found = decided(records)
@@ -142,7 +143,7 @@ def test_skipped_cells_are_counted_apart_from_failed_ones(record_of: RecordOf) -
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_of_equal_trainings_the_plainest_is_kept(record_of: RecordOf, seeds: int) -> None:
+def test_of_equal_trainings_the_plainest_is_kept(seeds: int) -> None:
     """`linear` is 22% faster by chance alone at the reference batch; at another batch it is another training."""
     rates = {(32, "linear"): 122, (32, "none"): 100, (32, "adascale"): 90, (64, "none"): 50, (64, "linear"): 51}
     records = [
@@ -156,7 +157,7 @@ def test_of_equal_trainings_the_plainest_is_kept(record_of: RecordOf, seeds: int
     assert "1-32-linear" not in {each.cell_id for each in (*found.front, *found.shortlist)}
 
 
-def test_of_equal_trainings_one_with_a_valid_timing_is_kept(record_of: RecordOf) -> None:
+def test_of_equal_trainings_one_with_a_valid_timing_is_kept() -> None:
     untimed = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
     valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
@@ -164,7 +165,7 @@ def test_of_equal_trainings_one_with_a_valid_timing_is_kept(record_of: RecordOf)
     assert (found.cell_id, found.baseline_cell_id) == ("1-32-linear", "1-32-linear")
 
 
-def test_warm_ups_are_equal_trainings_at_the_reference_batch_only(record_of: RecordOf) -> None:
+def test_warm_ups_are_equal_trainings_at_the_reference_batch_only() -> None:
     def records(batch: int, lr: float) -> list[TrialRecord]:
         return [
             record_of(
@@ -183,7 +184,7 @@ NOISE = {1: (0, 4, -4), 2: (3, -3, 0), 4: (-4, 1, 3), 8: (-2, 4, -2), 16: (4, -3
 """Thousandths of accuracy by GPUs and seed: 0 in the mean."""
 
 
-def flat_but_for_the_fastest(record_of: RecordOf, short: float) -> list[TrialRecord]:
+def flat_but_for_the_fastest(short: float) -> list[TrialRecord]:
     return [
         record_of(gpus, seed, metrics=measured(100 * gpus, 0.9 + noise / 1000 - short * (gpus == 32)))
         for gpus, by_seed in NOISE.items()
@@ -191,17 +192,17 @@ def flat_but_for_the_fastest(record_of: RecordOf, short: float) -> list[TrialRec
     ]
 
 
-def test_similar_cells_admit_a_cell_just_beyond_the_margin(record_of: RecordOf) -> None:
+def test_similar_cells_admit_a_cell_just_beyond_the_margin() -> None:
     # All but the fastest are as accurate as the baseline; that one misses the margin by .0002, and errors are .0015.
-    found = decided(flat_but_for_the_fastest(record_of, 0.0102))
+    found = decided(flat_but_for_the_fastest(0.0102))
     assert found.cell_id == "32-32-none" and 0.5 < found.p_within_margin < 0.9
     assert "within_by_pooling" in codes(found.reasons)
     # What its own seeds show beyond doubt is believed.
-    assert decided(flat_but_for_the_fastest(record_of, 0.03)).cell_id == "16-32-none"
+    assert decided(flat_but_for_the_fastest(0.03)).cell_id == "16-32-none"
 
 
-def test_cells_are_similar_by_batch_and_recipe(record_of: RecordOf) -> None:
-    records = flat_but_for_the_fastest(record_of, 0.0)
+def test_cells_are_similar_by_batch_and_recipe() -> None:
+    records = flat_but_for_the_fastest(0.0)
     frames = collect(records, scaling="weak", reference_batch_size=32)
     cells = frames[1].assign(lr_rule=["none", "linear"] * 3, **{"axes.model": ["a", "a", "b", "b", "c", "c"]})
     axes = {"gpus": "gpus", "lr_rule": "lr_rule", "model": "axes.model"}
@@ -218,7 +219,7 @@ def admitting(found: Recommendation) -> Mapping[str, Any]:
     return next(each.values for each in wider if each.values["name"] == "32×32 none")
 
 
-def test_a_margin_that_admits_a_cell_counts_similar_cells(record_of: RecordOf) -> None:
+def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
     """Each doubling costs .006, and so the fastest .03; its own seeds lost only .0097."""
     short = {gpus: 0.006 * place for place, gpus in enumerate(NOISE)} | {32: 0.0097}
     records = [
@@ -233,5 +234,5 @@ def test_a_margin_that_admits_a_cell_counts_similar_cells(record_of: RecordOf) -
     (fastest,) = [each for each in found.shortlist if each.cell_id == "32-32-none"]
     assert fastest.why_not and fastest.why_not.values["pooled"]
     # Similar cells can also speak for a cell: a margin below the loss of its own seeds admits it.
-    wider = admitting(decided(flat_but_for_the_fastest(record_of, 0.0125)))
+    wider = admitting(decided(flat_but_for_the_fastest(0.0125)))
     assert wider["lets_in"] < 0.0125 and wider["pooled"]

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.claims import claims_markdown
 from sweeps.status import Status
-
-RecordOf = Callable[..., TrialRecord]
+from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def frames(record_of: RecordOf) -> Any:
+def frames() -> Any:
     def trial(gpus: int, seed: int) -> TrialRecord:
         speed = {1: 100.0, 2: 190.0}[gpus] + seed
         return record_of(gpus, seed, metrics={"samples_per_s": speed, "accuracy": 0.9 + seed / 100, "epochs": 10})
@@ -60,9 +58,7 @@ def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
         (Status.SKIPPED, "confirmed", ""),
     ],
 )
-def test_the_seeds_that_came_through_do_not_speak_for_one_that_did_not(
-    record_of: RecordOf, end: Status, verdict: str, why: str
-) -> None:
+def test_the_seeds_that_came_through_do_not_speak_for_one_that_did_not(end: Status, verdict: str, why: str) -> None:
     records = [
         record_of(gpus, s, metrics={"accuracy": 0.9 + gpus / 100 + s * gpus / 1000})
         for gpus in (1, 2)
@@ -81,7 +77,7 @@ def test_accuracies_are_paired_by_seed(frames: Any) -> None:
     )
 
 
-def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it(record_of: RecordOf) -> None:
+def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it() -> None:
     records = [
         record_of(
             gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100}
@@ -113,7 +109,7 @@ def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse
         ),  # two names for one training: alike by seed, and the seeds differ
     ],
 )
-def test_identical_seeds_are_no_certainty(record_of: RecordOf, expression: str, verdict: str) -> None:
+def test_identical_seeds_are_no_certainty(expression: str, verdict: str) -> None:
     records = [
         record_of(
             gpus,
@@ -143,7 +139,7 @@ def test_cells_that_are_not_there_leave_a_claim_inconclusive(frames: Any, expres
     assert (found.verdict, found.why) == ("inconclusive", why)
 
 
-def test_a_claim_about_speed_that_rests_on_one_process_says_so(record_of: RecordOf) -> None:
+def test_a_claim_about_speed_that_rests_on_one_process_says_so() -> None:
     def told(processes: dict[int, str], expression: str) -> str:
         records = [
             record_of(
@@ -215,7 +211,7 @@ BY_CHANCE = (1.0, 1.02, 1.04)
 """What the losses of a cell's seeds are multiplied by."""
 
 
-def with_curves(record_of: RecordOf, factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHANCE) -> Any:
+def with_curves(factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHANCE) -> Any:
     """Frames of cells whose loss curves are those of the first times a factor, with every other row from 2 GPUs on."""
     rows, records = [], []
     for gpus, factor in factors.items():
@@ -234,15 +230,15 @@ ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 
 APART = "loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"
 
 
-def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: RecordOf) -> None:
+def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart() -> None:
     # Seeds are ln 1.02, ln 1.04 and ln 1.04/1.02 apart: .02615 in the mean, pseudo-values .03961, 0, .03884, ± .05626.
-    same = judged(with_curves(record_of, {1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
+    same = judged(with_curves({1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
     assert (same.verdict, same.n, same.by_ratio) == ("confirmed", 3, False)
     assert [same.left, same.right, same.hi] == pytest.approx([0, 0.02615, 0.05626 - 0.02615], abs=1e-5)
-    other = with_curves(record_of, {1: 1.0, 2: 1.5})
+    other = with_curves({1: 1.0, 2: 1.5})
     assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
     assert judged(other, APART).left == pytest.approx(np.log(1.5))
-    between = judged(with_curves(record_of, {1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
+    between = judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
     assert (between.verdict, between.why) == ("inconclusive", "the interval includes values for and against it")
     assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
     assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
@@ -259,14 +255,14 @@ def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: Rec
     ],
 )
 def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(
-    record_of: RecordOf, by_chance: tuple[float, ...], expression: str, why: str
+    by_chance: tuple[float, ...], expression: str, why: str
 ) -> None:
-    found = judged(with_curves(record_of, {1: 1.0, 2: 1.5}, by_chance), expression)
+    found = judged(with_curves({1: 1.0, 2: 1.5}, by_chance), expression)
     assert (found.verdict, found.why) == ("inconclusive", why)
 
 
-def test_without_curves_a_claim_of_them_is_inconclusive(record_of: RecordOf) -> None:
-    trials, cells, curves = with_curves(record_of, {1: 1.0, 2: 1.5})
+def test_without_curves_a_claim_of_them_is_inconclusive() -> None:
+    trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
     why = "no curves: no trial of one of its cells has a loss in its metrics.jsonl"
     of_one = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
     assert [judged((trials, cells, given), APART).why for given in (None, {}, of_one)] == [why] * 3
@@ -278,12 +274,12 @@ def test_without_curves_a_claim_of_them_is_inconclusive(record_of: RecordOf) -> 
     assert short.why == "loss_distance needs curves with 5 epochs in common"
 
 
-def test_golden_table_of_loss_curves(record_of: RecordOf) -> None:
+def test_golden_table_of_loss_curves() -> None:
     claims = [
         {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
         {"sentence": "They do not", "expression": APART},
     ]
-    found = verdicts([Claim.of(claim) for claim in claims], *with_curves(record_of, {1: 1.0, 2: 1.5}))
+    found = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
     rows = [line.split(" | ") for line in claims_markdown(found, "demo").splitlines() if line.startswith("| They")]
     assert [[cell.strip("| ") for cell in row] for row in rows] == GOLDEN_OF_CURVES
 

@@ -11,7 +11,8 @@ from orchestrator.decision.decide import command, narrowed_to, pareto_front, wit
 from orchestrator.decision.recommendation import TradeOff
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import RecordOf, codes, decided, measured, values
+from tests.unit.orchestrator.decision.deciding import codes, decided, measured, values
+from tests.unit.orchestrator.records import record_of
 
 
 def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None:
@@ -32,7 +33,7 @@ def test_a_wider_margin_admits_the_fast_cell(records: list[TrialRecord]) -> None
     assert decided(records, margin=0.051).cell_id == "4-32-none"
 
 
-def test_test_accuracy_chooses_nothing(records: list[TrialRecord], record_of: RecordOf) -> None:
+def test_test_accuracy_chooses_nothing(records: list[TrialRecord]) -> None:
     def with_test_accuracy(record: TrialRecord) -> TrialRecord:
         worst_where_chosen = 0.1 if record.gpus == 2 else 0.99
         return record_of(record.gpus, record.seed, metrics={**record.metrics, "accuracy": worst_where_chosen})
@@ -41,7 +42,7 @@ def test_test_accuracy_chooses_nothing(records: list[TrialRecord], record_of: Re
     assert decided([with_test_accuracy(record) for record in ok]).cell_id == "2-32-none"
 
 
-def test_time_to_target_counts_seeds_that_missed_it(record_of: RecordOf) -> None:
+def test_time_to_target_counts_seeds_that_missed_it() -> None:
     def trial(gpus: int, seed: int, reached_s: float | None) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         return record_of(gpus, seed, metrics=measured(100 * gpus, 0.9, train_s=30, **reached))
@@ -54,7 +55,7 @@ def test_time_to_target_counts_seeds_that_missed_it(record_of: RecordOf) -> None
     assert {p.cell_id: p.time_s for p in found.front} == pytest.approx({"1-32-none": 15})
 
 
-def test_energy_is_minimised_if_measured(record_of: RecordOf) -> None:
+def test_energy_is_minimised_if_measured() -> None:
     joules = {1: 2.0, 2: 3.0}
     records = [
         record_of(g, s, metrics=measured(100 * g, 0.9, energy_j_per_sample=joules[g])) for g in (1, 2) for s in range(3)
@@ -66,14 +67,14 @@ def test_energy_is_minimised_if_measured(record_of: RecordOf) -> None:
     assert "is_baseline" in codes(found.details)
 
 
-def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: RecordOf) -> None:
+def test_without_a_reference_the_most_accurate_cell_is_the_baseline() -> None:
     good = [record_of(2, s, batch=64, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
     bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
     found = decided(good + bad)
     assert found.cell_id == found.baseline_cell_id == "2-64-none" and "no_reference" in codes(found.reasons)
 
 
-def test_the_baseline_is_the_plainest_at_the_reference_batch(record_of: RecordOf) -> None:
+def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
     records = [
         record_of(1, 0, lr_rule=rule, lr_multiplier=times, axes={"lr_multiplier": times}, metrics=measured(100, 0.9))
         for rule in ("sqrt", "none")
@@ -82,7 +83,7 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch(record_of: RecordOf
     assert decided(records).baseline_cell_id == "1-32-none-1.0"
 
 
-def test_indistinguishable_cells_need_no_more_seeds(record_of: RecordOf) -> None:
+def test_indistinguishable_cells_need_no_more_seeds() -> None:
     speeds = {1: [100, 130, 70], 2: [125, 105, 71]}
     records = [record_of(g, s, metrics=measured(speeds[g][s], 0.9)) for g in (1, 2) for s in range(3)]
     records += [record_of(4, s, metrics=measured(speed, 0.9)) for s, speed in enumerate([20, 30, 10])]
@@ -100,7 +101,7 @@ def test_indistinguishable_cells_need_no_more_seeds(record_of: RecordOf) -> None
     ],
 )
 def test_ties_are_decided_by_accuracy(
-    record_of: RecordOf, speeds: dict[int, float], accuracies: dict[int, float], code: str, tied: int
+    speeds: dict[int, float], accuracies: dict[int, float], code: str, tied: int
 ) -> None:
     records = [record_of(g, s, metrics=measured(speeds[g], accuracies[g] + s / 1000)) for g in speeds for s in range(3)]
     found = decided(records)
@@ -109,7 +110,7 @@ def test_ties_are_decided_by_accuracy(
     assert (reason["tied"], reason["count"], reason["of_sure"]) == (tied, len(speeds), False)
 
 
-def test_of_tied_cells_a_sure_one_comes_first(record_of: RecordOf) -> None:
+def test_of_tied_cells_a_sure_one_comes_first() -> None:
     """Four GPUs are 1.5% slower than two for sure, and .0001 more accurate: no reason to be less sure."""
     accuracies, speeds = {1: 0.9, 2: 0.9, 4: 0.9001}, {1: 50.0, 2: 101.5, 4: 100.0}
     sway, other = (0, 0.012, -0.012), (0.01, -0.01, 0)
@@ -122,7 +123,7 @@ def test_of_tied_cells_a_sure_one_comes_first(record_of: RecordOf) -> None:
     assert found.cell_id == "2-32-none" and found.reasons[0].values["of_sure"] is True
 
 
-def test_a_fast_cell_near_the_margin_gets_more_seeds(record_of: RecordOf) -> None:
+def test_a_fast_cell_near_the_margin_gets_more_seeds() -> None:
     """Four GPUs are surely twice as fast as two; whether they lose more than .01 is unknown."""
     drops = {1: [0, 0.002, -0.002], 2: [0.001, -0.001, 0], 4: [-0.009, -0.019, -0.008]}
     records = [
@@ -136,14 +137,14 @@ def test_a_fast_cell_near_the_margin_gets_more_seeds(record_of: RecordOf) -> Non
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_loss_of_just_the_margin_is_within_it(record_of: RecordOf, seeds: int) -> None:
+def test_a_loss_of_just_the_margin_is_within_it(seeds: int) -> None:
     """1.0 - 0.99 is more than 0.01 in floating point, and scripts print accuracies with few digits."""
     accuracy = {1: 1.0, 2: 0.99}
     found = decided([record_of(g, s, metrics=measured(100 * g, accuracy[g])) for g in (1, 2) for s in range(seeds)])
     assert found.cell_id == "2-32-none" and "wider_margin" not in codes(found.sensitivity)
 
 
-def test_each_gpu_count_has_its_best_cell(record_of: RecordOf) -> None:
+def test_each_gpu_count_has_its_best_cell() -> None:
     rates = {(1, "none"): 100, (1, "adascale"): 110, (2, "none"): 205, (2, "sqrt"): 202, (2, "linear"): 300}
     accuracies = {(2, "none"): 0.9, (2, "sqrt"): 0.905, (2, "linear"): 0.8}  # the first two tie: accuracy chooses
     records = [
@@ -159,7 +160,7 @@ def test_each_gpu_count_has_its_best_cell(record_of: RecordOf) -> None:
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
 
 
-def test_ties_at_a_gpu_count_are_decided_by_accuracy(record_of: RecordOf) -> None:
+def test_ties_at_a_gpu_count_are_decided_by_accuracy() -> None:
     """One GPU is much slower than two: that `none` has 1% less time there is chance, that it has .004 less is not."""
     found = decided(
         [

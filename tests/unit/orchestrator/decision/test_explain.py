@@ -13,7 +13,8 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.records import record_of
 
 
 def without_objective(records: list[TrialRecord], *expressions: str) -> Recommendation:
@@ -39,15 +40,13 @@ def test_without_an_objective_claims_and_speedup_are_reported(records: list[Tria
         (("device", "shared", "shared"), {"name": "4×32 none", "valid": False}),
     ],
 )
-def test_the_largest_speedup_has_a_valid_timing_if_any(
-    record_of: RecordOf, timings: tuple[str, ...], largest: dict[str, Any]
-) -> None:
+def test_the_largest_speedup_has_a_valid_timing_if_any(timings: tuple[str, ...], largest: dict[str, Any]) -> None:
     gpus = zip((1, 2, 4), timings, strict=True)
     found = without_objective([record_of(g, metrics=measured(90 * g, 0.9), timing=timing) for g, timing in gpus])
     assert largest.items() <= found.headline.values.items()
 
 
-def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
+def test_one_seed_is_provisional_and_asks_for_three() -> None:
     found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     assert found.provisional and math.isnan(found.p_best) and codes(found.caveats) == ["one_seed"]
     assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
@@ -57,7 +56,7 @@ def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None
     )
 
 
-def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> None:
+def test_without_accuracies_the_fastest_is_provisional() -> None:
     metrics = {"samples_per_s": 100.0, "samples": 6000}
     faster = {**metrics, "samples_per_s": 150.0}
     records = [record_of(g, s, metrics=each) for g, each in ((1, metrics), (2, faster)) for s in range(3)]
@@ -69,7 +68,7 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(10, True), (9, False)])
-def test_test_accuracies_of_trained_cells_are_reported(record_of: RecordOf, steps: int, reported: bool) -> None:
+def test_test_accuracies_of_trained_cells_are_reported(steps: int, reported: bool) -> None:
     figures = {"samples": 6000, "steps": steps}
     records = [record_of(g, metrics={**figures, "samples_per_s": 100.0 * g, "accuracy": 0.9 - g / 10}) for g in (1, 2)]
     records.append(record_of(4, metrics={**figures, "samples_per_s": 1.0}))
@@ -87,7 +86,7 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
     assert codes(found.reasons)[0] == "only_cell"
 
 
-def test_a_cell_too_near_the_margin_is_reported(record_of: RecordOf) -> None:
+def test_a_cell_too_near_the_margin_is_reported() -> None:
     drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
     records = [
         record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
@@ -98,7 +97,7 @@ def test_a_cell_too_near_the_margin_is_reported(record_of: RecordOf) -> None:
     assert near == {"seeds": 30, "name": "4×32 none", "margin": pytest.approx(0.01)}
 
 
-def test_seeds_without_effect_are_a_caveat(record_of: RecordOf) -> None:
+def test_seeds_without_effect_are_a_caveat() -> None:
     alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
     found = decided(alike)
     assert found.provisional and codes(found.caveats) == ["seeds_without_effect"]
@@ -106,7 +105,7 @@ def test_seeds_without_effect_are_a_caveat(record_of: RecordOf) -> None:
     assert "seeds_without_effect" not in codes(differing.caveats)
 
 
-def test_without_accuracies_a_tie_needs_no_more(record_of: RecordOf) -> None:
+def test_without_accuracies_a_tie_needs_no_more() -> None:
     records = [
         record_of(gpus, seed, metrics={"samples_per_s": pace * 1.001**seed, "samples": 6000})
         for gpus, pace in ((1, 100), (2, 101))
@@ -146,7 +145,6 @@ def test_without_accuracies_a_tie_needs_no_more(record_of: RecordOf) -> None:
     ],
 )
 def test_a_likelier_rival_is_named_with_the_reason_against_it(
-    record_of: RecordOf,
     speeds: dict[int, float],
     accuracies: dict[int, float],
     p_best: float,
@@ -174,7 +172,7 @@ def test_a_likelier_rival_is_named_with_the_reason_against_it(
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(1, True), (9, True), (10, False), (None, False)])
-def test_accuracies_after_few_steps_are_a_caveat(record_of: RecordOf, steps: int | None, doubtful: bool) -> None:
+def test_accuracies_after_few_steps_are_a_caveat(steps: int | None, doubtful: bool) -> None:
     few = {} if steps is None else {"steps": steps}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | few) for g in (1, 2) for s in range(3)]
     caveats = decided(records).caveats
@@ -201,9 +199,7 @@ def test_unmeasured_energy_recommends_nothing(records: list[TrialRecord]) -> Non
 @pytest.mark.parametrize(
     ("status", "code", "to_report"), [(Status.OK, "none_measured", True), (Status.FAILED, "none_ok", None)]
 )
-def test_without_a_time_the_figures_to_report_are_named(
-    record_of: RecordOf, status: Status, code: str, to_report: bool | None
-) -> None:
+def test_without_a_time_the_figures_to_report_are_named(status: Status, code: str, to_report: bool | None) -> None:
     found = decided([record_of(1, seed, status, metrics={"samples_per_s": 100.0}, note="boom") for seed in range(3)])
     assert (found.cell_id, found.headline.code, found.headline.values.get("to_report")) == (None, code, to_report)
     if status is Status.FAILED:
@@ -211,7 +207,7 @@ def test_without_a_time_the_figures_to_report_are_named(
         assert values(found.details, "commonest_end") == end
 
 
-def test_launches_timed_by_one_process_are_reported(record_of: RecordOf) -> None:
+def test_launches_timed_by_one_process_are_reported() -> None:
     def changes(host_s: float, *processes: str) -> list[str]:
         step = {"step_s": 0.01, "step_host_s": host_s}
         where = [{"device_model": "NVIDIA H200", "process": each} for each in processes]
@@ -229,7 +225,7 @@ def test_launches_timed_by_one_process_are_reported(record_of: RecordOf) -> None
     assert "launch_bound" not in changes(0.0009, "7", "7", "7")
 
 
-def test_the_edge_of_an_axis_includes_failed_cells(record_of: RecordOf) -> None:
+def test_the_edge_of_an_axis_includes_failed_cells() -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
     edges = [each.values for each in decided(fine).sensitivity if each.code == "at_the_edge"]
     assert {"axis": "gpus", "value": 2, "largest": True} in edges
@@ -237,7 +233,7 @@ def test_the_edge_of_an_axis_includes_failed_cells(record_of: RecordOf) -> None:
     assert "at_the_edge" not in codes(decided([*fine, *failed]).sensitivity)
 
 
-def test_a_single_gpu_count_is_reported(record_of: RecordOf) -> None:
+def test_a_single_gpu_count_is_reported() -> None:
     one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
     assert values(decided(one).sensitivity, "one_gpu_count") == {"gpus": 1}
     assert "one_gpu_count" not in codes(decided([*one, record_of(2, 0, Status.OOM)]).sensitivity)

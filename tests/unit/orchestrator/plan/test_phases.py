@@ -16,6 +16,7 @@ from orchestrator.store.history import speed
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS, request
+from tests.unit.orchestrator.records import record_of
 
 LEVELS = {cell: 1 / batch for (batch, _), cell in CELLS.items()}
 
@@ -101,7 +102,7 @@ PROBED = {
 
 
 @pytest.fixture
-def ended(record_of):
+def ended():
     """The record of a trial by batch, rule and seed, with this validation accuracy."""
 
     def make(batch, rule, seed, val_accuracy, status=Status.OK, skipped_by="") -> TrialRecord:

@@ -14,7 +14,7 @@ from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator.records import record_of
 
 EVIL = "<script>alert('x')</script> $\\frac{ & \" 'é 漢字"
 
@@ -73,7 +73,7 @@ def _record(sweep: str, gpus: int, batch: int, rule: str, seed: int, evil: str) 
         "window_s": 2.5 if not (gpus == 4 and batch == 32) else 1.1,
         "window_steps": 500,
     } | ({"time_to_target_s": 300_000 / rate} if accuracy > 0.93 else {})
-    return record(
+    return record_of(
         gpus,
         seed,
         status,

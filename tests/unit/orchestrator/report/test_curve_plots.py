@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pandas as pd
 import pytest
 
@@ -7,10 +5,8 @@ from orchestrator.analysis.trials import collect
 from orchestrator.report.curve_plots import MOST_POINTS, Samples, chosen_trials, loss, power, samples, utilisation
 from orchestrator.report.plot import MOST_PANELS, MOST_SERIES
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
-
-RecordOf = Callable[..., TrialRecord]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +77,7 @@ def test_a_long_curve_keeps_its_first_and_last_epoch() -> None:
 
 
 @pytest.mark.parametrize(("counts", "panels", "lines"), [((1, 2, 4), 1, 3), ((1, 2, 4, 8, 16, 32, 64, 128, 256), 9, 1)])
-def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: int, record_of: RecordOf) -> None:
+def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: int) -> None:
     records = [record_of(gpus, seed, metrics={"samples_per_s": 1.0}) for gpus in counts for seed in (0, 1)]
     trials, cells = collect(records, scaling="weak")
     rows = [{"trial_id": each.trial_id, "epoch": epoch, "loss": 1 / epoch} for each in records for epoch in (1, 2)]

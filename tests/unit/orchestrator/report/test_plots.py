@@ -17,9 +17,8 @@ from orchestrator.report.plots import (
     why_not_linear,
 )
 from orchestrator.store.record import TrialRecord
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
-
-RecordOf = Callable[..., TrialRecord]
 
 
 def remark_numbers(plot: Plot) -> list[list[int]]:
@@ -171,7 +170,7 @@ def test_the_legend_leaves_out_values_of_undrawn_panels(cells: pd.DataFrame) -> 
     assert plot.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
 
 
-def test_groups_of_baselines_alone_have_no_panel(record_of: RecordOf) -> None:
+def test_groups_of_baselines_alone_have_no_panel() -> None:
     records = [
         record_of(gpus, axes={"model": model}, metrics={"samples_per_s": 100.0 * gpus})
         for gpus, model in ((1, "a"), (2, "a"), (1, "b"))
@@ -182,7 +181,7 @@ def test_groups_of_baselines_alone_have_no_panel(record_of: RecordOf) -> None:
         assert len(plot.remarks) == 1 and "baseline" in plot.remarks[0]
 
 
-def test_a_remark_counts_intervals_beyond_the_axis(record_of: RecordOf) -> None:
+def test_a_remark_counts_intervals_beyond_the_axis() -> None:
     def drawn(*accuracies: list[float]) -> Plot:
         records = [
             record_of(1, seed, batch=32 * (place + 1), metrics={"accuracy": value})
@@ -195,7 +194,7 @@ def test_a_remark_counts_intervals_beyond_the_axis(record_of: RecordOf) -> None:
     assert remark_numbers(drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85])) == [[1]]  # .897 ± .226
 
 
-def test_without_test_accuracy_validation_accuracy_is_drawn(record_of: RecordOf) -> None:
+def test_without_test_accuracy_validation_accuracy_is_drawn() -> None:
     known = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
     drawn = accuracy(collect(known, scaling="weak")[1])
     assert drawn.is_drawn and drawn.y.label == "validation accuracy"
@@ -205,7 +204,7 @@ def test_without_test_accuracy_validation_accuracy_is_drawn(record_of: RecordOf)
     assert accuracy(collect(on_test, scaling="weak")[1]).panels[0].series[0].y == (0.8,)
 
 
-def test_speedups_timed_by_one_process_have_a_remark(record_of: RecordOf) -> None:
+def test_speedups_timed_by_one_process_have_a_remark() -> None:
     def remarks(process: Callable[[int], str]) -> str:
         records = [
             record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})
@@ -217,7 +216,7 @@ def test_speedups_timed_by_one_process_have_a_remark(record_of: RecordOf) -> Non
     assert "workers=per_seed" in remarks(lambda seed: "7") and "workers=per_seed" not in remarks(str)
 
 
-def test_the_ideal_starts_from_a_baseline_in_another_panel(record_of: RecordOf) -> None:
+def test_the_ideal_starts_from_a_baseline_in_another_panel() -> None:
     def trial(gpus: int, strategy: str, rate: float) -> TrialRecord:
         return record_of(
             gpus, 0, axes={"strategy": strategy}, metrics={"samples_per_s": rate}, cell_id=f"{strategy}{gpus}"

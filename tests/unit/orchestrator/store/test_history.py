@@ -8,7 +8,7 @@ from orchestrator.store.history import History, difference
 from orchestrator.store.record import Cause, Kind, Record
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator.records import record_of
 
 ID = "1-32-none-0"
 SWEEP = Record(kind=Kind.SWEEP, value={"fingerprint": {"config": {"epochs": 1}}})
@@ -28,7 +28,7 @@ def started(attempt=1, trial_id=ID):
 
 def end(status=Status.OK, attempt=1, **fields):
     return Record(
-        kind=Kind.FINISHED, value=record(status=status, attempt=attempt, **{"trial_id": ID} | fields).to_json()
+        kind=Kind.FINISHED, value=record_of(status=status, attempt=attempt, **{"trial_id": ID} | fields).to_json()
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.store.journal import Journal, JournalError, decode, encode, replay, split
 from orchestrator.store.record import Kind, Record
 from sweeps.status import Status
-from tests.unit.orchestrator.records import record
+from tests.unit.orchestrator.records import record_of
 
 VALUES = [{"trial_id": f"t{number}", "attempt": 1, "label": "é|\n\t"} for number in range(4)]
 
@@ -54,9 +54,9 @@ def test_what_is_acknowledged_is_replayed(path: Path) -> None:
 
 def test_history_follows_each_acknowledged_record(path: Path) -> None:
     ends = [
-        record(2, status=Status.INFEASIBLE, trial_id="a"),
-        record(2, trial_id="b"),
-        record(2, status=Status.DIVERGED, trial_id="a", attempt=2),
+        record_of(2, status=Status.INFEASIBLE, trial_id="a"),
+        record_of(2, trial_id="b"),
+        record_of(2, status=Status.DIVERGED, trial_id="a", attempt=2),
     ]
     with Journal.open(path) as journal:
         journal.append(Kind.SWEEP, {"config": {}})

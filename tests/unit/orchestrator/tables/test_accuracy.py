@@ -1,13 +1,10 @@
-from collections.abc import Callable
-
 import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import NONE, accuracy_frame, accuracy_markdown, only_validation, why_none
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.tables.markdown import table_rows
-
-RecordOf = Callable[..., TrialRecord]
 
 
 def test_accuracies_are_compared_with_the_reference_batch(records: list[TrialRecord]) -> None:
@@ -25,17 +22,17 @@ def test_accuracies_are_compared_with_the_reference_batch(records: list[TrialRec
     assert "- 2×32 none: -0.030 [-0.030, -0.030]" in text and "2 \\| 3 &lt;GiB>" in text
 
 
-def test_a_missing_accuracy_is_explained(record_of: RecordOf) -> None:
+def test_a_missing_accuracy_is_explained() -> None:
     cells = collect([record_of(gpus, metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)], scaling="strong")[1]
     assert why_none(cells) == NONE and NONE in accuracy_markdown(cells)
 
 
-def test_without_a_reference_nothing_is_compared(record_of: RecordOf) -> None:
+def test_without_a_reference_nothing_is_compared() -> None:
     cells = collect([record_of(gpus, metrics={"accuracy": 0.9}) for gpus in (1, 2)], scaling="strong")[1]
     assert "Not compared:" in accuracy_markdown(cells)
 
 
-def test_validation_accuracy_replaces_a_missing_test_accuracy(record_of: RecordOf) -> None:
+def test_validation_accuracy_replaces_a_missing_test_accuracy() -> None:
     cells = collect([record_of(gpus, metrics={"val_accuracy": 0.9 + gpus / 100}) for gpus in (1, 2)], scaling="weak")[1]
     assert only_validation(cells) and "val_accuracy" in accuracy_markdown(cells)
     assert [row["none"] for row in table_rows(accuracy_markdown(cells))] == ["0.910", "0.920"]
@@ -44,13 +41,13 @@ def test_validation_accuracy_replaces_a_missing_test_accuracy(record_of: RecordO
 
 
 @pytest.mark.parametrize(("name", "steps"), [("accuracy", (2, 9)), ("val_accuracy", (2, 2))])
-def test_accuracies_after_a_few_steps_are_hidden(name: str, steps: tuple[int, ...], record_of: RecordOf) -> None:
+def test_accuracies_after_a_few_steps_are_hidden(name: str, steps: tuple[int, ...]) -> None:
     records = [record_of(2**i, metrics={name: 0.1 + i / 100, "steps": each}) for i, each in enumerate(steps)]
     cells = collect(records, scaling="weak", reference_batch_size=32)[1]
     assert "10 optimizer steps" in why_none(cells) and "0.1" not in accuracy_markdown(cells)
 
 
-def test_few_steps_beside_many_are_marked(record_of: RecordOf) -> None:
+def test_few_steps_beside_many_are_marked() -> None:
     records = [record_of(2**i, metrics={"accuracy": 0.1 + i / 100, "steps": n}) for i, n in enumerate((10, 1, 2))]
     frame = accuracy_frame(collect(records, scaling="weak", reference_batch_size=32)[1])
     assert frame["none"].tolist() == ["0.100 (reference)", "0.110 (1 step)", "0.120 (2 steps)"]

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +8,12 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 from tests.unit.orchestrator.tables.markdown import table_rows
 
-RecordOf = Callable[..., TrialRecord]
 
-
-def results(record_of: RecordOf, factor: float, *, torch: str, cells: list[int], oom: bool = False) -> Any:
+def results(factor: float, *, torch: str, cells: list[int], oom: bool = False) -> Any:
     def trial(gpus: int, seed: int) -> TrialRecord:
         speed = 100 * gpus * (factor if gpus == 2 else 1) * math.exp(0.01 * (seed - 1))
         metrics = {"samples_per_s": speed, "accuracy": 0.9 + 0.01 * seed - (0.02 if factor > 1 else 0)}
@@ -28,9 +26,9 @@ def results(record_of: RecordOf, factor: float, *, torch: str, cells: list[int],
     return collect([*records, last], scaling="weak", reference_batch_size=32)
 
 
-def test_changed_cells_come_first_with_intervals(record_of: RecordOf) -> None:
-    this = results(record_of, 1.5, torch="2.15", cells=[1, 2], oom=True)
-    other = results(record_of, 1.0, torch="2.14", cells=[1, 2, 4])
+def test_changed_cells_come_first_with_intervals() -> None:
+    this = results(1.5, torch="2.15", cells=[1, 2], oom=True)
+    other = results(1.0, torch="2.14", cells=[1, 2, 4])
     told = comparison_markdown(this, other, names=("results/a", "results/b|<x>"))
     rows = table_rows(told)
     # Both samples have a standard deviation of .01: ± t(.975, 4) · .01 · √(2/3) = ± .02267 in the logarithm.
@@ -46,7 +44,7 @@ def test_changed_cells_come_first_with_intervals(record_of: RecordOf) -> None:
     assert "Only in results/b\\|&lt;x>: 1 cell." in told
 
 
-def test_an_invalid_timing_is_shown_but_not_judged(record_of: RecordOf) -> None:
+def test_an_invalid_timing_is_shown_but_not_judged() -> None:
     def side(rate: float, timing: str) -> Any:
         records = [
             record_of(1, s, metrics={"samples_per_s": rate * math.exp(s / 100)}, timing=timing) for s in range(3)
@@ -60,7 +58,7 @@ def test_an_invalid_timing_is_shown_but_not_judged(record_of: RecordOf) -> None:
     assert [row["throughput, this / other"] for row in table_rows(packed)] == ["2.00× †"]
 
 
-def test_cells_of_an_axis_of_one_side_are_not_compared(record_of: RecordOf) -> None:
+def test_cells_of_an_axis_of_one_side_are_not_compared() -> None:
     plain = collect([record_of(g, metrics={"samples_per_s": 100.0}) for g in (1, 2)], scaling="weak")
     models = [record_of(1, axes={"model": name}, metrics={"samples_per_s": 90.0}) for name in ("a", "b")]
     other = collect([*models, record_of(2, axes={"model": "a"}, metrics={"samples_per_s": 90.0})], scaling="weak")
@@ -70,21 +68,21 @@ def test_cells_of_an_axis_of_one_side_are_not_compared(record_of: RecordOf) -> N
     assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"))
 
 
-def test_equal_counts_are_no_difference(record_of: RecordOf) -> None:
+def test_equal_counts_are_no_difference() -> None:
     all_tell = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={"cpu_cores": 64})]
     one_tells = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={})]
     both = [collect(records, scaling="weak") for records in (all_tell, one_tells)]
     assert "cpu_cores" not in comparison_markdown(*both, names=("a", "b"))
 
 
-def test_results_without_common_cells_have_no_table(record_of: RecordOf) -> None:
+def test_results_without_common_cells_have_no_table() -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
     told = comparison_markdown(this, other, names=("a", "b"))
     assert "No cell" in told and "Only in a: 1 cell." in told
 
 
-def test_differences_of_configs_come_before_the_cells(record_of: RecordOf) -> None:
+def test_differences_of_configs_come_before_the_cells() -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     asked = ["config.budget.epochs: 10 → 20", *(f"config.model.x{n}: 1 → 2" for n in range(13))]
     told = comparison_markdown(this, this, names=("a", "b"), differences=asked)
@@ -108,7 +106,7 @@ def test_missing_results_are_errors(tmp_path: Any) -> None:
     assert f"choose {tmp_path}/two/a" in errors(str(tmp_path / "two"))
 
 
-def test_without_test_accuracy_validation_accuracy_is_compared(record_of: RecordOf) -> None:
+def test_without_test_accuracy_validation_accuracy_is_compared() -> None:
     def side(chosen_by: float, **further: float) -> Any:
         records = [
             record_of(1, s, metrics={"samples_per_s": 100.0 + s, "val_accuracy": chosen_by + s / 100, **further})

@@ -1,6 +1,5 @@
 import io
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -11,8 +10,7 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.files import write_tables
 from orchestrator.tables.speedup import speedup_markdown
-
-RecordOf = Callable[..., TrialRecord]
+from tests.unit.orchestrator.records import record_of
 
 
 def empty_is_none(frame: pd.DataFrame) -> pd.DataFrame:
@@ -39,7 +37,7 @@ def test_files_hold_the_frames(records: list[TrialRecord], tmp_path: Path) -> No
     assert layout.table("accuracy.md").read_text() == accuracy_markdown(summary)
 
 
-def test_text_is_no_formula_and_mixed_values_fit_in_parquet(record_of: RecordOf, layout: Layout) -> None:
+def test_text_is_no_formula_and_mixed_values_fit_in_parquet(layout: Layout) -> None:
     records = [
         record_of(1, axes={"=evil": "@SUM(A1)", "width": "auto"}, note="=1+1", metrics={"accuracy": -0.5}),
         record_of(1, axes={"=evil": "fine", "width": 0.5}),

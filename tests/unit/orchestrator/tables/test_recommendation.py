@@ -40,7 +40,8 @@ from orchestrator.tables.recommendation import (
 )
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, SHORT, RecordOf, decided, measured
+from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured
+from tests.unit.orchestrator.records import record_of
 
 Golden = Callable[[str, str], None]
 
@@ -50,7 +51,7 @@ def as_json(found: Recommendation) -> dict[str, Any]:
 
 
 @pytest.fixture
-def records(record_of: RecordOf) -> list[TrialRecord]:
+def records() -> list[TrialRecord]:
     """6,000 samples at about 100, 200 and 300 a second: 60, 30 and 20 s. Three GPUs lose .05; a rule was oom."""
 
     def trial(gpus: int, seed: int, val_accuracy: float) -> TrialRecord:
@@ -65,12 +66,12 @@ def test_golden_gpu(records: list[TrialRecord], golden: Golden) -> None:
     golden("recommendation/gpu.md", recommendation_markdown(decided(records, price_per_gpu_hour=3.0), "demo"))
 
 
-def test_golden_cpu_with_one_seed(record_of: RecordOf, golden: Golden) -> None:
+def test_golden_cpu_with_one_seed(golden: Golden) -> None:
     records = [record_of(g, 0, device="cpu", metrics=measured(100 * g, 0.9)) for g in (1, 2)]
     golden("recommendation/cpu.md", recommendation_markdown(decided(records), "demo"))
 
 
-def test_golden_tie(record_of: RecordOf, golden: Golden) -> None:
+def test_golden_tie(golden: Golden) -> None:
     speeds, accuracies = {1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}
     sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
     noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
@@ -82,18 +83,18 @@ def test_golden_tie(record_of: RecordOf, golden: Golden) -> None:
     golden("recommendation/tie.md", recommendation_markdown(decided(records, target=0.99), "demo"))
 
 
-def test_golden_nothing_valid(record_of: RecordOf, golden: Golden) -> None:
+def test_golden_nothing_valid(golden: Golden) -> None:
     busy = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)) for g in (1, 2) for s in (0, 1)]
     golden("recommendation/nothing_valid.md", recommendation_markdown(decided(busy), "demo"))
 
 
-def test_golden_an_untimed_cell_is_better(record_of: RecordOf, golden: Golden) -> None:
+def test_golden_an_untimed_cell_is_better(golden: Golden) -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     short = [record_of(g, s, metrics=measured(200, 0.9) | SHORT) for g in (2, 4, 8, 16) for s in range(3)]
     golden("recommendation/untimed_is_better.md", recommendation_markdown(decided([*valid, *short]), "demo"))
 
 
-def test_golden_without_accuracies(record_of: RecordOf, golden: Golden) -> None:
+def test_golden_without_accuracies(golden: Golden) -> None:
     def metrics(gpus: int) -> dict[str, float]:
         return {"samples_per_s": 100.0 * gpus, "samples": 6000, "steps": 99, "accuracy": 0.9 - gpus / 10}
 
@@ -228,7 +229,7 @@ def test_each_gpu_count_has_its_best_cell(records: list[TrialRecord]) -> None:
     assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
 
 
-def test_json_and_markdown_have_the_same_sentences(records: list[TrialRecord], record_of: RecordOf) -> None:
+def test_json_and_markdown_have_the_same_sentences(records: list[TrialRecord]) -> None:
     slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
@@ -256,14 +257,14 @@ def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecor
 
 
 @pytest.mark.parametrize("objective", ["energy", NO_OBJECTIVE])
-def test_no_recommendation_is_null_with_a_sentence(record_of: RecordOf, objective: str) -> None:
+def test_no_recommendation_is_null_with_a_sentence(objective: str) -> None:
     record = record_of(metrics={"samples_per_s": 100, "samples": 6000})
     found = as_json(decided([record], objective=objective))
     assert found["recommended"] is None and found["probability"]["best"] is None
     assert found["sentence"] and found["alternatives"] == []
 
 
-def test_axes_have_the_values_of_the_sweep(record_of: RecordOf) -> None:
+def test_axes_have_the_values_of_the_sweep() -> None:
     axes = {"optimizer.betas": [0.9, 0.99], "trainable.note": None}
     record = record_of(axes=axes, metrics={"samples_per_s": 100, "samples": 6000})
     columns = {"gpus": "gpus"} | {axis: axis for axis in axes}
@@ -331,7 +332,7 @@ def test_the_front_is_omitted_if_the_gpu_counts_have_it_all() -> None:
     assert listed is not None and len(listed.frame) == 2
 
 
-def test_whole_gpus_beside_fractions_have_no_decimals(record_of: RecordOf) -> None:
+def test_whole_gpus_beside_fractions_have_no_decimals() -> None:
     found = decided([record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (0.5, 1) for s in range(3)])
     assert found.name == "1×32 none" and "1.0 GPU" not in recommendation_markdown(found, "demo")
 
@@ -340,7 +341,7 @@ VALUES = (None, float("nan"), float("inf"), -1.0, 0.0, 1e-12, 0.5, 0.5, 0.9, 3.0
 METRICS = ("samples_per_s", "samples", "train_s", "val_accuracy", "accuracy", "time_to_target_s", "energy_j_per_sample")
 
 
-def any_record(record_of: RecordOf, chance: random.Random) -> TrialRecord:
+def any_record(chance: random.Random) -> TrialRecord:
     metrics = {name: chance.choice(VALUES) for name in METRICS if chance.random() < 0.8}
     model = chance.choice([[], [], [1, "x"], ["mlp"]])
     axes: dict[str, Any] = {"model": model[0]} if model else {}
@@ -357,11 +358,9 @@ def any_record(record_of: RecordOf, chance: random.Random) -> TrialRecord:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_any_records_give_a_recommendation_and_tables(record_of: RecordOf, seed: int) -> None:
+def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     chance = random.Random(seed)
-    records = {
-        each.trial_id: each for each in (any_record(record_of, chance) for _ in range(chance.choice([1, 2, 8, 40])))
-    }
+    records = {each.trial_id: each for each in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}
     price = chance.choice([None, 2.0])
     frames = collect(list(records.values()), scaling=chance.choice(["weak", "strong"]), reference_batch_size=32)
     target = chance.choice([None, 0.9])

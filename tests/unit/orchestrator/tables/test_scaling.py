@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,11 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.tables import scaling as predict_table
 from orchestrator.tables.scaling import lines, predicted, scaling
 from sweeps.errors import ConfigError
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request as shipped_request
 
-RecordOf = Callable[..., TrialRecord]
 
-
-def trial(record_of: RecordOf, gpus: int, seed: int, rule: str = "none") -> TrialRecord:
+def trial(gpus: int, seed: int, rule: str = "none") -> TrialRecord:
     """By Amdahl's law with α = .1, and E = 1000 (1 + B/200) samples to the target."""
     speed = 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + (seed - 1) / 1000)
     reached = 1000 * (1 + 32 * gpus / 200) / speed
@@ -24,9 +22,9 @@ def trial(record_of: RecordOf, gpus: int, seed: int, rule: str = "none") -> Tria
     )
 
 
-def test_laws_and_critical_batch(record_of: RecordOf) -> None:
-    records = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
-    records += [trial(record_of, gpus, seed, "linear") for gpus in (1, 2) for seed in range(3)]
+def test_laws_and_critical_batch() -> None:
+    records = [trial(gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
+    records += [trial(gpus, seed, "linear") for gpus in (1, 2) for seed in range(3)]
     told = scaling(*collect(records, scaling="weak", reference_batch_size=32))[0]
     amdahl, usl = (line for line in told.splitlines() if "| 1, 2, 4, 8" in line)
     assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and " 10.0×" in amdahl
@@ -38,20 +36,20 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     assert other.split("|")[2].strip() == ""
 
 
-def test_laws_on_invalid_timings_have_a_sentence(record_of: RecordOf) -> None:
-    sound = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
+def test_laws_on_invalid_timings_have_a_sentence() -> None:
+    sound = [trial(gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
     packed = [replace(each, timing="shared") if each.gpus == 8 else each for each in sound]
     assert "1 cell has no valid" in scaling(*collect(packed, scaling="weak"))[0]
     assert "no valid" not in scaling(*collect(sound, scaling="weak"))[0]
 
 
-def test_one_gpu_count_has_no_law(record_of: RecordOf) -> None:
+def test_one_gpu_count_has_no_law() -> None:
     told, tables = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))
     assert tables == [] and told.startswith("# Scaling laws\n\n1 group")
 
 
 @pytest.fixture
-def frames(record_of: RecordOf) -> Any:
+def frames() -> Any:
     def trial(gpus: int, seed: int, rule: str) -> TrialRecord:
         speed = 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + seed / 100)
         about = {"device_model": "NVIDIA H200", "node_gpus": 4}

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -7,9 +6,8 @@ import pytest
 from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.speedup import one_process, speedup_frame, speedup_markdown
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.tables.markdown import table_rows
-
-RecordOf = Callable[..., TrialRecord]
 
 
 def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord]) -> None:
@@ -30,13 +28,13 @@ def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord
         assert f"{column} (" in text
 
 
-def test_document_names_devices_seeds_and_scaling(record_of: RecordOf) -> None:
+def test_document_names_devices_seeds_and_scaling() -> None:
     records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
     text = speedup_markdown(collect(records, scaling="strong", price_per_gpu_hour=2)[1])
     assert "Device: cpu;" in text and "1 seed per cell" in text and "Strong scaling:" in text
 
 
-def test_largest_loss_has_its_remedy(record_of: RecordOf) -> None:
+def test_largest_loss_has_its_remedy() -> None:
     step = {"step_data_s": 0.0, "step_host_s": 0.0, "step_imbalance_s": 0.0, "step_compute_s": 0.032}
     one = {**step, "step_s": 0.032, "step_communication_s": 0.0, "samples_per_s": 1000}
     two = {**step, "step_s": 0.04, "step_communication_s": 0.008, "samples_per_s": 1600}
@@ -47,7 +45,7 @@ def test_largest_loss_has_its_remedy(record_of: RecordOf) -> None:
     assert "exchanging gradients" in remedies[0] and "trainable.cuda_graph=off" in remedies[1]
 
 
-def test_rows_follow_numbers_and_labels_name_varying_axes(record_of: RecordOf) -> None:
+def test_rows_follow_numbers_and_labels_name_varying_axes() -> None:
     records = [
         record_of(gpus, batch=batch, axes={"model.width": width}, metrics={"samples_per_s": 100})
         for width in (64, 8)
@@ -64,7 +62,7 @@ def test_document_without_trials_is_short() -> None:
 
 
 @pytest.mark.parametrize(("processes", "cells"), [(("7", "7"), 2), (("0", "1"), 0)])
-def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cells: int, record_of: RecordOf) -> None:
+def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cells: int) -> None:
     records = [
         record_of(gpus, seed, metrics={"samples_per_s": 100.0 * gpus}, provenance={"process": process})
         for gpus in (1, 2)
@@ -84,7 +82,7 @@ def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cell
     ],
 )
 def test_launch_bound_steps_are_counted(
-    waits_s: tuple[float, ...], other: dict[str, Any], told: tuple[str, ...], record_of: RecordOf
+    waits_s: tuple[float, ...], other: dict[str, Any], told: tuple[str, ...]
 ) -> None:
     measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": each} for each in waits_s]
     records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
@@ -106,7 +104,7 @@ def test_launch_bound_steps_are_counted(
     ],
 )
 def test_cells_on_other_machines_than_the_baseline_are_counted(
-    first: dict[str, str], second: dict[str, str], same: bool | None, record_of: RecordOf
+    first: dict[str, str], second: dict[str, str], same: bool | None
 ) -> None:
     records = [
         record_of(gpus, metrics={"samples_per_s": 100.0 * gpus}, provenance={"device_model": "NVIDIA H200"} | where)
@@ -117,19 +115,19 @@ def test_cells_on_other_machines_than_the_baseline_are_counted(
     assert ("(same_machines)" in speedup_markdown(cells.reset_index())) == (same is False)
 
 
-def test_an_axis_may_be_called_hosts(record_of: RecordOf) -> None:
+def test_an_axis_may_be_called_hosts() -> None:
     record = record_of(axes={"hosts": 4}, provenance={"host": "vm", "device_model": "H200"})
     assert collect([record], scaling="weak")[1]["hosts"].tolist() == [4]
 
 
 @pytest.mark.parametrize(("mhz", "told"), [(1833.0, " up to 7% lower"), (1950.0, "")])
-def test_clocks_below_the_baseline_are_reported(mhz: float, told: str, record_of: RecordOf) -> None:
+def test_clocks_below_the_baseline_are_reported(mhz: float, told: str) -> None:
     clocks = {1: 1971.0, 2: mhz}
     records = [record_of(gpus, metrics={"samples_per_s": 1.0, "sm_clock_mhz": clock}) for gpus, clock in clocks.items()]
     text = speedup_markdown(collect(records, scaling="weak")[1])
     assert told in text and ("gpu_clock_mhz" in text) == bool(told)
 
 
-def test_hostile_sweep_names_stay_text(record_of: RecordOf) -> None:
+def test_hostile_sweep_names_stay_text() -> None:
     cells: pd.DataFrame = collect([record_of(sweep="a|<b>")], scaling="weak")[1]
     assert "a\\|&lt;b>" in speedup_markdown(cells)
