@@ -141,7 +141,7 @@ class SweepRun:
         return planned
 
     def _account_for(self, trial_queue: TrialQueue, session: Session) -> None:
-        """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
+        """Journal trials that were abandoned or never started; report if no node is left or all trials fail."""
         session.cut_off()
         session.left_out(trial_queue.newly_left_out())
         if trial_queue.no_nodes:

@@ -39,7 +39,7 @@ class Rounds:
         """The trials of the first round."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to run."""
+        """Return whether there is anything to run."""
         return bool(self.first or self._later)
 
     def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
@@ -71,7 +71,7 @@ class Rounds:
         return MemoryShares.of(self._history.rows.values(), self._history.probes.values())
 
     def _to_run(self) -> list[TrialSpec]:
-        """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
+        """Return the trials that may run, also those that may wait for room; not those stopped early before."""
         selection, ends = self._request.selection, self._history.rows
         stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
         all_failing = {

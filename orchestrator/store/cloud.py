@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 
 def is_uri(place: str) -> bool:
-    """Whether results go to a store rather than to a folder."""
+    """Return whether results go to a store rather than to a folder."""
     return "://" in place
 
 

@@ -14,7 +14,7 @@ VARIABLE = "ORCHESTRATOR_CRASH_AT"
 
 
 class Moment(StrEnum):
-    """What has just been completed at this moment."""
+    """A moment at which a driver may be killed, named for the step that it has just completed."""
 
     LOCKED = "lock.taken"
     SIGNED = "lock.signed"

@@ -168,13 +168,13 @@ _TO_DO = {
 
 
 def is_at_fault(error: OSError, results_dir: Path) -> bool:
-    """Whether the error is due to the disk or a file of the results, rather than a network or the user's code."""
+    """Return whether the error is due to the disk or a file of the results, not to a network or the user's code."""
     inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(results_dir.absolute())
     return inside or fails(error)
 
 
 def fails(error: OSError) -> bool:
-    """Whether the disk itself failed, whatever the file."""
+    """Return whether the disk itself failed, whatever the file."""
     return error.errno in _DISK
 
 

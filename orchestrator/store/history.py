@@ -58,7 +58,7 @@ class TrialHistory:
 
     @property
     def has_set_aside_files(self) -> bool:
-        """Whether the files in the trial's folder are those of a further attempt, which does not count yet."""
+        """True if the files in the trial's folder are those of a further attempt, which does not count yet."""
         return self.restarted and not self.ended
 
     def start(self, attempt: int) -> None:
@@ -240,12 +240,12 @@ class History:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the last driver left planned trials without an end, or still runs."""
+        """True if the last driver left planned trials without an end, or still runs."""
         return self.fingerprint is not None and self.missing != 0
 
     @property
     def has_answers(self) -> bool:
-        """Whether any trial's end says something about the training, so that a changed config must not be mixed in."""
+        """True if any trial's end says something about the training, so that a changed config must not be mixed in."""
         return any(row.status not in _NO_ANSWER for row in self.all_rows.values())
 
     def changes(self, fingerprint: Mapping[str, Any]) -> list[str]:

@@ -42,7 +42,7 @@ class Layout:
 
     @property
     def owner(self) -> Path:
-        """Who holds the lock; stale if nobody does."""
+        """The process that holds the lock; stale if the lock is free."""
         return self.root / "owner.json"
 
     @property

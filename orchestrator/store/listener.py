@@ -25,4 +25,4 @@ class Listener(Protocol):
         """Called at least once a second while trials run, for clocks and displays."""
 
     def stopping(self) -> bool:
-        """Whether no further trial may start and running ones must stop."""
+        """Return whether no further trial may start and running ones must stop."""

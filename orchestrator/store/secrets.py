@@ -82,7 +82,7 @@ NO_SECRETS = Secrets()
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what has this name is meant for few eyes: `api_key`, `HF_TOKEN`; not `max_tokens` or `author`."""
+    """Return whether a value of this name is a secret: `api_key`, `HF_TOKEN`; not `max_tokens` or `author`."""
     return bool(_SECRET_NAME.search(name))
 
 

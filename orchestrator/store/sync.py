@@ -105,7 +105,7 @@ class Copying:
             if len(journal) != self._journal_bytes:
                 self._cloud.write(self._layout.journal.name, journal)
                 self._journal_bytes = len(journal)
-        except Exception as error:  # in a thread of its own: told at the end, whatever it is
+        except Exception as error:  # in its thread: reported at the end
             self._failure = error
         else:
             self._failure = None
@@ -122,7 +122,7 @@ class Copying:
             self._moved_s = time.monotonic()
 
     def _is_over(self, name: str) -> bool:
-        """Whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
+        """Return whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
         return "/checkpoint/" in name and not (self._layout.root / name).exists()
 
     def _files(self) -> Iterator[tuple[str, Path]]:

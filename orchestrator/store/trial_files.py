@@ -21,7 +21,7 @@ from orchestrator.store.layout import CONFIG, METRICS, TELEMETRY, TRACE
 from orchestrator.store.secrets import Secrets
 
 HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
-"""Files written before the trial's end is recorded; checkpoints have digests of their own, other files are logs."""
+"""Files written before the trial's end is recorded; checkpoints have digests in their names, other files are logs."""
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -123,7 +123,7 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
 
 
 def _is_short(seconds: float | None, steps: float | None) -> bool:
-    """Whether the window was too short; a trainable that reports no window is trusted."""
+    """Return whether the window was too short; a trainable that reports no window is trusted."""
     return (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
 
 
