@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import hydra
 from omegaconf import DictConfig
 
-from orchestrator.cli.checked_sweep import checked, composed
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.config.compose import Composition, expanded, is_known, meaning, rewritten
 from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
@@ -52,6 +51,8 @@ def check_each(overrides: Sequence[str]) -> Compositions:
 
     Values that use the job's number (`${hydra:job.num}`) are known only when the job runs.
     """
+    from orchestrator.cli.checked_sweep import checked, composed  # imported here so that --help stays quick
+
     found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
         return found
@@ -138,6 +139,8 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
         return _several(given, overrides)
     if flags.cfg:
         return _shown(given, overrides)
+    from orchestrator.cli.checked_sweep import checked, composed
+
     # Check before Hydra runs: it creates its output folder first and stops at the first error.
     with initialised():
         composition = composed(overrides)
@@ -177,6 +180,8 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     with redirect_stderr(io.StringIO()) as errors:
         status = _through_hydra(arguments)
     if status:
+        from orchestrator.cli.checked_sweep import composed
+
         with initialised():
             composed(overrides)
     sys.stderr.write(errors.getvalue())
@@ -208,6 +213,8 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 def _sweep_of_this_job(known: Compositions) -> CheckedSweep:
     """Return the sweep that Hydra is running now; reuses what was composed before."""
+    from orchestrator.cli.checked_sweep import checked
+
     of_config, of_hydra = overrides_of_this_job()
     own = [*of_config, *filter(is_search_path, of_hydra)]
     return checked(known.get(meaning(own)) or Composition(own))

@@ -21,7 +21,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import PLAIN_SWEEPER, parsed
 from orchestrator.config.overrides import FROM_PROGRAM, alternatives
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
@@ -106,6 +105,8 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
 
 def _may_be_added(key: str, known: Sequence[str]) -> bool:
     """Return whether a key that is not there would be accepted: not an own one, and no misspelt section."""
+    from orchestrator.config.schema import OWN_SECTIONS  # imported here so that --help stays quick
+
     section = key.partition(".")[0]
     return section not in (*OWN_SECTIONS, "budget") and (section in known or not nearest(section, known))
 
@@ -157,6 +158,8 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _in_brackets(key: str, values: str, groups: Groups) -> str:
     """Return how to write several values: as an axis, if the key can be one."""
+    from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
+
     section = key.partition(".")[0]
     if key.startswith("sweep.axes."):
         return f"an axis takes a list in brackets, '{key}=[{values}]'"
