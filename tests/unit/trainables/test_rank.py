@@ -118,58 +118,33 @@ def wrapped(error: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("error", "status", "cause"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "oom"),
-        (RuntimeError("CUDA error: out of memory"), "oom"),
-        (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "oom"),
-        (MemoryError(), "oom"),
-        (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom"),
-        (DivergedError("the loss is nan"), "diverged"),
-        (RequestError("model has no key width"), "failed"),
-        (ArithmeticError("division"), "failed"),
-        (ValueError("the text says out of memory, but it is no runtime error"), "failed"),
-        (RuntimeError("Connection closed by peer"), "failed"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "oom", "device_memory"),
+        (RuntimeError("CUDA error: out of memory"), "oom", "device_memory"),
+        (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate()`"), "oom", "device_memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "oom", "host_memory"),
+        (MemoryError(), "oom", "host_memory"),
+        (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom", "device_memory"),
+        (DivergedError("the loss is nan"), "diverged", ""),
+        (RequestError("model has no key width"), "failed", "request"),
+        (wrapped(ModuleNotFoundError("No module named 'x'")), "failed", "request"),
+        (SyntaxError("what"), "failed", "request"),
+        (ArithmeticError("division"), "failed", "error"),
+        (ValueError("the text says out of memory, but it is no runtime error"), "failed", "error"),
+        (RuntimeError("Connection closed by peer"), "failed", "error"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "failed", "device"),
+        (wrapped(RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")), "failed", "device"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "failed", "error"),
+        (ValueError("GPU is lost"), "failed", "error"),
+        *((OSError(number, "no"), "failed", "disk") for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
+        *((wrapped(OSError(number, "no")), "failed", "disk") for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
+        (OSError(errno.ENOENT, "no"), "failed", "error"),
+        (wrapped(OSError(errno.ENOENT, "no")), "failed", "error"),
     ],
 )
-def test_exceptions_give_the_status(error: Exception, status: str) -> None:
-    assert RankExit.of(error).status == status
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "device"),
-        (wrapped(RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")), "device"),
-        (RuntimeError("CUDA error: device-side assert triggered"), "error"),
-        (ValueError("GPU is lost"), "error"),
-    ],
-)
-def test_a_lost_gpu_has_its_own_cause(error: Exception, cause: str) -> None:
-    assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "device_memory"),
-        (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "device_memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "host_memory"),
-        (MemoryError(), "host_memory"),
-    ],
-)
-def test_device_and_host_memory_are_distinguished(error: Exception, cause: str) -> None:
-    assert (RankExit.of(error).status, RankExit.of(error).cause) == ("oom", cause)
-
-
-@pytest.mark.parametrize(
-    ("number", "cause"),
-    [(errno.ENOSPC, "disk"), (errno.EDQUOT, "disk"), (errno.EROFS, "disk"), (errno.ENOENT, "error")],
-)
-def test_a_full_disk_has_its_own_cause(number: int, cause: str) -> None:
-    for error in (OSError(number, "no"), wrapped(OSError(number, "no"))):
-        assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
+def test_exceptions_give_status_and_cause(error: Exception, status: str, cause: str) -> None:
+    assert (RankExit.of(error).status, RankExit.of(error).cause) == (status, cause)
 
 
 def test_a_note_is_one_short_line() -> None:
@@ -188,11 +163,6 @@ def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
     assert RankExit.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
-
-
-def test_errors_of_every_trial_have_the_cause_request() -> None:
-    for error in (RequestError("no key"), wrapped(ModuleNotFoundError("No module named 'x'")), SyntaxError("what")):
-        assert RankExit.of(error).cause == "request"
 
 
 def test_each_rank_has_local_rank_0():

@@ -70,18 +70,16 @@ gradients = st.lists(
 )
 
 
+@pytest.mark.parametrize(
+    ("name", "plain", "options"),
+    [("lamb", "adam", {"eps": 1e-3}), ("lars", "sgd", {"momentum": 0.9, "nesterov": True})],
+)
 @given(gradients=gradients)
-def test_lamb_without_trust_ratio_is_adam(gradients: list[tuple[list[float], float]]) -> None:
-    """The bias has no trust ratio: it moves as in torch's Adam."""
-    lamb, adam = (after_steps({"name": name, "eps": 1e-3}, 0.1, gradients)[2] for name in ("lamb", "adam"))
-    assert lamb == pytest.approx(adam, rel=1e-9, abs=1e-9)
-
-
-@given(gradients=gradients)
-def test_lars_without_trust_ratio_is_sgd(gradients: list[tuple[list[float], float]]) -> None:
-    config = {"momentum": 0.9, "nesterov": True}
-    lars, sgd = (after_steps({"name": name, **config}, 0.1, gradients)[2] for name in ("lars", "sgd"))
-    assert lars == pytest.approx(sgd, rel=1e-9, abs=1e-9)
+def test_without_trust_ratio_a_bias_moves_as_in_torch(
+    name: str, plain: str, options: dict[str, Any], gradients: list[tuple[list[float], float]]
+) -> None:
+    ours, torchs = (after_steps({"name": each, **options}, 0.1, gradients)[2] for each in (name, plain))
+    assert ours == pytest.approx(torchs, rel=1e-9, abs=1e-9)
 
 
 @given(scale=st.floats(1e-3, 1e3))

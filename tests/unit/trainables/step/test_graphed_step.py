@@ -1,5 +1,6 @@
 """A captured step is the eager step; what a GPU is not needed for is in the others' tests."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,24 +48,17 @@ def after_steps(name: str, precision: str, *, accum: int, captured: bool, count:
         return [value.clone() for value in (*module.state_dict().values(), step.loss)]
 
 
+EVERY_FUSED = list(itertools.product(("sgd", "adamw"), ("fp32", "bf16", "fp16"), (1, 3)))
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("accum", [1, 3])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize(
+    ("name", "precision", "accum"), [*EVERY_FUSED, *((name, "fp32", 1) for name in ("lars", "lamb", "adadelta"))]
+)
 def test_captured_step_equals_the_eager_step(name: str, precision: str, accum: int) -> None:
     eager, captured = (
         after_steps(name, precision, accum=accum, captured=captured, count=WARMUP_STEPS + 9)
         for captured in (False, True)
-    )
-    for one, other in zip(eager, captured, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["lars", "lamb", "adadelta"])
-def test_unfused_optimizers_are_captured(name: str) -> None:
-    eager, captured = (
-        after_steps(name, "fp32", accum=1, captured=captured, count=WARMUP_STEPS + 9) for captured in (False, True)
     )
     for one, other in zip(eager, captured, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-4)

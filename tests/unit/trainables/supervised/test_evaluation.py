@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,14 +25,16 @@ def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch
     return head.double(), images, targets
 
 
+def evaluation(images: torch.Tensor, targets: torch.Tensor, *, batch_size: int = 2, **other: Any) -> Evaluation:
+    gang = other.pop("gang", None) or process_group.join(Context.alone())
+    part, precision = Part(images=images, targets=targets), PRECISIONS["fp64"]
+    return Evaluation(part, gang=gang, form=FORM, precision=precision, batch_size=batch_size, **other)
+
+
 def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
     gang = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
     model, images, targets = material(count, dense=dense)
-    precision = PRECISIONS["fp64"]
-    evaluation = Evaluation(
-        Part(images=images, targets=targets), gang=gang, form=FORM, precision=precision, batch_size=2
-    )
-    return evaluation.score(model)
+    return evaluation(images, targets, gang=gang).score(model)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -48,36 +52,21 @@ def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, den
         assert each.loss == pytest.approx(loss, abs=1e-10)
 
 
-def test_model_is_left_in_training_mode() -> None:
-    model, images, targets = material(3, dense=False)
-    gang = process_group.join(Context.alone())
-    Evaluation(
-        Part(images=images, targets=targets), gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2
-    ).score(model)
-    assert model.training
-
-
-def test_hooks_of_a_model_are_called() -> None:
+def test_hooks_are_called_and_the_training_mode_stays() -> None:
     model, images, targets = material(5, dense=False)
     seen: list[int] = []
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
-    gang = process_group.join(Context.alone())
-    Evaluation(
-        Part(images=images, targets=targets), gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2
-    ).score(model)
-    assert seen == [2, 2, 1]
+    evaluation(images, targets).score(model)
+    assert seen == [2, 2, 1] and model.training
 
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)
-    gang, precision = process_group.join(Context.alone()), PRECISIONS["fp64"]
-    evaluation = Evaluation(
-        Part(images=images, targets=targets), gang=gang, form=FORM, precision=precision, batch_size=4, mirrored=True
-    )
     views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
-    assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
+    found = evaluation(images, targets, batch_size=4, mirrored=True).score(model)
+    assert found.loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
 
 
 def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
@@ -90,11 +79,10 @@ def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(take)
-    part, gang = Part(images=images, targets=targets), process_group.join(Context.alone())
-    evaluation = Evaluation(part, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=1024, shrinks=True)
-    evaluation.score(model)
+    shrinking = evaluation(images, targets, batch_size=1024, shrinks=True)
+    shrinking.score(model)
     assert tried == [5, 2, 2, 1]
-    evaluation.score(model)
+    shrinking.score(model)
     assert tried[4:] == [2, 2, 1] and model.training
 
 
@@ -107,10 +95,8 @@ def test_oom_if_one_sample_does_not_fit_or_without_shrinking() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(take)
-    part, gang = Part(images=images, targets=targets), process_group.join(Context.alone())
     for shrinks, seen in ((True, [4, 2, 1]), (False, [4])):
-        evaluation = Evaluation(part, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=4, shrinks=shrinks)
         tried.clear()
         with pytest.raises(torch.OutOfMemoryError):
-            evaluation.score(model)
+            evaluation(images, targets, batch_size=4, shrinks=shrinks).score(model)
         assert tried == seen
