@@ -154,7 +154,9 @@ class Prepared(Place):
         return Forked(given, self._code.folder, variables | {"EXECUTIONS": str(self.executions)}, self.results)
 
 
-def wait_for(condition: Callable[[], object], process: Started, at_most_s: float = 120.0) -> None:
+def wait_for(
+    condition: Callable[[], object], process: "Started | subprocess.Popen[str]", at_most_s: float = 300.0
+) -> None:
     """Wait while the process lives."""
     until = time.monotonic() + at_most_s
     while not condition():

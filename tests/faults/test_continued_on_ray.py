@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.drivers.forked import ROOT
+from tests.drivers.place import wait_for
 from tests.drivers.ray_head import free_port, ray_head
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -71,28 +72,20 @@ def port() -> Iterator[int]:
         yield port
 
 
-def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_a_gang_continues_from_its_checkpoint(port: int, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, port)
     process = sweep.start()
     kept = sweep.results / "trials"
-    until(lambda: len([*kept.glob("*/checkpoint/*.pt")]) >= 2 and len(sweep.epochs()) > 20, process)
+    wait_for(lambda: len([*kept.glob("*/checkpoint/*.pt")]) >= 2 and len(sweep.epochs()) > 20, process)
     _, struck = sweep.ranks()
     began = time.monotonic()
     struck.kill()
-    until(lambda: sweep.records("retried"), process)
+    wait_for(lambda: sweep.records("retried"), process)
     print(f"the gang ended {time.monotonic() - began:.1f} s after its rank")
     (retried,) = sweep.records("retried")
     assert retried["cause"] == "crash" and retried["note"].startswith("rank 1: the process died"), retried
     reached = len(sweep.epochs())
-    until(lambda: len(sweep.epochs()) > reached + 20, process)
+    wait_for(lambda: len(sweep.epochs()) > reached + 20, process)
 
     ranks, asked = sweep.ranks(), time.monotonic()
     process.send_signal(signal.SIGTERM)

@@ -16,9 +16,7 @@ from orchestrator.cli.checked_sweep import CheckedSweep, checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.search_path import config_dir
 from orchestrator.run import driver
-from orchestrator.run import verify as verify_files
-from orchestrator.run import verify as verify_journal
-from orchestrator.run.verify import verify
+from orchestrator.run.verify import Reading, of_ended_trials, verify
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
@@ -101,7 +99,7 @@ def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -
         planned = [trial.trial_id for trial in configured.grid.trials(())]
         return list(verify(request, layout, planned, configured.grid.fingerprint()).violations)
     records = replay(layout.journal).records
-    return [*verify_journal.read(records).violations, *verify_files.of_ended_trials(layout, records)]
+    return [*Reading(records).violations, *of_ended_trials(layout, History(records))]
 
 
 def try_fault(

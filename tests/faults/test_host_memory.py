@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers.command import orchestrate
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -64,18 +62,15 @@ def check_hungry(folder: Path, **environment: str) -> str:
     """Check the note of the trial's end."""
     (folder / "hungry_training.py").write_text(TRAINING)
     executions = folder / "executions.txt"
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "trainable=function", "report.html=false"),
-            *("trainable._target_=hungry_training:train", "trusted_modules=[hungry_training]", "trainable.lr=0.1"),
-            *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
-            *("sweep.axes.seed=[0]", "cluster.dashboard=false", "resources.device=cpu", f"retries={RETRIES}"),
-        ],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{folder}", "EXECUTIONS": str(executions)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
+    ended = orchestrate(
+        folder,
+        *("sweep=batch_scaling", "trainable=function", "report.html=false", "trainable.lr=0.1"),
+        *("trainable._target_=hungry_training:train", "trusted_modules=[hungry_training]"),
+        *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
+        *("sweep.axes.seed=[0]", "cluster.dashboard=false", "resources.device=cpu", f"retries={RETRIES}"),
+        timeout_s=300,
+        EXECUTIONS=str(executions),
+        **environment,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr  # out of memory is a result
     assert len(executions.read_text().split()) == 2

@@ -1,15 +1,12 @@
 """Test that durations do not change if the wall clock jumps by a day at every reading."""
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers.command import orchestrate
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -32,14 +29,7 @@ def test_durations_do_not_come_from_the_wall_clock(tmp_path: Path) -> None:
         *("sweep.axes.seed=[0,1]", "hang_s=100", "time_limit_s=200", "trainable.checkpoint_every_s=0"),
     )
     began = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    ended = orchestrate(tmp_path, *arguments)
     took_s = time.monotonic() - began
     assert ended.returncode == 0, ended.stdout + ended.stderr
     trials = pd.read_csv(tmp_path / "results/batch_scaling/tables/trials.csv")

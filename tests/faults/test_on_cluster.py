@@ -11,7 +11,7 @@ import pytest
 
 from tests.drivers.place import SMALL, Place, wait_for
 from tests.drivers.ray_head import RayHead, free_port
-from tests.integration.test_several_nodes import raylets, until
+from tests.integration.test_several_nodes import raylets
 
 __all__ = ["raylets"]
 
@@ -62,7 +62,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
     from ray.core.generated import autoscaler_pb2
 
     process = raylets.start("retries=0")
-    until(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
+    wait_for(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
     leaving = raylets.other.node_id
     (struck,) = {trial for trial, _, node, _ in raylets.executed() if node == leaving}
     client = GcsClient(address=raylets.cluster.address)
@@ -70,7 +70,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
     told = time.monotonic()
     accepted, why = client.drain_node(leaving, reason, "spot notice", (time.time_ns() // 10**6) + 60_000)
     assert accepted, why
-    until(lambda: raylets.journal("retried"), process)
+    wait_for(lambda: raylets.journal("retried"), process)
     print(f"stopped {time.monotonic() - told:.1f} s after the notice")
     raylets.release.touch()
     out, err = process.communicate(timeout=180)
@@ -86,9 +86,9 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
 @pytest.mark.parametrize("noticed", [True, False], ids=["waits for another", "just lost"])
 def test_a_signal_ends_a_driver_without_its_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
-    until(lambda: len(raylets.executed()) == 2, process)
+    wait_for(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
-    until(lambda: not noticed or raylets.journal("retried"), process)
+    wait_for(lambda: not noticed or raylets.journal("retried"), process)
     time.sleep(1.0)
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)

@@ -39,6 +39,7 @@ from orchestrator.store.record import Cause, Kind, TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
+from tests.unit.orchestrator.run.screen import Nobody
 
 SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
 NODES = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
@@ -47,13 +48,6 @@ ENDS = (
     *((Status.FAILED, Cause.ERROR), (Status.FAILED, Cause.CRASH), (Status.FAILED, Cause.NODE)),
     *((Status.OOM, Cause.HOST_MEMORY), (Status.TIMEOUT, Cause.HANG), (Status.TIMEOUT, Cause.TIME_LIMIT)),
 )
-
-
-class Nobody:
-    """A display for a machine without a screen."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *anything: None
 
 
 class Clock(datetime):

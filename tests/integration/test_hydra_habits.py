@@ -1,19 +1,15 @@
 """Test the uses of Hydra in docs/how-to/hydra.md."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from hydra.core.config_store import ConfigStore
 
 from orchestrator import run_sweep
 from orchestrator.cli.app import main
+from tests.drivers.command import orchestrate
 
-ROOT = Path(__file__).parents[2]
 PLAN = ("sweep=batch_scaling", "mode=plan", "plan.format=json", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
 
 
@@ -73,17 +69,14 @@ def test_an_experiment_overlay_applies(folder, capsys):
     assert main([*PLAN, f"hydra.searchpath=[file://{folder}/conf]", "+experiment=quick"]) == 0
 
 
-def test_info_names_the_source_of_the_config():
-    command = [sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "--info", "defaults"]
-    told = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+def test_info_names_the_source_of_the_config(folder):
+    told = orchestrate(folder, "sweep=batch_scaling", "--info", "defaults")
     assert told.returncode == 0 and "batch_scaling" in told.stdout and "small_cnn" in told.stdout
 
 
 @pytest.mark.parametrize(
     ("line", "offered"), [("sweep=batch_", "sweep=batch_scaling"), ("optimizer=ada", "optimizer=adamw")]
 )
-def test_shell_completion_works(line, offered):
-    command = [sys.executable, "-m", "orchestrator", "-sc", "query=bash"]
-    typed = {"COMP_LINE": f"sweep-orchestrator {line}", "PYTHONPATH": str(ROOT)}
-    told = subprocess.run(command, capture_output=True, text=True, env=os.environ | typed)
+def test_shell_completion_works(folder, line, offered):
+    told = orchestrate(folder, "-sc", "query=bash", COMP_LINE=f"sweep-orchestrator {line}")
     assert told.returncode == 0 and offered in told.stdout.split()

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.drivers.hosts import INTERFACE, can_be_made, two_hosts
+from tests.drivers.place import wait_for
 from tests.drivers.ray_head import RayHead
-from tests.integration.test_several_nodes import Nodes, until
+from tests.integration.test_several_nodes import Nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_be_made(), reason="needs the right to make namespaces")]
 
@@ -58,9 +59,9 @@ def test_a_gang_survives_an_unplugged_host(cluster):
 
     nodes.release.unlink()
     process = nodes.start("sweep.axes.gpus=[2]", host=cluster.hosts[0])
-    until(lambda: len(nodes.executed()) == 4 + 4, process)  # two gangs of two, a host each
+    wait_for(lambda: len(nodes.executed()) == 4 + 4, process)  # two gangs of two, a host each
     cluster.hosts[1].unplug()
-    until(lambda: nodes.journal("retried"), process)
+    wait_for(lambda: nodes.journal("retried"), process)
     nodes.release.touch()  # the other one's end makes room
     out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.drivers.forked import ROOT
+from tests.drivers.place import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # processes start slowly where others compute
 
@@ -55,16 +56,6 @@ trusted_modules: [waiting_training]
 
 BOUND_S = 60.0
 """From the loss of a node to the trial's next attempt elsewhere; 25 s were seen on two slow, busy cores."""
-
-
-def until(condition, process, within_s=300.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        if time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"not within {within_s:g} s; the driver said: {process.communicate()}")
-        time.sleep(0.1)
 
 
 class Nodes:
@@ -168,11 +159,11 @@ def test_a_gang_spans_nodes_and_keeps_all_logs(raylets):
 @pytest.mark.parametrize("raylets", [2], indirect=True)
 def test_a_trial_survives_a_lost_node(raylets):
     process = raylets.start()
-    until(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
+    wait_for(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
     lost = raylets.other.node_id
     (struck,) = {trial for trial, _, node, _ in raylets.executed() if node == lost}
     rows = raylets.results / "trials" / struck / "metrics.jsonl"
-    until(lambda: rows.exists() and rows.stat().st_size > 0, process)
+    wait_for(lambda: rows.exists() and rows.stat().st_size > 0, process)
     began, killed = time.monotonic(), time.time()
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
     raylets.release.touch()
@@ -193,11 +184,11 @@ def test_a_trial_survives_a_lost_node(raylets):
 @pytest.mark.parametrize("raylets", [1], indirect=True)
 def test_a_gang_continues_on_a_new_node(raylets):
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
-    until(lambda: len(raylets.executed()) == 2, process)
+    wait_for(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
-    until(lambda: raylets.journal("retried"), process)
+    wait_for(lambda: raylets.journal("retried"), process)
     new = raylets.cluster.add_node(num_cpus=1, runtime_env_dir_name="new_runtime_resources")
-    until(lambda: len(raylets.executed()) == 4, process)
+    wait_for(lambda: len(raylets.executed()) == 4, process)
     raylets.release.touch()
     out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
@@ -208,7 +199,7 @@ def test_a_gang_continues_on_a_new_node(raylets):
 @pytest.mark.parametrize("raylets", [(0, 2)], indirect=True)
 def test_trials_wait_for_the_next_run_without_nodes(raylets):
     process = raylets.start("sweep.axes.seed=[0]")
-    until(lambda: len(raylets.executed()) == 2, process)
+    wait_for(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
     out, err = process.communicate(timeout=400)
     assert process.returncode == 1, out + err

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from orchestrator import ConfigError, run_sweep
+from tests.drivers.ray_head import free_port
 
 SMALL = {
     "backend": "inprocess",
@@ -58,21 +59,8 @@ def test_mlflow_has_a_run_for_each_trial(folder, store):
     server = None
     uri = f"file:{folder}/mlruns"
     if store == "server":
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [
-            sys.executable,
-            "-m",
-            "mlflow",
-            "server",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--workers",
-            "1",
-        ]
+        port = free_port()
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers=1"]
         command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/art"]
         server = subprocess.Popen(command, env=os.environ, start_new_session=True)
         uri = f"http://127.0.0.1:{port}"
@@ -136,8 +124,6 @@ def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
 
 
 def test_a_missing_tracker_package_is_reported_before_the_start(folder, monkeypatch):
-    from orchestrator import ConfigError
-
     monkeypatch.setattr("orchestrator.trackers.tracking.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="needs the package wandb"):
         run_sweep(SMALL, "tracker.wandb.enabled=true")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from orchestrator import ConfigError, run_sweep
+from tests.drivers.command import orchestrate
 
 CALLBACK = """
 from ray.tune import Callback
@@ -64,20 +65,15 @@ SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private"}
 @pytest.mark.filterwarnings("default")
 def test_tune_state_and_callbacks_hold_no_secrets(folder):
     (folder / "loud_training.py").write_text(LOUD)
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "trainable=function"),
-            *("trainable._target_=loud_training:train", "trusted_modules=[loud_training,ray]", "report.html=false"),
-            *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
-            *("sweep.axes.seed=[0,1]", "+trainable.password=${oc.env:DB_PASSWORD}", "+trainable.place=${oc.env:PLACE}"),
-            *("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "tune.storage_path=kept"),
-            *("cluster.dashboard=false", "resources.device=cpu"),
-        ],
-        cwd=folder,
-        env=os.environ | SECRETS | {"PYTHONPATH": f"{ROOT}:{folder}"},
-        capture_output=True,
-        text=True,
-        timeout=380,
+    ended = orchestrate(
+        folder,
+        *("sweep=batch_scaling", "trainable=function", "cluster.dashboard=false", "resources.device=cpu"),
+        *("trainable._target_=loud_training:train", "trusted_modules=[loud_training,ray]", "report.html=false"),
+        *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
+        *("sweep.axes.seed=[0,1]", "+trainable.password=${oc.env:DB_PASSWORD}", "+trainable.place=${oc.env:PLACE}"),
+        *("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "tune.storage_path=kept"),
+        timeout_s=380,
+        **SECRETS,
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     kept = [path for path in (folder / "kept").rglob("*") if path.is_file()]
@@ -129,7 +125,7 @@ def test_a_program_may_have_imported_ray_before(folder):
     ("given", "told"),
     [
         ("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "is not trusted to be run"),
-        ("tune.callbacks=[1]", "must be a list of"),
+        ("tune.callbacks=[1]", "must be a list"),
         ("backend=inprocess tune.storage_path=kept", "does not use Ray Tune"),
     ],
 )

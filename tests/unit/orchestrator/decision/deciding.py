@@ -8,6 +8,7 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
+from tests.unit.orchestrator.records import record_of
 
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
 ARGUMENTS = ("sweep=demo",)
@@ -17,6 +18,17 @@ SHORT = {"window_s": 0.6, "window_steps": 600}
 
 def measured(samples_per_s: float, val_accuracy: float, **other: float) -> dict[str, float]:
     return {"samples_per_s": samples_per_s, "samples": 6000, "val_accuracy": val_accuracy, **other}
+
+
+def swayed(speeds: dict[int, float], accuracies: dict[int, float]) -> list[TrialRecord]:
+    """Return three seeds of cells, by GPUs, whose speeds vary by 3% and accuracies by .003, each in its own way."""
+    sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
+    noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
+    return [
+        record_of(g, s, metrics=measured(speeds[g] * (1 + sway[g][s]), accuracies[g] + noise[g][s] + s / 1000))
+        for g in speeds
+        for s in range(3)
+    ]
 
 
 def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:

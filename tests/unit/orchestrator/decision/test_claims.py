@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -161,13 +162,12 @@ def test_a_claim_about_speed_that_rests_on_one_process_says_so() -> None:
         assert "one process" not in unmarked and "confirmed" in unmarked
 
 
-def test_golden_table(frames: Any) -> None:
+def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
     claims = [
         {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
         {"sentence": "They lose nothing", "expression": "accuracy(gpus=2) == accuracy(gpus=1)", "margin": 0.01},
     ]
-    told = claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo")
-    assert told == GOLDEN
+    golden("claims/table.md", claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo"))
 
 
 @pytest.mark.parametrize(
@@ -186,24 +186,6 @@ def test_what_is_claimed_is_told_in_words(
     head, _, row = claims_markdown(verdicts([Claim.of(given)], *frames), "demo").splitlines()[-3:]
     cells = dict(zip(*([each.strip() for each in line.split("|")] for line in (head, row)), strict=True))
     assert cells["claimed"] == claimed and compared in cells
-
-
-GOLDEN = """\
-# Claims: demo
-
-Measured and claimed are the two sides of the expression, means over the seeds; next to them is their ratio (×) or\
- difference with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it, and\
- refuted if none of it does.
-
-| claim                                    | verdict   | measured   | claimed                | ratio (×) or\
- difference   | seeds   | about   | expression                           |
-|:-----------------------------------------|:----------|:-----------|:-----------------------|:---------------\
------------|:--------|:--------|:-------------------------------------|
-| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 1.891      | more than 1.800        | 1.051× [1.039, 1.063]\
-     | 3       | us      | speedup(gpus=2) > 1.8                |
-| They lose nothing                        | confirmed | 0.9100     | equal to 0.9100 ± 0.01 | 0.000 [0.000, 0.000]  \
-    | 3       |         | accuracy(gpus=2) == accuracy(gpus=1) |
-"""
 
 
 LOSSES = 2.0 * 0.9 ** np.arange(10)
@@ -274,22 +256,13 @@ def test_without_curves_a_claim_of_them_is_inconclusive() -> None:
     assert short.why == "loss_distance needs curves with 5 epochs in common"
 
 
-def test_golden_table_of_loss_curves() -> None:
+def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None:
     claims = [
         {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
         {"sentence": "They do not", "expression": APART},
     ]
     found = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
-    rows = [line.split(" | ") for line in claims_markdown(found, "demo").splitlines() if line.startswith("| They")]
-    assert [[cell.strip("| ") for cell in row] for row in rows] == GOLDEN_OF_CURVES
-
-
-GOLDEN_OF_CURVES = [
-    ["They learn alike", "refuted", "0.4055", "at most 0.02615 + 0.05", "0.3793 [0.3231, 0.4356]", "3"]
-    + ["loss_distance({gpus: 1}, {gpus: 2}) &lt;= seed_distance({gpus: 1}, {gpus: 2})"],
-    ["They do not", "confirmed", "0.4055", "more than 0.07615", "0.3293 [0.2731, 0.3856]", "3"]
-    + ["loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"],
-]
+    golden("claims/curves.md", claims_markdown(found, "demo"))
 
 
 # t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.

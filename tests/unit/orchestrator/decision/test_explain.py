@@ -13,7 +13,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, values
 from tests.unit.orchestrator.records import record_of
 
 
@@ -151,14 +151,7 @@ def test_a_likelier_rival_is_named_with_the_reason_against_it(
     rival: dict[str, Any] | None,
     p_within: float | None,
 ) -> None:
-    sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
-    noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
-    records = [
-        record_of(g, s, metrics=measured(speeds[g] * (1 + sway[g][s]), accuracies[g] + noise[g][s] + s / 1000))
-        for g in speeds
-        for s in range(3)
-    ]
-    caveats = decided(records).caveats
+    caveats = decided(swayed(speeds, accuracies)).caveats
     best = values(caveats, "may_not_be_best")
     assert best["p_best"] == pytest.approx(p_best, abs=0.005)
     assert (best["rival"] is None) == (rival is None)

@@ -121,15 +121,6 @@ def test_sections_are_in_order(page: Reader) -> None:
     ]
 
 
-def test_gpu_counts_come_before_the_reasons(page: Reader) -> None:
-    text = " ".join(page.texts)
-    table = text[text.index("The best cell for each number of GPUs") : text.index("Why")]
-    told = [
-        table.index(each) for each in ("slow", "1.00×", "4 GPUs: no cell is within", "fast (chosen)", "6.81×", "0.981")
-    ]
-    assert told == sorted(told)
-
-
 def test_without_an_ok_cell_failures_come_before_plots() -> None:
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")

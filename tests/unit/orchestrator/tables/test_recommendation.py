@@ -40,7 +40,7 @@ from orchestrator.tables.recommendation import (
 )
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured
+from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed
 from tests.unit.orchestrator.records import record_of
 
 Golden = Callable[[str, str], None]
@@ -72,14 +72,7 @@ def test_golden_cpu_with_one_seed(golden: Golden) -> None:
 
 
 def test_golden_tie(golden: Golden) -> None:
-    speeds, accuracies = {1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}
-    sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
-    noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
-    records = [
-        record_of(g, s, metrics=measured(speeds[g] * (1 + sway[g][s]), accuracies[g] + noise[g][s] + s / 1000))
-        for g in speeds
-        for s in range(3)
-    ]
+    records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     golden("recommendation/tie.md", recommendation_markdown(decided(records, target=0.99), "demo"))
 
 

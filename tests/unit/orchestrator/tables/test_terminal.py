@@ -40,14 +40,6 @@ def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -
     golden(f"terminal/end_{width}.txt", "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
 
 
-def test_sections_are_in_the_order_of_importance() -> None:
-    text = _ESCAPE.sub("", shown(100, found=CALM))
-    titles = ("Use 8×128 sqrt ", "The best cell for each", "Why:", "Claims", "Speed-up", "Accuracy on")
-    places = [text.index(title) for title in titles]
-    assert places == sorted(places)
-    assert "Use 8×128 sqrt " in text[text.index("Not ok:") :]
-
-
 def test_only_the_first_sentence_is_bold() -> None:
     first, second = remark("not_made"), remark("is_baseline")
     found = replace(RECOMMENDATION, headline=first, details=(second,))
