@@ -21,7 +21,7 @@ from pathlib import Path
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.report.files import write_report
-from orchestrator.report.report_data import ReportData
+from orchestrator.report.markdown import ReportData
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import read_results

@@ -51,8 +51,13 @@ def torch_call(images: Tensor, weight: Tensor, *, timed: str, devices: Sequence[
     def copy_in() -> list[Tensor]:
         return [part.to(device, non_blocking=pinned) for part, device in zip(parts, devices, strict=True)]
 
+    before, after = margins(weight.shape[-1])
+
     def compute(inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [_convolve(part, own) for part, own in zip(inputs, weights, strict=True)]
+        if before == after:
+            return [functional.conv2d(part, own, padding=before) for part, own in zip(inputs, weights, strict=True)]
+        padded = [functional.pad(part, (before, after, before, after)) for part in inputs]
+        return [functional.conv2d(part, own) for part, own in zip(padded, weights, strict=True)]
 
     def copy_out(outputs: Sequence[Tensor]) -> list[Tensor]:
         for place, part in zip(result.tensor_split(len(devices)), outputs, strict=True):
@@ -93,13 +98,6 @@ def synchronize(devices: Sequence[str]) -> None:
     """Wait until these GPUs are idle."""
     for device in devices:
         torch.cuda.synchronize(device)
-
-
-def _convolve(images: Tensor, weight: Tensor) -> Tensor:
-    before, after = margins(weight.shape[-1])
-    if before == after:
-        return functional.conv2d(images, weight, padding=before)
-    return functional.conv2d(functional.pad(images, (before, after, before, after)), weight)
 
 
 def _require_no_copy(timed: str) -> None:
@@ -162,7 +160,10 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     settings = Settings.of(config["trainable"])
     if torch.cuda.is_initialized():
         context.remark("first_epoch_s is not a cold call: this process has used its GPU before; set workers=fresh")
-    images, weight = _random_inputs(settings, context)
+    source = generator(context.seed, "images", context.rank)
+    count, sides = context.batch.shares[context.rank], (settings.side, settings.side)
+    images = torch.rand((count, settings.channels, *sides), generator=source)  # N×C×H×W, on the host
+    weight = torch.rand((1, settings.channels, settings.filter_size, settings.filter_size), generator=source)
     clock = DevicesClock(context.devices)
     with context.phase("training"):
         started = time.perf_counter()  # without synchronizing the device, which would warm it up
@@ -192,11 +193,3 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         )
     laps = [Lap(seconds=cold_s, steps=1)]
     context.summarize(timings(laps, window, steps_per_epoch=1, global_batch_size=samples, target=None))
-
-
-def _random_inputs(settings: Settings, context: Context) -> tuple[Tensor, Tensor]:
-    """Return the rank's images N×C×H×W and the filter 1×C×k×k, both float32 on the host."""
-    source = generator(context.seed, "images", context.rank)
-    sides = (settings.side, settings.side)
-    images = torch.rand((context.batch.shares[context.rank], settings.channels, *sides), generator=source)
-    return images, torch.rand((1, settings.channels, settings.filter_size, settings.filter_size), generator=source)

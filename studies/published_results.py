@@ -98,13 +98,10 @@ def kept(results: Path, into: Path) -> list[Path]:
     for curve in Layout(results).trials.glob(f"*/{METRICS}") if has_curves else ():
         copied = Layout(into).metrics(curve.parent.name)
         copied.parent.mkdir(parents=True)
-        copied.write_text("".join(json.dumps(row) + "\n" for row in _rows(curve)))
+        rows = [json.loads(line) for line in curve.read_text().splitlines()]
+        used = [{name: row[name] for name in CURVE_KEYS if name in row} for row in rows]
+        copied.write_text("".join(json.dumps(row) + "\n" for row in used))
     return [Path(shutil.copyfile(path, into / path.name)) for path in found]
-
-
-def _rows(curve: Path) -> list[dict[str, float]]:
-    rows = [json.loads(line) for line in curve.read_text().splitlines()]
-    return [{name: row[name] for name in CURVE_KEYS if name in row} for row in rows]
 
 
 def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str] = ()) -> None:

@@ -46,6 +46,36 @@ DATA = ("cifar10.npz", "mnist/MNIST/raw", "nuclei/train")
 
 TINY = ("trainable.window_s=0.1", "trainable.window_steps=2", "trainable.warmup_steps=1", "trainable.warmup_s=0")
 
+FEW_IMAGES = (
+    *("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", "sweep.axes.gpus=[1,2]", "sweep.exclude=[]"),
+    *("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11"),
+)
+SMALL_UNET = (
+    *("sweep.axes.strategy=[ddp]", "sweep.axes.global_batch_size=[8,12]", "sweep.axes.gpus=[1,2]"),
+    *("sweep.axes.seed=[0]", "sweep.exclude=[]", "data=synthetic", "sweep.axes.data=[synthetic]", "data.dense=true"),
+    *("data.shape=[1,32,32]", "data.train_size=64", "data.test_size=64", "model.width=4", "trainable.precision=fp32"),
+)
+EQUAL_PAIRS = (
+    *("sweep.axes.strategy=[ddp,ddp_unequal]", "sweep.axes.global_batch_size=[128]", "sweep.axes.gpus=[1,2]"),
+    "sweep.axes.seed=[0]",
+    "sweep.exclude=[{strategy:ddp_unequal,gpus:1},"
+    "{strategy:ddp_unequal,trainable.slow_down:[null,{rank:0,factor:2.0}]},"
+    "{trainable.slow_down:{rank:0,factor:2.0},gpus:2},{trainable.slow_down:{rank:1,factor:2.0},gpus:1}]",
+    *("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]", "data.train_size=512"),
+)
+"""Arguments without DataParallel, which needs GPUs."""
+SMALL_CIFAR = ("data=synthetic", "data.train_size=64", "data.test_size=64")
+SMALL_CNN = (
+    *("sweep.axes.model=[cnn10]", "sweep.axes.global_batch_size=[16]"),
+    "sweep.axes.trainable.precision=[fp32,bf16]",  # tf32 is a format of GPUs
+    *("sweep.axes.resources.timing=[device]", "sweep.axes.gpus=[1,2]", "sweep.axes.strategy=[ddp,independent]"),
+    *("sweep.exclude=[{strategy:independent,gpus:1}]", *SMALL_CIFAR),
+)
+SMALL_RESNET = (
+    *("sweep.axes.model=[resnet18]", "sweep.axes.device_batch_size=[8]", "sweep.axes.strategy=[ddp]"),
+    *("sweep.axes.gpus=[1,2]", "sweep.exclude=[]", "trainable.loader.workers=1", *SMALL_CIFAR),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -69,69 +99,29 @@ class Step:
 
 def steps() -> Iterator[Step]:
     """Yield the steps by value: the claims' cells three times each, published recipes, grids, the longest recipes."""
-    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *_few_images()))
+    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *FEW_IMAGES))
     yield Step(sweep="data_parallel", scale="core", seconds=150)
     yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
-    yield Step(sweep="unequal_pair", scale="core", seconds=160, rehearsal=("scale=core", *TINY, *_equal_pairs()))
+    yield Step(sweep="unequal_pair", scale="core", seconds=160, rehearsal=("scale=core", *TINY, *EQUAL_PAIRS))
     tiny_call = ("trainable.side=32", *TINY)
     yield Step(sweep="conv2d", scale="core", seconds=300, rehearsal=("scale=core", *tiny_call))
     only_ddp = ("sweep.axes.strategy=[ddp]", "sweep.exclude=[]")
     yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=360, arguments=only_ddp)
-    yield Step(sweep="unequal_pair", scale="unet", seconds=270, rehearsal=("scale=unet", *TINY, *_small_unet()))
-    yield Step(sweep="unequal_pair", scale="grid", seconds=200, rehearsal=("scale=grid", *TINY, *_equal_pairs()))
+    yield Step(sweep="unequal_pair", scale="unet", seconds=270, rehearsal=("scale=unet", *TINY, *SMALL_UNET))
+    yield Step(sweep="unequal_pair", scale="grid", seconds=200, rehearsal=("scale=grid", *TINY, *EQUAL_PAIRS))
     least = ("sweep.axes.device_batch_size=[64]", "sweep.axes.seed=[0]", "sweep.exclude=[]")
-    few = ("scale=full", *TINY, *_few_images())
+    few = ("scale=full", *TINY, *FEW_IMAGES)
     yield Step(sweep="input_pipeline", scale="full", part="64", seconds=80, arguments=least, rehearsal=few)
-    large = ("scale=large", *TINY, *_few_images(), "sweep.axes.data.shape=[[3,48,48]]")
+    large = ("scale=large", *TINY, *FEW_IMAGES, "sweep.axes.data.shape=[[3,48,48]]")
     yield Step(sweep="input_pipeline", scale="large", seconds=170, rehearsal=large)
     yield Step(sweep="conv2d", scale="full", seconds=310, rehearsal=("scale=full", *tiny_call))
     missing = ("sweep.axes.gpus=[2]", "sweep.axes.global_batch_size=[256,512,2048]", "sweep.baseline=null")
     yield Step(sweep="batch_vs_tpu", scale="full", part="missing", seconds=400, arguments=missing)
     yield Step(sweep="data_parallel", scale="full", seconds=960)
-    yield Step(sweep="data_parallel", scale="grid", seconds=520, rehearsal=("scale=grid", *TINY, *_small_resnet()))
-    yield Step(sweep="batch_vs_tpu", scale="grid", seconds=770, rehearsal=("scale=grid", *TINY, *_small_cnn()))
+    yield Step(sweep="data_parallel", scale="grid", seconds=520, rehearsal=("scale=grid", *TINY, *SMALL_RESNET))
+    yield Step(sweep="batch_vs_tpu", scale="grid", seconds=770, rehearsal=("scale=grid", *TINY, *SMALL_CNN))
     yield Step(sweep="batch_vs_tpu", scale="rules", seconds=780)
     yield Step(sweep="batch_vs_tpu", scale="wide", seconds=2020)
-
-
-def _few_images() -> tuple[str, ...]:
-    few = ("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11")
-    axes = ("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", "sweep.axes.gpus=[1,2]", "sweep.exclude=[]")
-    return (*axes, *few)
-
-
-def _small_unet() -> tuple[str, ...]:
-    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.dense=true", "data.shape=[1,32,32]")
-    sizes = ("data.train_size=64", "data.test_size=64", "model.width=4", "trainable.precision=fp32")
-    axes = ("sweep.axes.global_batch_size=[8,12]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
-    return ("sweep.axes.strategy=[ddp]", *axes, "sweep.exclude=[]", *made_up, *sizes)
-
-
-def _equal_pairs() -> tuple[str, ...]:
-    """Return arguments without DataParallel, which needs GPUs."""
-    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]", "data.train_size=512")
-    slow, fast = "{rank:0,factor:2.0}", "{rank:1,factor:2.0}"
-    excluded = ["{strategy:ddp_unequal,gpus:1}", f"{{strategy:ddp_unequal,trainable.slow_down:[null,{slow}]}}"]
-    excluded += [f"{{trainable.slow_down:{slow},gpus:2}}", f"{{trainable.slow_down:{fast},gpus:1}}"]
-    axes = ("sweep.axes.global_batch_size=[128]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
-    return ("sweep.axes.strategy=[ddp,ddp_unequal]", *axes, f"sweep.exclude=[{','.join(excluded)}]", *made_up)
-
-
-def _small_cnn() -> tuple[str, ...]:
-    precisions = "sweep.axes.trainable.precision=[fp32,bf16]"  # tf32 is a format of GPUs
-    timing, gpus = "sweep.axes.resources.timing=[device]", "sweep.axes.gpus=[1,2]"
-    axes = ("sweep.axes.model=[cnn10]", "sweep.axes.global_batch_size=[16]", precisions, timing, gpus)
-    placements = ("sweep.axes.strategy=[ddp,independent]", "sweep.exclude=[{strategy:independent,gpus:1}]")
-    return (*axes, *placements, *_small_cifar())
-
-
-def _small_resnet() -> tuple[str, ...]:
-    axes = ("sweep.axes.model=[resnet18]", "sweep.axes.device_batch_size=[8]", "sweep.axes.strategy=[ddp]")
-    return (*axes, "sweep.axes.gpus=[1,2]", "sweep.exclude=[]", "trainable.loader.workers=1", *_small_cifar())
-
-
-def _small_cifar() -> tuple[str, ...]:
-    return ("data=synthetic", "data.train_size=64", "data.test_size=64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +264,8 @@ def _pack(session: Session) -> None:
     """Pack the files worth keeping into a new archive, and put it in place at once."""
     aside = session.packed.with_suffix(".aside")
     with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
-        for path in sorted(_worth_keeping(session.results)):
+        kept = ("*.log", "session.json", *(f"*/{pattern}" for pattern in PACKED))
+        for path in sorted(path for pattern in kept for path in session.results.glob(pattern)):
             try:
                 content = path.read_bytes()  # read at once, because the sweep may append to the file
             except FileNotFoundError:
@@ -283,13 +274,6 @@ def _pack(session: Session) -> None:
             entry.size, entry.mtime = len(content), int(time.time())
             archive.addfile(entry, io.BytesIO(content))
     os.replace(aside, session.packed)
-
-
-def _worth_keeping(results: Path) -> Iterator[Path]:
-    yield from results.glob("*.log")
-    yield from results.glob("session.json")
-    for pattern in PACKED:
-        yield from results.glob(f"*/{pattern}")
 
 
 def _verdicts(session: Session, step: Step) -> Sequence[str]:

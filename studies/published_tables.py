@@ -136,7 +136,9 @@ def _row(
     ended = "" if row is None or row.status == Status.OK.value else row.status
     line = {"published": row.label if row else "", "ended": ended, "measured at": cell}
     for key, column in columns.items():
-        line[f"{column.title}: published"] = _text(row.figures.get(key)) if row else ""
+        figure = row.figures.get(key, []) if row else []
+        ends = figure if isinstance(figure, list) else [figure]
+        line[f"{column.title}: published"] = "–".join(map(figures.number, ends))
         line[f"{column.title}: measured"] = measured.get(key, "")
     return line
 
@@ -167,12 +169,6 @@ def _measured(cell: Row, column: Column) -> str:
             return ""  # a few steps of an epoch say nothing about the whole training
         text += f" after {epochs:.4g} of {column.epochs} epochs"
     return f"{text} †" if text and cell["timing_valid"] is False and column.column != "accuracy" else text
-
-
-def _text(figure: Figure | None) -> str:
-    if isinstance(figure, list):
-        return "–".join(figures.number(end) for end in figure)
-    return "" if figure is None else figures.number(figure)
 
 
 def write(results: Path, summary: Path) -> Path:

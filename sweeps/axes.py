@@ -54,7 +54,12 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
     """Yield a line for each error in these axes as a grid."""
     together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
-        yield from _value_errors(axis, values, repeats=axis in together)
+        if not values:
+            yield f"sweep.axes.{axis} has no values"
+        for value in [] if axis in together else _repeated(values):
+            yield f"sweep.axes.{axis} has {value!r} more than once"
+        for value in filter(is_not_finite, values):
+            yield f"sweep.axes.{axis} has {value!r}, which is not a finite number"
     named = itertools.chain(
         (("sweep.zip", axis) for axis in together),
         (("sweep.exclude", axis) for entry in exclude for axis in entry),
@@ -65,7 +70,14 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
     for axis in _repeated(together):
         yield f"sweep.zip has {axis!r} more than once"
     for group in zipped:
-        yield from _group_errors(axes, group)
+        lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
+        if len(set(lengths.values())) > 1:
+            text = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
+            yield f"sweep.zip: axes that advance together need the same number of values, but {text}"
+        elif len(lengths) == len(group):
+            for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
+                text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
+                yield f"sweep.zip has {text} more than once"
     for axis, value in ((axis, one) for entry in exclude for axis, given in entry.items() for one in _as_list(given)):
         if axis in axes and value not in axes[axis]:
             yield f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
@@ -74,28 +86,6 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Return the values without repeats, in order; they need not be hashable."""
     return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]
-
-
-def _value_errors(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
-    """Yield the errors in one axis, which may repeat values if it `repeats`."""
-    if not values:
-        yield f"sweep.axes.{axis} has no values"
-    for value in [] if repeats else _repeated(values):
-        yield f"sweep.axes.{axis} has {value!r} more than once"
-    for value in filter(is_not_finite, values):
-        yield f"sweep.axes.{axis} has {value!r}, which is not a finite number"
-
-
-def _group_errors(axes: Axes, group: Sequence[str]) -> Iterator[str]:
-    """Yield the errors in axes that advance together."""
-    lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
-    if len(set(lengths.values())) > 1:
-        text = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
-        yield f"sweep.zip: axes that advance together need the same number of values, but {text}"
-    elif len(lengths) == len(group):
-        for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
-            text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
-            yield f"sweep.zip has {text} more than once"
 
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:

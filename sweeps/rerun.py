@@ -61,7 +61,24 @@ def form_errors(given: Any) -> Iterator[str]:
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
     """Yield a line for each name that matches none of these trials, or several."""
     for named in rerun.named:
-        yield from _axes_errors(named, trials) if isinstance(named, Mapping) else _id_errors(named, trials)
+        if isinstance(named, str):
+            yield from _id_errors(named, trials)
+            continue
+        axes = dict.fromkeys(name for trial in trials for name in _values(trial))
+        wrong = []
+        for axis, given in named.items():
+            if axis not in axes:
+                close = nearest(str(axis), axes)
+                wrong.append(f"rerun names {axis!r}, which is not an axis{close}; axes: {', '.join(axes)}")
+                continue
+            values = distinct([_values(trial)[axis] for trial in trials])
+            there = ", ".join(map(str, values))
+            for value in (value for value in _listed(given) if value not in values):
+                wrong.append(f"rerun names {axis}={value!r}, which no planned trial has; there are: {there}")
+        if not wrong and not _selected(named, trials):
+            together = ", ".join(f"{axis}={value}" for axis, value in named.items())
+            wrong = [f"rerun: each of {together} occurs, but no trial has them together"]
+        yield from wrong
 
 
 def _may_name(given: Any) -> bool:
@@ -102,22 +119,3 @@ def _id_errors(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
     elif len(owners) > 1:
         some = ", ".join(owners[:_MOST_SHOWN]) + (", …" if len(owners) > _MOST_SHOWN else "")
         yield f"rerun: {len(owners)} ids of trials and cells start with {named!r}: {some}; give more digits"
-
-
-def _axes_errors(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Yield the errors in each axis and, if there are none, in their combination."""
-    wrong = [line for axis, value in named.items() for line in _axis_errors(str(axis), _listed(value), trials)]
-    if not wrong and not _selected(named, trials):
-        values = ", ".join(f"{axis}={value}" for axis, value in named.items())
-        wrong = [f"rerun: each of {values} occurs, but no trial has them together"]
-    yield from wrong
-
-
-def _axis_errors(axis: str, named: Sequence[Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    axes = dict.fromkeys(name for trial in trials for name in _values(trial))
-    if axis not in axes:
-        yield f"rerun names {axis!r}, which is not an axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
-        return
-    values = distinct([_values(trial)[axis] for trial in trials])
-    for absent in (each for each in named if each not in values):
-        yield f"rerun names {axis}={absent!r}, which no planned trial has; there are: {', '.join(map(str, values))}"

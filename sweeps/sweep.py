@@ -6,7 +6,7 @@ divides its share of the batch among several.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -216,7 +216,13 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     values = {**DEFAULTS, **point}
-    errors = list(_value_errors(values, setup))
+    errors = []
+    for key, value in (("lr_multiplier", values["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
+        if not is_number(value) or value <= 0:
+            errors.append(f"{key} must be a number above 0, not {value!r}")
+    for key, value, least in (("seed", values["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
+        if not is_whole(value) or value < least:
+            errors.append(f"{key} must be a whole number of at least {least}, not {value!r}")
     if errors:  # with valid placeholder numbers, other errors still show
         values |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
@@ -303,12 +309,3 @@ def _batch(values: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
             f" {batch.global_batch_size}, not global_batch_size={values['global_batch_size']}"
         )
     return batch
-
-
-def _value_errors(values: Mapping[str, Any], setup: Setup) -> Iterator[str]:
-    for key, value in (("lr_multiplier", values["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
-        if not is_number(value) or value <= 0:
-            yield f"{key} must be a number above 0, not {value!r}"
-    for key, value, least in (("seed", values["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
-        if not is_whole(value) or value < least:
-            yield f"{key} must be a whole number of at least {least}, not {value!r}"

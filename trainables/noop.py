@@ -10,14 +10,12 @@ from trainables.context import Context
 
 def train(config: Mapping[str, Any], context: Context) -> None:
     """Report one row and summarize; several ranks do one all-reduce. A single rank needs no torch."""
-    ranks = _count_ranks(context) if context.world_size > 1 else 1
+    ranks = 1
+    if context.world_size > 1:
+        import torch
+
+        from trainables import process_group
+
+        ranks = int(process_group.join(context).sum(torch.ones(1, device=context.device)).item())
     context.report({"epoch": 1, "samples": 0, "steps": 0, "ranks": ranks})
     context.summarize({"epochs": 1, "samples": 0, "steps": 0, "train_s": 0.0})
-
-
-def _count_ranks(context: Context) -> int:
-    import torch
-
-    from trainables import process_group
-
-    return int(process_group.join(context).sum(torch.ones(1, device=context.device)).item())

@@ -96,7 +96,18 @@ def join(context: Context) -> Gang:
         return gang
     leave()
     if gang.world_size > 1:
-        _connect(gang, context.rendezvous)
+        if not (context.rendezvous or "").startswith("tcp://"):
+            message = f"rendezvous={context.rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at"
+            raise ValueError(message)
+        on_gpu = gang.device.startswith("cuda")
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            init_method=context.rendezvous,
+            rank=gang.rank,
+            world_size=gang.world_size,
+            timeout=PATIENCE,
+            device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
+        )
         _connected = gang
     return gang
 
@@ -107,17 +118,3 @@ def leave() -> None:
     if _connected is not None:
         _connected = None
         dist.destroy_process_group()
-
-
-def _connect(gang: Gang, rendezvous: str | None) -> None:
-    if not (rendezvous or "").startswith("tcp://"):
-        raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
-    on_gpu = gang.device.startswith("cuda")
-    dist.init_process_group(
-        "nccl" if on_gpu else "gloo",
-        init_method=rendezvous,
-        rank=gang.rank,
-        world_size=gang.world_size,
-        timeout=PATIENCE,
-        device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
-    )

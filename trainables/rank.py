@@ -85,7 +85,12 @@ def _classified(error: BaseException) -> tuple[str, str]:
             return "timeout", "time_limit"
         if isinstance(cause, GivenUpError):
             return "skipped", ""
-        if _is_out_of_memory(cause):
+        torch = sys.modules.get("torch")  # without torch there is no error of torch
+        if (
+            isinstance(cause, MemoryError)
+            or (torch is not None and isinstance(cause, torch.OutOfMemoryError))
+            or (isinstance(cause, RuntimeError) and any(text in str(cause) for text in OUT_OF_MEMORY_TEXTS))
+        ):
             on_host = isinstance(cause, MemoryError) or "can't allocate memory" in str(cause)
             return "oom", "host_memory" if on_host else "device_memory"
         if isinstance(cause, RequestError | ImportError | SyntaxError):
@@ -96,13 +101,6 @@ def _classified(error: BaseException) -> tuple[str, str]:
             return "failed", "device"
         cause = cause.__cause__
     return "failed", "error"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # without torch there is no error of torch
-    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def _one_line(error: BaseException) -> str:
@@ -144,7 +142,15 @@ def run(
         if rank_exit.cause == "device_memory" and share is not None:
             rank_exit = replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
         metrics = plain(context.metrics) if rank_exit.status == "skipped" else {}
-    memory, about, broken = _leave(context)
+    memory: dict[str, float] = {}
+    about: dict[str, Any] = {}
+    broken = None
+    try:
+        memory = device_memory.taken(context.device)
+        about = provenance.collect(context.device)
+        isolation.leave()
+    except Exception as error:  # some CUDA errors are sticky: every later call in the process fails, too
+        broken = RankExit.of(error)
     if broken and rank_exit.status == "ok":
         rank_exit, metrics = broken, {}
     elif metrics:
@@ -159,22 +165,6 @@ def run(
         "provenance": about,
         "reusable": rank_exit.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
     }
-
-
-def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], RankExit | None]:
-    """Return memory figures, provenance, and an error if the process cannot be cleaned up.
-
-    Some CUDA errors are sticky: every later call in the process fails, too.
-    """
-    memory: dict[str, float] = {}
-    about: dict[str, Any] = {}
-    try:
-        memory = device_memory.taken(context.device)
-        about = provenance.collect(context.device)
-        isolation.leave()
-    except Exception as error:
-        return memory, about, RankExit.of(error)
-    return memory, about, None
 
 
 def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:

@@ -28,11 +28,6 @@ def _attribute(owner: Any, name: str) -> Switch:
     return Switch(read=lambda: getattr(owner, name), write=lambda value: setattr(owner, name, value))
 
 
-def _suppresses_compile_errors() -> bool:
-    compilers = sys.modules.get("torch._dynamo")  # slow to import; a trial that has not cannot have changed it
-    return compilers is not None and getattr(compilers.config, "suppress_errors", False)
-
-
 SWITCHES = {
     "default_dtype": Switch(read=torch.get_default_dtype, write=torch.set_default_dtype),
     # Naming the CPU would put a mode in front of every call of torch; None is what a new process has.
@@ -52,7 +47,8 @@ SWITCHES = {
     ),
     "autocast_cache": Switch(read=torch.is_autocast_cache_enabled, write=torch.set_autocast_cache_enabled),
     "compile_errors": Switch(
-        read=_suppresses_compile_errors,
+        # The module is slow to import, and a trial that has not imported it cannot have changed its config.
+        read=lambda: "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].config.suppress_errors,
         write=lambda on: setattr(sys.modules["torch._dynamo"].config, "suppress_errors", on),
     ),
     "cudnn": _attribute(cudnn, "enabled"),

@@ -24,21 +24,18 @@ def text(launch: Launch) -> str:
         "--signal=B:TERM@120",
         f"--output={launch.name}-%j.log",
     ]
-    heading = "\n".join(f"#SBATCH {_quoted(option)}" for option in options if option)
+    lines = []
+    for name, equals, value in (option.partition("=") for option in options if option):
+        # sbatch cuts an option at its first space, and does not know backslashes.
+        lines.append(f'#SBATCH {name}="{value}"' if " " in value else f"#SBATCH {name}{equals}{value}")
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
-        heading=heading,
+        heading="\n".join(lines),
         setup="\n".join(launch.setup) or NO_SETUP,
         node=node,
         nodes=launch.nodes,
         command=launch.command('cluster.address="$address"', wait_s=300),
     )
-
-
-def _quoted(option: str) -> str:
-    """Return the option quoted for sbatch, which cuts it at the first space and does not know backslashes."""
-    name, _, value = option.partition("=")
-    return f'{name}="{value}"' if " " in value else option
 
 
 _SCRIPT = """\

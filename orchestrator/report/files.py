@@ -21,11 +21,10 @@ from orchestrator.report.html import (
     tiles,
     trial_table,
 )
-from orchestrator.report.markdown import document, provenance, trained
+from orchestrator.report.markdown import ReportData, document, provenance, trained
 from orchestrator.report.matplotlib import plot_files
 from orchestrator.report.plot import Plot
 from orchestrator.report.plots import cell_plots, memory, why_not_linear
-from orchestrator.report.report_data import ReportData
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
@@ -49,7 +48,18 @@ def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[
     plots = plots_of(data, drawn)
     write_whole(layout.page, rendered(page_of(data, plots)).encode(errors="replace"))
     write_whole(layout.document, document(data, plots, decision).encode(errors="replace"))
-    return unsound, [layout.page, layout.document, *_write_plots(plots, layout)]
+    make_directory(layout.plots)
+    written = [layout.page, layout.document]
+    for plot in plots:
+        contents = {".csv": csv_bytes(plot.data), **plot_files(plot)} if plot.is_drawn else {}
+        for ending in _PLOT_FILES:
+            path = layout.plots / f"{plot.name}{ending}"
+            if ending in contents:
+                write_whole(path, contents[ending])
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)  # an earlier report may have drawn this plot
+    return unsound, written
 
 
 def plots_of(data: ReportData, drawn: Sequence[Samples]) -> list[Plot]:
@@ -118,19 +128,3 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 def _on_cpu(cells: pd.DataFrame) -> bool:
     return set(cells["device"].dropna()) == {"cpu"}
-
-
-def _write_plots(plots: Sequence[Plot], layout: Layout) -> list[Path]:
-    """Write the files of the drawn plots; remove files of plots that an earlier report drew."""
-    make_directory(layout.plots)
-    written = []
-    for plot in plots:
-        contents = {".csv": csv_bytes(plot.data), **plot_files(plot)} if plot.is_drawn else {}
-        for ending in _PLOT_FILES:
-            path = layout.plots / f"{plot.name}{ending}"
-            if ending in contents:
-                write_whole(path, contents[ending])
-                written.append(path)
-            else:
-                path.unlink(missing_ok=True)
-    return written

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.report import matplotlib
 from orchestrator.report.matplotlib import bars_svg, narrow_bars_svg, panel_svg, swatch_svg
-from orchestrator.report.plot import Panel, Plot, number, word
+from orchestrator.report.plot import Plot, number, word
 from orchestrator.report.svg import StyleSheet, inlined
 from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import RecommendationText
@@ -238,7 +238,15 @@ def _drawn(plot: Plot, sheet: StyleSheet) -> _DrawnPlot:
     for index, panel in enumerate(plot.panels):
         label = ": ".join(filter(None, (plot.title, panel.title)))
         prefix = f"{plot.name}-{index}"
-        svg = inlined(panel_svg(plot, panel), sheet, prefix=prefix, label=label, tooltips=_tooltips(panel))
+        tooltips: dict[str, Sequence[str]] = {}  # the sound and the doubtful points of a series are two groups
+        for place, series in enumerate(panel.series):
+            doubtful = series.doubtful or (False,) * len(series.x)
+            for state, group in ((False, "sound"), (True, "doubtful")):
+                points = zip(series.tooltips, series.y, doubtful, strict=False)
+                tooltips[f"series-{place}-{group}"] = [
+                    words for words, y, doubt in points if doubt is state and not math.isnan(y)
+                ]
+        svg = inlined(panel_svg(plot, panel), sheet, prefix=prefix, label=label, tooltips=tooltips)
         panels.append((panel.title, Markup(svg)))
     return _DrawnPlot(
         plot=plot,
@@ -246,19 +254,6 @@ def _drawn(plot: Plot, sheet: StyleSheet) -> _DrawnPlot:
         panels=panels,
         csv=base64.b64encode(csv_bytes(plot.data, most=MOST_EMBEDDED_BYTES)).decode(),
     )
-
-
-def _tooltips(panel: Panel) -> Mapping[str, Sequence[str]]:
-    """Return the texts of each group of points; the sound and the doubtful points of a series are two groups."""
-    tooltips: dict[str, Sequence[str]] = {}
-    for index, series in enumerate(panel.series):
-        doubtful = series.doubtful or (False,) * len(series.x)
-        for state, group in ((False, "sound"), (True, "doubtful")):
-            points = zip(series.tooltips, series.y, doubtful, strict=False)
-            tooltips[f"series-{index}-{group}"] = [
-                words for words, y, doubt in points if doubt is state and not math.isnan(y)
-            ]
-    return tooltips
 
 
 def _drawn_bars(plot: Plot, sheet: StyleSheet) -> Markup:

@@ -1,21 +1,50 @@
-"""The report as Markdown, with the same contents as `report.html`, for a repository or a pull request."""
+"""The report as Markdown, with the same contents as `report.html`, and `ReportData`, the input of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from orchestrator.config.schema import value_at
+from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import Plot
-from orchestrator.report.report_data import ReportData
+from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import not_ok, varying
+from orchestrator.text.table import TextTable
 from sweeps.axes import is_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """The frames of a sweep, as returned by `analysis.trials.collect`, with its decision and its provenance."""
+
+    trials: pd.DataFrame
+    cells: pd.DataFrame
+    """At least one row."""
+    recommendation: Recommendation | None = None
+    curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
+    """The learning curves, as returned by `analysis.curves.curves_frame`."""
+    further: Sequence[TextTable] = ()
+    """Tables of claims and scaling laws, where the sweep has any."""
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    """The last driver: host, versions, commit, command."""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    """The config that it ran, as of `setup.fingerprint`."""
+    findings: Sequence[Finding] = ()
+    """Damaged files in the results directory."""
+
+    @property
+    def sweep(self) -> str:
+        """The sweep's name."""
+        return str(self.cells["sweep"].iloc[0])
+
 
 _SUPERVISED = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
 """The trainables that train `model` on `data`."""

@@ -17,8 +17,6 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -88,7 +86,13 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = of(series.place)
     if series.lo:
         axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
-    if alone := _isolated(series):
+    known = [not math.isnan(lo) for lo in series.lo]
+    alone = [  # points with an interval whose neighbours have none: there the band has no width
+        index
+        for index, one in enumerate(known)
+        if one and not any(known[max(index - 1, 0) : index]) and not any(known[index + 1 : index + 2])
+    ]
+    if alone:
         x, lo, hi = ([ends[index] for index in alone] for ends in (series.x, series.lo, series.hi))
         axes.vlines(x, lo, hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
     many = len(series.x) > _MOST_MARKERS
@@ -112,16 +116,6 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
         points[0].set_gid(f"series-{number}-{'doubtful' if state else 'sound'}")
 
 
-def _isolated(series: Series) -> list[int]:
-    """Return the points with an interval whose neighbours have none: there a band has no width."""
-    known = [not math.isnan(lo) for lo in series.lo]
-    return [
-        index
-        for index, one in enumerate(known)
-        if one and not any(known[max(index - 1, 0) : index]) and not any(known[index + 1 : index + 2])
-    ]
-
-
 def _dashes(place: int) -> Sequence[float | None]:
     return DASHES[place % len(DASHES)] or (None, None)
 
@@ -134,23 +128,18 @@ def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
         set_scale("log", base=2 if axis.scale == "log2" else 10)
         one.set_minor_locator(NullLocator())
     if not (math.isnan(axis.lo) and math.isnan(axis.hi)):
-        set_limits(None if math.isnan(axis.lo) else axis.lo, _top(axes, name, axis))
+        end: float | None = axis.hi
+        if math.isnan(axis.hi):
+            # The data and a part of the whole axis. matplotlib's margin is a part of the data's span, and cuts markers
+            # in half if the points are close together.
+            top = float(axes.dataLim.x1 if name == "x" else axes.dataLim.y1)
+            end = axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else None
+        set_limits(None if math.isnan(axis.lo) else axis.lo, end)
     if axis.ticks:
         one.set_major_locator(FixedLocator(list(axis.ticks)))
     elif axis.scale == "linear":
         one.set_major_locator(MaxNLocator(nbins=5))
     one.set_major_formatter(PercentFormatter(xmax=1, decimals=0) if axis.percent else FuncFormatter(_tick))
-
-
-def _top(axes: Axes, name: str, axis: Axis) -> float | None:
-    """Return the end of an axis without a given end: the data and a part of the whole axis.
-
-    matplotlib's margin is a part of the data's span. It cuts markers in half if the points are close together.
-    """
-    if not math.isnan(axis.hi):
-        return axis.hi
-    top = float(axes.dataLim.x1 if name == "x" else axes.dataLim.y1)
-    return axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else None
 
 
 def _tick(value: float, _: Any = None) -> str:
@@ -297,7 +286,8 @@ def plot_files(plot: Plot) -> dict[str, bytes]:
         figure.suptitle(plot.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
         signs = [sign(plot, place) for place in plot.looks]
         figure.legend(signs, list(plot.legend), loc="lower center", ncols=columns, handlelength=2.6)
-        return {".svg": _svg(figure), ".png": _png(figure)}
+        png = _saved(figure, "png", dpi=_PNG_DPI, metadata={"Software": None})
+        return {".svg": _svg(figure), ".png": png}
 
 
 @contextmanager
@@ -345,14 +335,10 @@ def _longest(plot: Plot) -> int:
 
 
 def _svg(figure: Figure, *, transparent: bool = False) -> bytes:
-    file = io.BytesIO()
-    FigureCanvasSVG(figure)
-    figure.savefig(file, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
-    return file.getvalue()
+    return _saved(figure, "svg", transparent=transparent, metadata={"Date": None, "Creator": None})
 
 
-def _png(figure: Figure) -> bytes:
+def _saved(figure: Figure, form: str, **options: Any) -> bytes:
     file = io.BytesIO()
-    FigureCanvasAgg(figure)
-    figure.savefig(file, format="png", dpi=_PNG_DPI, metadata={"Software": None})
+    figure.savefig(file, format=form, **options)
     return file.getvalue()

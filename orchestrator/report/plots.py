@@ -90,7 +90,7 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
         among=sorted(cells["gpus"].unique()),
         facets=[*varying(cells), "lr_rule"],
         tooltip=_speed_tooltip(cells),
-        guides=lambda drawn: [((float(drawn[batch].min()), float(drawn[batch].max())), (1.0, 1.0))],
+        guides=_level_one(batch),
         marks_invalid=True,
     )
     return [with_lines(plot, scaled, lines)]
@@ -184,7 +184,7 @@ def _over_gpus(plot: Plot, cells: pd.DataFrame, column: str, axis: Axis) -> Plot
         tooltip=_speed_tooltip(cells),
         marks_invalid=True,
     )
-    if guides := {"speedup": _ideal_speedup, "efficiency": _ideal_efficiency}.get(column):
+    if guides := {"speedup": _ideal_speedup, "efficiency": _level_one("gpus")}.get(column):
         lines = replace(lines, guides=guides, informs=lambda group: bool(_is_compared(group).any()))
     return with_lines(drawn, cells, lines)
 
@@ -223,8 +223,9 @@ def _ideal_speedup(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
     return lines
 
 
-def _ideal_efficiency(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
-    return [((float(cells["gpus"].min()), float(cells["gpus"].max())), (1.0, 1.0))]
+def _level_one(column: str) -> Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]]:
+    """Return guides of a panel with one level line at 1, as long as the cells' range of the column."""
+    return lambda cells: [((float(cells[column].min()), float(cells[column].max())), (1.0, 1.0))]
 
 
 def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:

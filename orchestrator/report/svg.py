@@ -16,6 +16,8 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 _DIGITS = re.compile(r"(\.\d\d)\d+")
 _FONT = re.compile(r"font(-family)?:[^;]*'[^;]*(;|$)")
 _SIZE = re.compile(r"font: (?:(\w+) )?([\d.]+px)")
+_ID = re.compile(r"^(?:url\()?#([^)]*)\)?$")
+"""A reference to an element by its id."""
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 
@@ -50,7 +52,7 @@ def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, tooltips:
         shapes = [*group.iter(f"{_SVG}use")] or [*group.iter(f"{_SVG}path")]
         for shape, text in zip(shapes, tooltips.get(group.get("id", ""), ()), strict=False):
             ET.SubElement(shape, f"{_SVG}title").text = text
-    linked = {value for element in root.iter() for value in _links(element)}
+    linked = {found[1] for element in root.iter() for value in element.attrib.values() if (found := _ID.search(value))}
     for element in root.iter():
         _simplify(element, sheet, prefix, linked)
     box = root.get("viewBox", "")
@@ -63,12 +65,6 @@ def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, tooltips:
 def _drop(parent: ET.Element, tag: str) -> None:
     for child in parent.findall(tag):
         parent.remove(child)
-
-
-def _links(element: ET.Element) -> list[str]:
-    """Return the ids that an element refers to."""
-    clip = re.fullmatch(r"url\(#(.*)\)", element.get("clip-path", ""))
-    return [link for link in (element.get(_LINK, "")[1:], clip[1] if clip else "") if link]
 
 
 def _simplify(element: ET.Element, sheet: StyleSheet, prefix: str, linked: set[str]) -> None:

@@ -22,7 +22,6 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
     ordered = in_order(cells, [*_order(cells), "lr_rule"])
-    content = _worse(ordered, differing) if cells["accuracy"].notna().any() else []
     if absent := why_none(cells):
         content = [absent, ""]
     elif only_validation(cells):
@@ -37,7 +36,14 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
             "On the test set, which is not used to choose cells. ±: half-width of the 95% interval over the ok seeds"
             f" ({method(cells)}); brackets: the ends of an asymmetric interval."
         )
-        content = [about, _compared_with(cells), "", markdown(accuracy_frame(cells)), "", *content]
+        content = [about, _compared_with(cells), "", markdown(accuracy_frame(cells)), ""]
+        worse = [
+            figures.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
+            + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
+            for row in ordered[ordered["accuracy_difference_hi"] < 0].to_dict("records")
+        ]
+        if worse:
+            content += ["Worse than at the reference batch:", "", *worse, ""]
     failed = [figures.plain(f"- {line}") for line in not_ok(ordered, differing)]
     if failed:
         content += ["Not ok:", "", *failed, ""]
@@ -108,12 +114,3 @@ def _compared_with(cells: pd.DataFrame) -> str:
         f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference excludes 0."
         f" {figures.counted(count, 'comparison', 'comparisons')}, not corrected for their number{by_chance}."
     )
-
-
-def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:
-    lines = [
-        figures.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
-        + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
-        for row in cells[cells["accuracy_difference_hi"] < 0].to_dict("records")
-    ]
-    return ["Worse than at the reference batch:", "", *lines, ""] if lines else []

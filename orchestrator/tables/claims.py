@@ -32,12 +32,16 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     measured = [verdict for verdict in found if verdict.n]
     by_ratio = [verdict.by_ratio for verdict in measured]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
-    rows = [
-        {
+    rows = []
+    for verdict in found:
+        order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
+        tolerated = f" {_TOLERATED[order[0]]} {margin:g}" if margin else ""
+        row = {
             "claim": verdict.claim.sentence,
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
             "measured": _figure(verdict.left) if verdict.n else "",
-            "claimed": _claimed(verdict) if verdict.n else "",
+            # The right side, which may be measured, with its margin: `at least 0.9100 − 0.01`.
+            "claimed": f"{_IN_WORDS[order]} {_figure(verdict.right)}{tolerated}" if verdict.n else "",
             compared: figures.with_interval(
                 verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
             ),
@@ -46,8 +50,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
             "about": verdict.claim.about,
             "expression": verdict.claim.expression,
         }
-        for verdict in found
-    ]
+        rows.append(row)
     table = pd.DataFrame(rows)
     about = (
         "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
@@ -60,12 +63,6 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         about=[about, *([_ONE_PROCESS] if any(verdict.one_process for verdict in found) else [])],
         frame=table.loc[:, (table != "").any()],
     )
-
-
-def _claimed(verdict: Verdict) -> str:
-    """Return the right side, which may be measured, with its margin: `at least 0.9100 − 0.01`."""
-    order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
-    return f"{_IN_WORDS[order]} {_figure(verdict.right)}" + (f" {_TOLERATED[order[0]]} {margin:g}" if margin else "")
 
 
 def _figure(value: float) -> str:

@@ -56,7 +56,12 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
 
     `differences` has a line for each difference of the configs, which affect all cells.
     """
-    both = _matched(this[1], other[1])
+    # Cells are matched by their axes, because ids also depend on the code, which may differ. Cells that differ only in
+    # an axis of one side have no unique counterpart and are left out; see `_ambiguous`.
+    key = [*_KEY, *(name for name in further_axes(this[1]) if name in other[1].columns)]
+    kept = [*key, "cell_id", "status", "timing_valid"]
+    mine, theirs = (cells.loc[~cells.duplicated(key, keep=False), kept] for _, cells in (this, other))
+    both = mine.merge(theirs, on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
     changes = _Changes.of(shared, this[0], other[0])
     lines = ["# Comparison", "", *_sides(names, this[0], other[0]), ""]
@@ -77,17 +82,6 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
         if alone := int((both["_merge"] == side).sum()):
             lines += [f"Only in {plain(where)}: {figures.counted(alone, 'cell', 'cells')}.", ""]
     return "\n".join(lines)
-
-
-def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Match cells by their axes; cell ids also depend on the code, which may differ.
-
-    Cells that differ only in an axis of one side have no unique counterpart and are left out; see `_ambiguous`.
-    """
-    key = [*_KEY, *(name for name in further_axes(this) if name in other.columns)]
-    kept = [*key, "cell_id", "status", "timing_valid"]
-    sides = [frame.loc[~frame.duplicated(key, keep=False), kept] for frame in (this, other)]
-    return sides[0].merge(sides[1], on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
 
 
 def _ambiguous(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:

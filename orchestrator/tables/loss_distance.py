@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations, islice
 from operator import itemgetter
 
@@ -30,7 +30,13 @@ _ABOUT = (
 
 def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None:
     """Return a row for each pair of cells, nearest first; None without two cells that have curves of two seeds."""
-    pairs = list(islice(_pairs(cells[cells["n_ok"] > 1]), MOST_PAIRS))
+    repeated = cells[cells["n_ok"] > 1]
+    ids = list(repeated["cell_id"])
+    every: Iterable[tuple[str, str]] = combinations(ids, 2)
+    if len(ids) > MOST_CELLS:
+        own_and_reference = zip(ids, repeated["reference_cell_id"], strict=True)
+        every = ((reference, own) for own, reference in own_and_reference if own != reference and reference in ids)
+    pairs = list(islice(every, MOST_PAIRS))
     differing = varying(cells)
     known = cells[cells["cell_id"].isin(list(by_cell))]
     names = {row["cell_id"]: cell_label(row, differing) for row in known.to_dict("records")}
@@ -42,16 +48,6 @@ def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None
     remarks = [f"Only the first {MOST_PAIRS} pairs are compared."] if len(pairs) == MOST_PAIRS else []
     title = "Distance between loss curves"
     return TextTable(name="loss_distance", title=title, about=[_ABOUT], frame=frame, remarks=remarks)
-
-
-def _pairs(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    ids = list(cells["cell_id"])
-    if len(ids) <= MOST_CELLS:
-        yield from combinations(ids, 2)
-        return
-    for own, reference in zip(ids, cells["reference_cell_id"], strict=True):
-        if own != reference and reference in ids:
-            yield reference, own
 
 
 def _row(one: str, other: str, by_cell: LossCurves, names: Mapping[str, str]) -> tuple[float, dict[str, str]] | None:

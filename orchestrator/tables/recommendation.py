@@ -164,7 +164,8 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
         for count in found.gpu_counts
     ]
     time, *others = _columns(found, bests).items()
-    faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])
+    ratios = [first_s / point.time_s if point else math.nan for point in bests]
+    faster = ("times as fast", ["" if math.isnan(ratio) else f"{figures.times(ratio)}×" for ratio in ratios])
     among = ", among those whose accuracy is within the margin" if found.baseline_cell_id else ""
     title = f"The best cell for each number of {gpu_word(on_cpu=found.on_cpu)}{among} (means over seeds)"
     return _table_trade_offs("gpu-counts", title, names, dict([time, faster, *others]))
@@ -191,7 +192,9 @@ def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[s
     costs = suited(found.cost_unit, *(point.cost for point in points if point))
     return {
         f"time [{times.name}]": [times.number(point.time_s) if point else "" for point in points],
-        "validation accuracy": [_accuracy(point.val_accuracy) if point else "" for point in points],
+        "validation accuracy": [
+            f"{point.val_accuracy:.3f}" if point and not math.isnan(point.val_accuracy) else "" for point in points
+        ],
         f"cost [{costs.name}]": [costs.number(point.cost) if point else "" for point in points],
     }
 
@@ -205,15 +208,6 @@ def _table_trade_offs(name: str, title: str, names: Sequence[str], columns: Mapp
 def _called(found: Recommendation, point: TradeOff) -> str:
     """A cell's name, and whether it is the chosen one."""
     return f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name
-
-
-def _as_fast(first_s: float, time_s: float) -> str:
-    """How many times as fast as the first of a table: `1.94×`; nothing where either time is not known."""
-    return "" if math.isnan(first_s) or math.isnan(time_s) else f"{figures.times(first_s / time_s)}×"
-
-
-def _accuracy(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}"
 
 
 VERSION = 1

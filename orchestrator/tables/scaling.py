@@ -18,7 +18,7 @@ from orchestrator.analysis.curves import samples_to_target, start_up_s
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
-from orchestrator.statistics.intervals import Array, Interval
+from orchestrator.statistics.intervals import Interval
 from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
 from orchestrator.store.layout import Layout
@@ -94,6 +94,8 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
     ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
     row = group.iloc[0]
+    start_ups = start_up_s(ok)
+    start_ups = start_ups[~np.isnan(start_ups)]
 
     def values(column: str) -> Any:
         return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
@@ -108,14 +110,8 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
         samples_to_target=samples_to_target(ok),
         noise_scale=float(group["noise_scale_samples"].mean()),
         n_params=float(pd.to_numeric(ok["n_params"], errors="coerce").max()),
-        start_up_s=_mean(start_up_s(ok)),
+        start_up_s=float(start_ups.mean()) if len(start_ups) else 0.0,
     )
-
-
-def _mean(values: Array) -> float:
-    """Return the mean of the known values; 0 if there are none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
 
 
 def node_size(trials: pd.DataFrame) -> float | None:
@@ -154,13 +150,6 @@ def _share(value: float) -> str:
 def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
     """Return the document and its tables: the laws of each line, and the critical batch of each rule."""
     found = lines(trials, cells)
-    tables = _tables(trials, cells, found)
-    without = [] if _enough(found) else _left_out(found)
-    content = [*without, *(line for table in tables for line in table.markdown())]
-    return "\n".join(["# Scaling laws", "", *content]), tables
-
-
-def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) -> list[TextTable]:
     enough = _enough(found)
     tables = []
     if enough:
@@ -191,7 +180,9 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             frame=batches,
         )
         tables.append(critical)
-    return tables
+    without = [] if enough else _left_out(found)
+    content = [*without, *(line for table in tables for line in table.markdown())]
+    return "\n".join(["# Scaling laws", "", *content]), tables
 
 
 def _enough(found: Sequence[Line]) -> list[Line]:

@@ -123,14 +123,12 @@ def _show_table(title: str, frame: pd.DataFrame, console: Console) -> None:
         number = column in _NUMBERS
         table.add_column(Text(_plain(column)), justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
-        table.add_row(*(Text(_plain(str(value)), style=_style(str(value))) for value in row))
+        texts = [_plain(str(value)) for value in row]
+        colours = ["yellow" if {"▼", "†"} & set(text) else "green" if "▲" in text else "" for text in texts]
+        table.add_row(*map(Text, texts, colours))
     console.print(table)
     if len(frame) > MOST_ROWS:
         console.print(f"{len(frame) - MOST_ROWS} more rows in the folder tables\n", style="dim")
-
-
-def _style(value: str) -> str:
-    return "yellow" if "▼" in value or "†" in value else "green" if "▲" in value else ""
 
 
 def _bullets(lines: Sequence[str], style: str = "") -> Table:

@@ -53,7 +53,10 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable.argv: {error}"
     else:
         yield from _brace_errors(settings, config)
-        yield from _missing_scripts(words, _source_dir(settings))
+        folder = _source_dir(settings)
+        for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):
+            if "{" not in word and not any(map(str.isspace, word)) and not (folder / word).is_file():
+                yield f"trainable.argv names {word}, and there is no such file in {folder}"
         for axis, names in _RECEIVED_AS.items():  # trials that differ only in such an axis would look like a finding
             if _has_several(_axes(config).get(axis)) and not may_receive(settings, names):
                 yield (
@@ -152,13 +155,6 @@ def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Itera
             fill(word, values)
         except TemplateError as error:
             yield f"trainable.{key}: {error}"
-
-
-def _missing_scripts(words: Iterable[str], folder: Path) -> Iterator[str]:
-    for word in words:
-        plain = "{" not in word and not word.startswith("-") and not any(map(str.isspace, word))
-        if plain and word.endswith(".py") and not (folder / word).is_file():
-            yield f"trainable.argv names {word}, and there is no such file in {folder}"
 
 
 def _missing_program(settings: CommandSettings) -> Iterator[str]:

@@ -55,16 +55,13 @@ class EpochClock:
 
         Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
         """
-        if len(self._seen_s) < 2 or self._came_in_bursts():
+        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
+        held_back = sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
+        if not gaps or held_back:
             return {}
         first, last = min(self._seen_s), max(self._seen_s)
         window_s = self._seen_s[last] - self._seen_s[first]
         return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
-
-    def _came_in_bursts(self) -> bool:
-        """Return whether most lines came together with others, after a pause."""
-        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
-        return sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
 
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -181,7 +178,9 @@ class StepTimes:
         """Record a line that has just reported the seconds of a step, and its number if known."""
         self._latest_s = self._clock()
         if self._lines:
-            steps = _steps_between(self._number, number)
+            steps = 1.0
+            if number is not None and self._number is not None:
+                steps = max(1, number - self._number if number >= self._number else number)
             self._steps += steps
             self._seconds += steps * seconds
         else:
@@ -204,12 +203,6 @@ class StepTimes:
             " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
             " between then count"
         )
-
-
-def _steps_between(before: float | None, now: float | None) -> float:
-    if before is None or now is None:
-        return 1
-    return max(1, now - before if now >= before else now)
 
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
@@ -260,32 +253,24 @@ class CommandMetrics:
                 self._clock.seen(each["epoch"])
             return rows
         found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
-        complete = self.last_row() if self._starts_row(line, found) else []
-        self._record_time(line, found)
+        complete: list[dict[str, Any]] = []
+        if self._epoch_pattern is None:
+            if found.keys() & self._open.keys():
+                complete = self.last_row()
+            # The first line of a row counts: the last one may follow the last evaluation.
+            if found and not self._open and not self._rows_name_epochs:
+                self._clock.seen(self._rows)
+        elif named := self._epoch_pattern.search(line):
+            before, self._epoch = self._epoch, _first_group(named)
+            if self._epoch != before:
+                complete = self.last_row()
+            number = as_number(self._epoch)
+            self._clock.seen(self._rows if number is None else number)
         self._open |= found
         if self._step_pattern is not None and (named := self._step_pattern.search(line)):
             self._step = as_number(_first_group(named))
         self._take(found)
         return complete
-
-    def _record_time(self, line: str, found: Mapping[str, float]) -> None:
-        """Record the time of each line that names its epoch; without such lines, of the first line of each row.
-
-        The last line of a row may follow the last evaluation.
-        """
-        if self._epoch_pattern is not None:
-            if self._epoch_pattern.search(line):
-                number = as_number(self._epoch)
-                self._clock.seen(self._rows if number is None else number)
-        elif found and not self._open and not self._rows_name_epochs:
-            self._clock.seen(self._rows)
-
-    def _starts_row(self, line: str, found: Mapping[str, float]) -> bool:
-        if self._epoch_pattern is None:
-            return bool(set(found) & set(self._open))
-        named = self._epoch_pattern.search(line)
-        before, self._epoch = self._epoch, (_first_group(named) if named else self._epoch)
-        return self._epoch != before
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a JSON object, or a line of a table, as a row if it has an epoch."""
@@ -330,8 +315,13 @@ class CommandMetrics:
             )
         if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
-        to_target_s = self._to_target_s()
-        return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
+        # The training time until the target accuracy, if each epoch has a time and an accuracy.
+        scores, target = self._seen.get("val_accuracy", []), self._settings.target_accuracy
+        if target is not None and len(epochs_s) == len(scores):
+            for number, score in enumerate(scores, 1):
+                if score >= target:
+                    return {"time_to_target_s": sum(epochs_s[:number])} | found
+        return found
 
     @property
     def between_lines(self) -> bool:
@@ -369,15 +359,6 @@ class CommandMetrics:
                 if column == "step_s":
                     self._steps.add(value, self._step)
 
-    def _to_target_s(self) -> float | None:
-        """Return the training time until the target accuracy; None if epochs' times or accuracies are unknown."""
-        epochs_s, scores = self._seen.get("epoch_s", []), self._seen.get("val_accuracy", [])
-        target = self._settings.target_accuracy
-        if target is None or len(epochs_s) != len(scores):
-            return None
-        reached = next((number for number, score in enumerate(scores, 1) if score >= target), None)
-        return None if reached is None else sum(epochs_s[:reached])
-
 
 def _first_group(found: re.Match[str]) -> str:
     """Return the first group, or the whole match of a pattern without groups."""
@@ -389,18 +370,14 @@ def _json_object(line: str) -> dict[str, Any] | None:
     text = line.strip()
     if not text.startswith("{") or not text.endswith("}"):
         return None
-    for read in (json.loads, _literal):
+    quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda found: repr(found[0]), text)  # Python prints these bare
+    for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
-            value = read(text)
+            value = read(source)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         return value if isinstance(value, dict) else None
     return None
-
-
-def _literal(text: str) -> Any:
-    """Evaluate a Python literal in which `nan` and `inf` may occur."""
-    return ast.literal_eval(re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda found: repr(found[0]), text))
 
 
 def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
@@ -432,14 +409,10 @@ class MetricsFile:
             return
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
-        if self._lines is None:
-            for row in _table(self._path):
+        if self._lines is not None:
+            return
+        with self._path.open(newline="", encoding="utf-8") as file:
+            content = list(csv.DictReader(file)) if self._path.suffix == ".csv" else json.load(file)
+        for row in content if isinstance(content, list) else [content]:
+            if isinstance(row, dict):
                 yield from metrics.row(row)
-
-
-def _table(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        if path.suffix == ".csv":
-            return list(csv.DictReader(file))
-        content = json.load(file)
-    return [row for row in (content if isinstance(content, list) else [content]) if isinstance(row, dict)]

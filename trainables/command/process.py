@@ -123,26 +123,18 @@ class OutputLines:
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
         """Yield the lines written since the last call; with `ended`, also a last line without a line end."""
-        while text := self._read():
-            *lines, self._partial = _LINE_ENDS.split(self._partial + text)
-            if len(self._partial) > LONGEST:
-                lines, self._partial = [*lines, self._partial], ""
-            yield from lines
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                while data := file.read(LONGEST):
+                    self._offset += len(data)
+                    *lines, self._partial = _LINE_ENDS.split(self._partial + self._decoder.decode(data))
+                    if len(self._partial) > LONGEST:
+                        lines, self._partial = [*lines, self._partial], ""
+                    yield from lines
         if ended and self._partial:
             line, self._partial = self._partial, ""
             yield line
-
-    def _read(self) -> str:
-        if not self.path.exists():
-            return ""
-        text, data = "", b"-"
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            while data and not text:  # the first bytes of a character are no text yet
-                data = file.read(LONGEST)
-                self._offset += len(data)
-                text = self._decoder.decode(data)
-        return text
 
 
 _MEMORY_ERRORS = (
@@ -152,6 +144,7 @@ _MEMORY_ERRORS = (
     r"\bstd::bad_alloc\b",
 )
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)")
+_SIGNALS = {int(each): each.name for each in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
 
 
@@ -194,15 +187,9 @@ class FailureCause:
         if self._memory_line:
             raise MemoryError(self._memory_line)
         message = self._error_line or self._last_line
-        raise CommandError(f"the command {_exit_text(exit_code)}" + (f": {message}" if message else ""))
-
-
-def _exit_text(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"ended with status {exit_code}"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = f"signal {-exit_code}"
-    hint = ", as by the kernel's out-of-memory killer" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
+        ended = f"ended with status {exit_code}"
+        if exit_code < 0:
+            name = _SIGNALS.get(-exit_code, f"signal {-exit_code}")
+            hint = ", as by the kernel's out-of-memory killer" if name == "SIGKILL" else ""
+            ended = f"was killed by {name}{hint}"
+        raise CommandError(f"the command {ended}" + (f": {message}" if message else ""))

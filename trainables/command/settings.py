@@ -68,16 +68,12 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
     node: Any = values
     for part in (name,) if name in values else name.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_suggestion(name)}")
+            close = [each for each in NAMES if each.endswith(f"_{name}") or name.endswith(f"_{each}")]
+            meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, 2, 0.75)
+            hint = f" (did you mean {' or '.join(f'{{{each}}}' for each in meant)}?)" if meant else ""
+            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{hint}")
         node = node[part]
     return node
-
-
-def _suggestion(name: str) -> str:
-    """Return ` (did you mean {device_batch_size}?)`, or an empty string if no name is similar."""
-    close = [each for each in NAMES if each.endswith(f"_{name}") or name.endswith(f"_{each}")]
-    meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, n=2, cutoff=0.75)
-    return f" (did you mean {' or '.join(f'{{{each}}}' for each in meant)}?)" if meant else ""
 
 
 PLACES = ("trial", "source")

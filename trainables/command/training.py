@@ -10,8 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,9 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     for any other failure, and ValueError for an invalid config.
     """
     settings = CommandSettings.of(config["trainable"])
-    with _trial_dir(context) as trial_dir:
+    with tempfile.TemporaryDirectory() as scratch:
+        trial_dir = (context.trial_dir or Path(scratch)).absolute()
+        trial_dir.mkdir(parents=True, exist_ok=True)
         values = {**config, **_values(settings, config, context, trial_dir)}
         work = trial_dir / WORK
         if work.exists() and not settings.keep_work:
@@ -132,8 +133,14 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
 
 def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:
     source = Path(values["source_dir"])
+    words = []
+    for word in (fill(each, values) for each in settings.words):
+        # A word, or the value of an option, that names a file in the source folder gets its full path.
+        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        is_file = value and os.path.isfile(source / value)
+        words.append(f"{option}{equals}{source / value}" if is_file else word)
     return Command(
-        words=[_with_path(fill(word, values), source) for word in settings.words],
+        words=words,
         environment=_environment(settings, values, context),
         cwd=trial_dir / WORK if settings.cwd == "trial" else source,
         stdout=trial_dir / "stdout.log",
@@ -141,12 +148,6 @@ def _command(settings: CommandSettings, values: Mapping[str, Any], context: Cont
         timeout_s=settings.timeout_s,
         grace_s=settings.grace_s,
     )
-
-
-def _with_path(word: str, source: Path) -> str:
-    """Return the word with the full path if it, or an option's value, names a file in the source folder."""
-    option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-    return f"{option}{equals}{source / value}" if value and os.path.isfile(source / value) else word
 
 
 def _environment(settings: CommandSettings, values: Mapping[str, Any], context: Context) -> dict[str, str]:
@@ -165,14 +166,3 @@ def _environment(settings: CommandSettings, values: Mapping[str, Any], context: 
     variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
     return {**inherited, **given, **hidden, **variables, **own}
-
-
-@contextmanager
-def _trial_dir(context: Context) -> Iterator[Path]:
-    """Yield the trial's folder, or a temporary one if nothing is kept."""
-    if context.trial_dir is not None:
-        context.trial_dir.mkdir(parents=True, exist_ok=True)
-        yield context.trial_dir.absolute()
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)

@@ -45,7 +45,8 @@ def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset:
     place = device if config["name"] == "synthetic" else "cpu"
     read = _read if place == "cpu" else _read.__wrapped__
     try:
-        return read(wanted, tuple(map(_state, _source(wanted).files())), place)
+        files = [(str(path), path.stat()) for path in _source(wanted).files()]
+        return read(wanted, tuple((path, found.st_size, found.st_mtime_ns) for path, found in files), place)
     except DataError as error:
         raise DataError(f"data {config['name']!r}: {error}") from error
 
@@ -63,11 +64,6 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset:
         std=tuple(config.get("std") or std),
         version=f"{config['name']}-{content_hash(samples)}",
     )
-
-
-def _state(path: Path) -> FileState:
-    found = path.stat()
-    return str(path), found.st_size, found.st_mtime_ns
 
 
 def _source(wanted: str) -> Source:

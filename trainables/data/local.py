@@ -93,8 +93,13 @@ class SegmentationFolder:
 
     def read(self, device: str) -> Samples:
         """Decode every image, grey or RGB, and every mask to class 0 or 1 per pixel."""
-        (train_x, train_y), (test_x, test_y) = (self._decode(split) for split in ("train", "val"))
-        return Samples(train_x, train_y, test_x, test_y, 2)
+        splits = []
+        for split in ("train", "val"):
+            images, masks = self._pairs(split)
+            x = _stack(images, [_image(path) for path in images])
+            y = _stack(masks, [_mask(path) for path in masks])
+            splits.append((x.permute(0, 3, 1, 2).contiguous(), y.to(torch.int64)))
+        return Samples(*splits[0], *splits[1], 2)
 
     def _pairs(self, split: str) -> tuple[list[Path], list[Path]]:
         """Return images and masks with the same names, sorted by name."""
@@ -109,12 +114,6 @@ class SegmentationFolder:
         if not images:
             raise DataError(f"there are no *.png in {folders[0]}")
         return [images[name] for name in sorted(images)], [masks[name] for name in sorted(images)]
-
-    def _decode(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-        images, masks = self._pairs(split)
-        x = _stack(images, [_image(path) for path in images])
-        y = _stack(masks, [_mask(path) for path in masks])
-        return x.permute(0, 3, 1, 2).contiguous(), y.to(torch.int64)
 
 
 def _image(path: Path) -> np.ndarray:
@@ -201,30 +200,22 @@ class Synthetic:
         if len(self.shape) != 3 or min(*self.shape, self.num_classes, self.train_size, self.test_size) < 1:
             raise DataError(f"shape {list(self.shape)}, num_classes and sizes need 3 sides, and numbers of at least 1")
         generator = torch.Generator(device).manual_seed(self.seed)
-        make = self._labelled_patches if self.dense else self._labelled_images
         levels = _random(128, (self.num_classes, self.shape[0], GRID, GRID), torch.uint8, generator)
-        train, test = (make(size, levels, generator) for size in (self.train_size, self.test_size))
-        return Samples(*train, *test, self.num_classes)
-
-    def _labelled_images(
-        self, count: int, levels: torch.Tensor, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        y = _random(self.num_classes, (count,), torch.int64, generator)
-        return self._with_noise(self._enlarge(levels)[y], generator), y
-
-    def _labelled_patches(
-        self, count: int, levels: torch.Tensor, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        patches = _random(self.num_classes, (count, 1, GRID, GRID), torch.uint8, generator)
-        y = self._enlarge(patches).to(torch.int64).squeeze(1)
-        return self._with_noise(levels[:, :, 0, 0][y].permute(0, 3, 1, 2).contiguous(), generator), y
+        splits = []
+        for count in (self.train_size, self.test_size):
+            if self.dense:
+                patches = _random(self.num_classes, (count, 1, GRID, GRID), torch.uint8, generator)
+                y = self._enlarge(patches).to(torch.int64).squeeze(1)
+                x = levels[:, :, 0, 0][y].permute(0, 3, 1, 2).contiguous()
+            else:
+                y = _random(self.num_classes, (count,), torch.int64, generator)
+                x = self._enlarge(levels)[y]
+            splits.append((x.add_(_random(128, tuple(x.shape), torch.uint8, generator)), y))
+        return Samples(*splits[0], *splits[1], self.num_classes)
 
     def _enlarge(self, patches: torch.Tensor) -> torch.Tensor:
         """Enlarge N×C×GRID×GRID to N×C×H×W."""
         return functional.interpolate(patches, size=tuple(self.shape[1:]), mode="nearest")
-
-    def _with_noise(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return images.add_(_random(128, tuple(images.shape), torch.uint8, generator))
 
 
 def _random(bound: int, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

@@ -29,23 +29,19 @@ class TorchvisionSet:
         """Return all files, after a download if wanted; several processes may call this at once."""
         folder = self._folder()
         if self.download:
-            self._download(folder)
+            Path(self.root).mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(Path(self.root) / f".{self.source.__name__}.lock"):
+                try:
+                    if not folder.is_dir():
+                        self.source(self.root, download=True)
+                except (OSError, RuntimeError) as error:
+                    raise DataError(f"cannot download {self.source.__name__} to {folder}: {error}") from error
         if not folder.is_dir():
             raise DataError(no_set(self.source.__name__, folder))
         return sorted(path for path in folder.rglob("*") if path.is_file())
 
     def _folder(self) -> Path:
         return Path(self.root).resolve() / FOLDERS[self.source.__name__]
-
-    def _download(self, folder: Path) -> None:
-        Path(self.root).mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(Path(self.root) / f".{self.source.__name__}.lock"):
-            if folder.is_dir():
-                return
-            try:
-                self.source(self.root, download=True)
-            except (OSError, RuntimeError) as error:
-                raise DataError(f"cannot download {self.source.__name__} to {folder}: {error}") from error
 
     def read(self, device: str) -> Samples:
         """Read both splits, as torchvision decodes them."""
@@ -54,8 +50,11 @@ class TorchvisionSet:
         except (RuntimeError, OSError, ValueError, KeyError, AssertionError) as error:
             folder = self._folder()
             raise DataError(f"{folder} is incomplete or corrupt ({error}); remove it and fetch it again") from error
-        (train_x, train_y), (test_x, test_y) = (_tensors(split) for split in (train, test))
-        return Samples(train_x, train_y, test_x, test_y, self.num_classes)
+        splits = []
+        for split in (train, test):
+            y = torch.as_tensor(split.targets, dtype=torch.int64)
+            splits.append((channels_first(torch.as_tensor(split.data)), y))
+        return Samples(*splits[0], *splits[1], self.num_classes)
 
 
 class MNIST(TorchvisionSet):
@@ -81,7 +80,3 @@ class CIFAR100(TorchvisionSet):
 
     source = torchvision.datasets.CIFAR100
     num_classes = 100
-
-
-def _tensors(split: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return channels_first(torch.as_tensor(split.data)), torch.as_tensor(split.targets, dtype=torch.int64)

@@ -36,7 +36,10 @@ def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.M
         raise ValueError(f"model 'torchvision' has no arch {arch!r}; it is one of {', '.join(known)}")
     try:
         net = _make(arch, input_shape, num_classes)
-        _try_shapes(net, input_shape)
+        # Two images pass through the model on the meta device, which computes shapes only.
+        state = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}
+        torch.func.functional_call(net.eval(), state, torch.empty(2, *input_shape, device="meta"))
+        net.train()
     except (RuntimeError, ValueError, AssertionError) as error:
         shape = "×".join(map(str, input_shape))
         reason = str(error).strip().partition("\n")[0]
@@ -65,10 +68,3 @@ def _make(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
     nn.init.kaiming_normal_(replacement.weight, mode="fan_out", nonlinearity="relu")
     net.set_submodule(name, replacement)
     return net
-
-
-def _try_shapes(net: nn.Module, input_shape: Shape) -> None:
-    """Pass two images through the model on the meta device, which computes shapes only."""
-    state = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}
-    torch.func.functional_call(net.eval(), state, torch.empty(2, *input_shape, device="meta"))
-    net.train()

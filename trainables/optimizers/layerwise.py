@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,11 @@ class Layerwise(torch.optim.Optimizer):
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor], **defaults: Any) -> None:
-        _check_ranges(defaults)
+        for name, value in defaults.items():
+            if name == "betas" and not all(0 <= beta < 1 for beta in value):
+                raise ValueError(f"optimizer.betas={list(value)} are not numbers from 0 to below 1")
+            if name not in ("lr", "betas") and not value >= 0:
+                raise ValueError(f"optimizer.{name}={value} is not at least 0")
         every = list(parameters)
         layers = {"params": [parameter for parameter in every if parameter.ndim > 1], "adapts": True}
         others = {"params": [parameter for parameter in every if parameter.ndim <= 1], "adapts": False}
@@ -36,14 +40,6 @@ class Layerwise(torch.optim.Optimizer):
     @abstractmethod
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Update the weights of one group."""
-
-
-def _check_ranges(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if name == "betas" and not all(0 <= beta < 1 for beta in value):
-            raise ValueError(f"optimizer.betas={list(value)} are not numbers from 0 to below 1")
-        if name not in ("lr", "betas") and not value >= 0:
-            raise ValueError(f"optimizer.{name}={value} is not at least 0")
 
 
 def norms(tensors: list[torch.Tensor]) -> torch.Tensor:

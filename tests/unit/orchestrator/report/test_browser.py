@@ -10,7 +10,7 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.report import matplotlib
 from orchestrator.report.files import write_report
-from orchestrator.report.report_data import ReportData
+from orchestrator.report.markdown import ReportData
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION

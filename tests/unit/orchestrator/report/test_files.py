@@ -7,7 +7,7 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.files import write_report
-from orchestrator.report.report_data import ReportData
+from orchestrator.report.markdown import ReportData
 from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo

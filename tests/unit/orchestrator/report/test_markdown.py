@@ -3,8 +3,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.report.files import plots_of
-from orchestrator.report.markdown import document, provenance, trained
-from orchestrator.report.report_data import ReportData
+from orchestrator.report.markdown import ReportData, document, provenance, trained
 from orchestrator.store.results import Finding
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
