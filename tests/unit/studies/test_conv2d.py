@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from studies.conv2d import Settings, margins, scipy_call, torch_call
-from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import Processes, request, run, run_two
 from trainables import rank
 
 SETTINGS: dict[str, Any] = {"side": 12, "window_s": 0.0, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
@@ -59,8 +59,7 @@ def test_phases_are_reported() -> None:
 
 
 def test_ranks_divide_the_batch(pair: Processes) -> None:
-    both = {"shares": (6, 2), "gang_id": "conv2d", "rendezvous": rendezvous()}
-    answers = pair.call(run, *((request(rank=number, **asked(), **both),) for number in range(2)))
+    answers = run_two(pair, **asked(), shares=(6, 2))
     assert answers[0]["metrics"] == answers[1]["metrics"] and answers[0]["metrics"]["samples"] == 8
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from studies.same_batch import SameInputs, errors
 from tests.unit.trainables.inputs.feeds import feed
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.inputs.loaders import Workers
 from trainables.process_group import Gang
 
@@ -18,9 +18,7 @@ def config(**settings: Any) -> dict[str, Any]:
 
 def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
     alone = run(request(SAME, shares=(25,), config=config(input="loader")))
-    asked: dict[str, Any] = {"shares": (25, 25), "gang_id": "same", "rendezvous": rendezvous()}
-    asked["config"] = config(input="same_batch")
-    for same in pair.call(run, *((request(SAME, rank=rank, **asked),) for rank in range(2))):
+    for same in run_two(pair, SAME, shares=(25, 25), config=config(input="same_batch")):
         assert (same["status"], same["reusable"]) == ("ok", True), same["trace"]
         for figure in ("samples", "steps", "accuracy"):
             assert same["metrics"][figure] == alone["metrics"][figure]

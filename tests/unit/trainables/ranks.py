@@ -138,6 +138,13 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     return rank.run(asked, rows.append, lambda: False) | {"rows": rows}
 
 
+def run_two(pair: Processes, *arguments: str, **asked: Any) -> list[dict[str, Any]]:
+    """Run a trial on two ranks that meet for it; return the answer of each."""
+    meet = rendezvous()
+    asked = {"gang_id": meet, "rendezvous": meet} | asked
+    return pair.call(run, *((request(*arguments, rank=rank, **asked),) for rank in range(2)))
+
+
 def without_times(answer: dict[str, Any]) -> dict[str, Any]:
     """Return what does not depend on time in an answer."""
     metrics = {key: value for key, value in answer["metrics"].items() if key not in TIMES}

@@ -68,10 +68,7 @@ REQUESTS = {
             "sweep.baseline={gpu: 1}",
             "sweep.exclude=[{gpu: 1}]",
         ),
-        (
-            "sweep.axes.seed='[1,'",
-            "sweep.axes.gpus='[2,'",
-        ),
+        ("sweep.axes.seed='[1,'", "sweep.axes.gpus='[2,'"),
         ('sweep.axes."optimizer.momentumm"=[1]',),
         ('sweep.axes."resources.timing"=[fast]',),
         ("sweep.axes.model=[mpl]",),

@@ -37,19 +37,19 @@ def test_without_a_terminal_a_trial_is_one_line():
     ]
 
 
-def test_a_skipped_trial_is_one_line():
-    screen = console(terminal=False)
-    with Display(screen, waiting=0) as display:
-        display.skipped([(TRIALS[0], TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
-    assert screen.file.getvalue() == f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"
-
-
-def test_skipped_trials_with_one_reason_share_a_line():
+@pytest.mark.parametrize(
+    ("trials", "line"),
+    [
+        (TRIALS[:1], f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"),
+        (TRIALS[:2], "infeasible  2 trials: needs 4 ranks\n"),
+    ],
+)
+def test_skipped_trials_with_one_reason_share_a_line(trials, line):
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
         end = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
-        display.skipped([(trial, end) for trial in TRIALS[:2]])
-    assert screen.file.getvalue() == "infeasible  2 trials: needs 4 ranks\n"
+        display.skipped([(trial, end) for trial in trials])
+    assert screen.file.getvalue() == line
 
 
 def test_a_terminal_shows_running_trials_and_the_best():

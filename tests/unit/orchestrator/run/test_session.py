@@ -1,7 +1,4 @@
-"""What a driver writes down of its trials' attempts, through the interface that back ends use.
-
-A further attempt at a finished trial, through the session, with the files that a back end leaves.
-"""
+"""A session journals its trials' attempts, keeps the files of the effective row, and refuses wrong requests."""
 
 import errno
 from dataclasses import replace
@@ -37,10 +34,13 @@ SKIPPED = TrialOutcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipp
 
 
 def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
-    """Of one more driver."""
+    """Return the session of a further driver."""
+    return session_on(layout, Journal.open(layout.journal), retries=retries, secrets=secrets or Secrets())
+
+
+def session_on(layout: Layout, journal: Journal, **settings: Any) -> Session:
     display: Any = Nobody()
-    secrets = secrets or Secrets()
-    return Session(layout, Journal.open(layout.journal), display, Interrupt(), retries=retries, secrets=secrets)
+    return Session(layout, journal, display, Interrupt(), **settings)
 
 
 def history(layout: Layout) -> History:
@@ -192,15 +192,6 @@ def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
     assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
 
 
-def test_attempts_that_are_given_up_are_told_with_what_they_held(layout: Layout) -> None:
-    taken_up = session(layout)
-    taken_up.started(TRIAL)
-    for _ in range(2):
-        taken_up.cut_off()
-    [told] = [record.value for record in replay(layout.journal).records if record.kind == "cut_off"]
-    assert told["trial_id"] == "t" and told["attempt"] == 1 and 0 <= told["wall_s"] < 60
-
-
 def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
     return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
 
@@ -268,13 +259,7 @@ def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rat
 
 
 QUIET = trial("t", "quick", ranks=1, timing="exclusive")
-FAILED = TrialOutcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
 NO_ROOM = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="no room")
-
-
-def session_on(layout: Layout, journal: Journal) -> Session:
-    display: Any = Nobody()
-    return Session(layout, journal, display, Interrupt())
 
 
 def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: TrialOutcome | None) -> None:
@@ -324,7 +309,7 @@ def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layo
     assert list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
 
 
-@pytest.mark.parametrize("outcome", [OK, FAILED])
+@pytest.mark.parametrize("outcome", [OK, BROKEN])
 def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(
     layout: Layout, outcome: TrialOutcome
 ) -> None:
@@ -357,7 +342,7 @@ def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
-    attempt(session_on(layout, journal), layout, [9.0], FAILED)
+    attempt(session_on(layout, journal), layout, [9.0], BROKEN)
     assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
 
 
@@ -379,7 +364,7 @@ def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -
     attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     taken_up = session_on(layout, journal)
     attempt(taken_up, layout, [9.0], None)
-    taken_up.left_out([(QUIET, TrialOutcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))])
+    taken_up.left_out([(QUIET, SKIPPED)])
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.history)) == []
     assert journal.history.all_rows["t"].status is Status.OK
 
@@ -389,3 +374,24 @@ def test_one_that_never_ran_has_none(layout: Layout) -> None:
     session_on(layout, journal).left_out([(QUIET, NO_ROOM)])
     attempt(session_on(layout, journal), layout, [3.0], OK)
     assert state(layout)[0] == [3.0]
+
+
+NOTE = "RequestError: model 'mine:build' has no key width"
+WRONG = replace(BROKEN, cause=Cause.REQUEST, note=NOTE)
+
+
+def test_a_wrong_request_ends_the_sweep_not_the_trial(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    with pytest.raises(ConfigError) as caught:
+        taken_up.finished(TRIAL, WRONG)
+    assert caught.value.errors == (f"{NOTE} (see {layout.trace('t')})",)
+    assert layout.trace("t").read_text() == "Traceback" and not history(layout).all_rows
+
+
+def test_after_a_result_a_wrong_request_fails_its_trial(layout: Layout) -> None:
+    taken_up = session(layout)
+    for each, outcome in ((TRIAL, OK), (trial("second", "quick"), WRONG)):
+        taken_up.started(each)
+        taken_up.finished(each, outcome)
+    assert history(layout).all_rows["second"].status is Status.FAILED

@@ -44,10 +44,7 @@ def test_a_dataset_has_a_shape_and_is_frozen() -> None:
         ({"train_x": torch.zeros(2, 1, 2, 3)}, r"training images are torch\.float32"),
         ({"test_x": torch.zeros(1, 2, 3, dtype=torch.uint8)}, r"test images .*\(1, 2, 3\)"),
         ({"train_y": torch.tensor([0, 1], dtype=torch.int32)}, r"training labels are torch\.int32"),
-        (
-            {"train_y": torch.tensor([0, 1, 1])},
-            r"training labels .*\(3,\).*\(2, ",
-        ),
+        ({"train_y": torch.tensor([0, 1, 1])}, r"training labels .*\(3,\).*\(2, "),
         ({"train_y": torch.tensor([0, 2])}, r"training labels .*0 to 2"),
         ({"test_y": torch.tensor([-1])}, r"test labels .*-1 to -1"),
         ({"test_x": torch.zeros(1, 1, 3, 3, dtype=torch.uint8)}, r"1×2×3 and 1×3×3"),
@@ -161,15 +158,9 @@ def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path: Path) -> No
         ({"name": "digts"}, r"data 'digts' is not one of digits, mnist, "),
         ({"name": "digits", "sub": 3}, r"data 'digits' has no key sub"),
         ({"name": "npz"}, r"data 'npz' needs a value for path"),
-        (
-            {"name": "digits", "subset": {"train": 0}},
-            r"data 'digits': .* 0 .*1437",
-        ),
+        ({"name": "digits", "subset": {"train": 0}}, r"data 'digits': .* 0 .*1437"),
         ({"name": "digits", "subset": {"test": 361}}, r" 361 .*360"),
-        (
-            {"name": "digits", "subset": {"tran": 1}},
-            r"subset .*no key tran; .*: train, test",
-        ),
+        ({"name": "digits", "subset": {"tran": 1}}, r"subset .*no key tran; .*: train, test"),
     ],
 )
 def test_an_invalid_config_is_refused(config: Mapping[str, Any], message: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.unit.trainables.inputs.feeds import IMAGES, batch, feed, form, global_batches
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.inputs.inputs import Augmentation
 from trainables.inputs.loaders import LoaderInputs, Workers
 
@@ -138,9 +138,8 @@ def test_trial_leaves_no_worker_behind(kind: str) -> None:
 
 def of_two_ranks(pair: Processes, kind: str) -> dict[str, Any]:
     settings = CONFIG["trainable"] | {"precision": "fp64", "input": kind, "loader": {"workers": 1}}
-    asked = {"shares": (25, 7), "grad_accum_steps": 2, "gang_id": f"two, {kind}", "rendezvous": rendezvous()}
-    asked["config"] = {"trainable": settings, "budget": {"steps": 6}}
-    answers = pair.call(run, *((request(rank=rank, **asked),) for rank in range(2)))
+    config = {"trainable": settings, "budget": {"steps": 6}}
+    answers = run_two(pair, shares=(25, 7), grad_accum_steps=2, config=config)
     assert all(answer["reusable"] for answer in answers), [answer["trace"] for answer in answers]
     return dict(answers[0])
 

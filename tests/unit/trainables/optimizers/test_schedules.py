@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.context import Batch, LearningRate
 from trainables.optimizers.schedules import Growth, Rates, resolve
 from trainables.supervised.loop import Budget, Progress, TrainingPlan
@@ -223,8 +223,7 @@ def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
         if len(shares) == 1:
             answers = [run(request(**asked))]
         else:
-            place = {"gang_id": "grown", "rendezvous": rendezvous()}
-            answers = pair.call(run, *((request(rank=rank, **asked, **place),) for rank in range(2)))
+            answers = run_two(pair, **asked)
         assert all(answer["status"] == "ok" for answer in answers), answers[0]["trace"]
         losses.append([row["loss"] for row in answers[0]["rows"]])
     assert losses[1:] == [pytest.approx(losses[0], abs=1e-10)] * 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two
 from trainables.context import Batch, Context
 from trainables.process_group import Gang
 from trainables.rank import context_of
@@ -240,8 +240,7 @@ def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
 
 def test_error_in_one_ranks_pass_ends_the_other(pair: Processes) -> None:
     config = asked(20, "auto")["config"] | {"model": {"name": f"{__name__}:torn"}}
-    gang = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": "torn"}
-    waits, broke = pair.call(run, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    waits, broke = run_two(pair, shares=(30, 30), config=config)
     assert (waits["status"], broke["status"]) == ("failed", "failed")
     assert "something else" in broke["note"]
     assert waits["note"].startswith("ConnectionAbortedError: ")
@@ -250,9 +249,7 @@ def test_error_in_one_ranks_pass_ends_the_other(pair: Processes) -> None:
 def test_first_independent_model_equals_a_single_trial(pair: Processes) -> None:
     sections = {"budget": {"epochs": 2}, "data": {"name": "digits", "augment": {"flip": True}}}
     alone = run(request(shares=(64,), config=sections))["metrics"]
-    asked: dict[str, Any] = {"shares": (64, 64), "strategy": "independent", "config": sections}
-    place = {"gang_id": "independent", "rendezvous": rendezvous()}
-    answers = pair.call(run, *((request(rank=rank, **asked, **place),) for rank in range(2)))
+    answers = run_two(pair, shares=(64, 64), strategy="independent", config=sections)
     assert all(answer["status"] == "ok" for answer in answers), answers[0]["trace"]
     metrics = answers[0]["metrics"]
     for figure in ("accuracy", "val_accuracy", "val_loss", "steps"):
@@ -273,7 +270,6 @@ def test_independent_with_one_rank_is_single() -> None:
 
 def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
     sections = {"model": {"name": "cnn10", "batch_norm": "sync"}}
-    place = {"gang_id": "independent sync", "rendezvous": rendezvous(), "strategy": "independent"}
-    asked = [request(rank=rank, shares=(8, 8), config=sections, **place) for rank in range(2)]
-    notes = [answer["note"] for answer in pair.call(run, *((each,) for each in asked))]
+    answers = run_two(pair, shares=(8, 8), strategy="independent", config=sections)
+    notes = [answer["note"] for answer in answers]
     assert all("batch_norm=sync" in note and "strategy=independent" in note for note in notes), notes

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, run_two
 from trainables import process_group
 from trainables.context import Context
 from trainables.step import strategies
@@ -52,9 +52,8 @@ def test_gradients_are_averaged_from_rank_0s_start(pair: Processes, wire: torch.
 def test_bf16_exchange_learns_nearly_the_same(pair: Processes) -> None:
     losses = {}
     for exchange in ("full", "bf16"):
-        meet, config = rendezvous(), {"trainable": CONFIG["trainable"] | {"exchange": exchange}}
-        asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
-        answers = pair.call(run, *[(each,) for each in asked])
+        config = {"trainable": CONFIG["trainable"] | {"exchange": exchange}}
+        answers = run_two(pair, shares=(32, 32), config=config)
         assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["note"]
         losses[exchange] = answers[0]["metrics"]["loss"]
     assert losses["bf16"] != losses["full"]
@@ -73,9 +72,8 @@ class Spare(nn.Linear):
 
 
 def test_unused_parameter_is_an_error(pair: Processes) -> None:
-    meet, config = rendezvous(), {"model": {"name": f"{__name__}:Spare"}}
-    asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
-    notes = [answer["note"] for answer in pair.call(run, *[(each,) for each in asked])]
+    answers = run_two(pair, shares=(32, 32), config={"model": {"name": f"{__name__}:Spare"}})
+    notes = [answer["note"] for answer in answers]
     assert all("strategy=ddp: 1 " in note for note in notes), notes
 
 

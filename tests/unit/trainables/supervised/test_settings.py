@@ -37,10 +37,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"schedule": {"name": "cosine", "last": 0}}, ["schedule 'cosine' has no key last"]),
         ({"schedule": {"name": "mypackage.schedules:saw", "teeth": 3}}, []),
         ({"model": {"name": "resnet20"}}, ["model 'resnet20'"]),
-        (
-            {"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}},
-            ["data.name", "optimizer 'sdg'"],
-        ),
+        ({"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}}, ["data.name", "optimizer 'sdg'"]),
         ({"model": {"name": "mypackage.models:build"}}, []),
         ({"model": {"name": "unet"}, "data": {"name": "digits"}}, ["model 'unet'"]),
         ({"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}}, ["data 'synthetic'"]),
@@ -101,10 +98,7 @@ class Slow:
     ("sections", "named"),
     [
         ({"model": {"name": "own_code:net", "width": 8, "batch_norm": "replica"}}, []),
-        (
-            {"model": {"name": "own_code:net", "hidden": [16]}},
-            ["model 'own_code:net' has no key hidden"],
-        ),
+        ({"model": {"name": "own_code:net", "hidden": [16]}}, ["model 'own_code:net' has no key hidden"]),
         ({"optimizer": {"name": "own_code:Slow", "lr": 0.1, "drag": 1}}, []),
         ({"optimizer": {"name": "own_code:Slow", "lr": 0.1}}, ["optimizer 'own_code:Slow'"]),
         ({"schedule": {"name": "own_code:saw", "teeth": 3}}, []),

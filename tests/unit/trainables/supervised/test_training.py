@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, without_times
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two, without_times
 from trainables import rank
 from trainables.supervised.replica import Replica
 from trainables.supervised.training import SupervisedTrial
@@ -55,17 +55,15 @@ def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> No
 
 
 def test_two_ranks_report_one_trial(pair: Processes) -> None:
-    meet = rendezvous()
-    asked = [request(rank=rank, shares=(32, 32), gang_id="whole", rendezvous=meet) for rank in range(2)]
-    answers = pair.call(run, *((each,) for each in asked))
+    answers = run_two(pair, shares=(32, 32))
     assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["trace"] + answers[1]["trace"]
     assert answers[0]["metrics"] == answers[1]["metrics"]
     assert answers[0]["metrics"]["samples"] == 20 * 64 and answers[1]["rows"] == []
 
 
 def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
-    asked = {"shares": (8, 8), "config": {"model": {"name": "cnn10", "batch_norm": "sync"}}, "rendezvous": rendezvous()}
-    for answer in pair.call(run, *((request(rank=each, gang_id="sync", **asked),) for each in range(2))):
+    config = {"model": {"name": "cnn10", "batch_norm": "sync"}}
+    for answer in run_two(pair, shares=(8, 8), config=config):
         assert answer["status"] == "failed" and "batch_norm=sync" in answer["note"]
 
 

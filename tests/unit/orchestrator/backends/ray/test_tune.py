@@ -250,10 +250,7 @@ WITHOUT_NODE = (
         (WITHOUT_NODE, "its node was lost"),
         ("Traceback\nRuntimeError: of our own", "RuntimeError: of our own"),
         ("", "no reason known"),
-        (
-            "The actor never ran - it was cancelled.",
-            "RAY_AUTH_MODE=disabled",
-        ),
+        ("The actor never ran - it was cancelled.", "RAY_AUTH_MODE=disabled"),
     ],
 )
 def test_supervisor_failure_is_summarised(account: str, note: str, tmp_path: Path) -> None:
