@@ -45,39 +45,28 @@ class NotebookPlot:
         return f'<img alt="{html.escape(self.title)}" src="data:image/svg+xml;base64,{data}">'
 
 
-class NotebookPlots(Mapping[str, NotebookPlot]):
+class NotebookPlots(dict[str, NotebookPlot]):
     """The report's plots by name (`speedup`, `accuracy`, `loss`, …), in its order; a notebook displays all of them."""
-
-    def __init__(self, plots: Mapping[str, NotebookPlot]) -> None:
-        self._plots = dict(plots)
 
     @staticmethod
     def of(layout: Layout) -> NotebookPlots:
         """Read the plots of the last report. Raises FileNotFoundError if there is none (`report.html=false`)."""
         if not layout.document.is_file():
             raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
-        plots = {}
+        plots = NotebookPlots()
         for found in _IN_DOCUMENT.finditer(layout.document.read_text()):
             file = layout.plots / f"{found['name']}.svg"
             if file.is_file():
                 plots[found["name"]] = NotebookPlot(name=found["name"], title=found["title"], svg=file.read_text())
-        return NotebookPlots(plots)
+        return plots
 
-    def __getitem__(self, name: str) -> NotebookPlot:
-        """Return a plot. Raises KeyError with the existing names."""
-        if name not in self._plots:
-            raise KeyError(f"{name!r} is not one of {', '.join(self._plots)}")
-        return self._plots[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plots)
-
-    def __len__(self) -> int:
-        return len(self._plots)
+    def __missing__(self, name: str) -> NotebookPlot:
+        """Raise KeyError with the existing names."""
+        raise KeyError(f"{name!r} is not one of {', '.join(self)}")
 
     def _repr_html_(self) -> str:
         """Return the plots one below the other."""
-        return "\n".join(f"<p>{plot._repr_html_()}</p>" for plot in self._plots.values())
+        return "\n".join(f"<p>{plot._repr_html_()}</p>" for plot in self.values())
 
 
 @dataclass(frozen=True, kw_only=True)

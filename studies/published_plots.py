@@ -13,7 +13,6 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from orchestrator.report import matplotlib as palette
@@ -320,7 +319,6 @@ def _plot(name: str, titles: Sequence[str], *, width: float, height: float) -> I
             axes.set_title(title, fontsize=9, loc="left")
             axes.spines[["top", "right"]].set_visible(False)
         yield panels
-        FigureCanvasSVG(figure)
         figure.savefig(PLOTS / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
 
 
@@ -339,16 +337,13 @@ def draw_bars(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> N
                 axes.barh(range(len(bars)), values, color=colours, xerr=errors, error_kw={"elinewidth": 1.2})
             for row, bar in enumerate(bars):
                 end = bar.hi if bar.hi == bar.hi else bar.value
-                axes.annotate(_told(bar.value), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
+                text = f"{bar.value:,.0f}" if bar.value >= 100 else f"{bar.value:#.3g}"
+                axes.annotate(text, (end, row), xytext=(4, 0), textcoords="offset points", va="center")
             axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
             axes.invert_yaxis()
             if look == LOGARITHMIC:
                 axes.set_xscale("log")
             axes.margins(x=0.16)
-
-
-def _told(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def draw_lines(name: str, plot: Lines) -> None:

@@ -149,17 +149,16 @@ class Session:
 
     def command(self, step: Step) -> list[str]:
         """Return the command that runs the step."""
-        chosen = step.rehearsal if self.given.rehearse else (f"scale={step.scale}", *step.arguments, *self._data(step))
+        chosen = step.rehearsal
+        if not self.given.rehearse:
+            chosen = (f"scale={step.scale}", *step.arguments)
+            folder = Path(self.given.data).absolute()
+            if step.sweep in ("data_parallel", "batch_vs_tpu"):
+                chosen += ("data=npz", f"data.path={folder / 'cifar10.npz'}")
+            if step.sweep == "unequal_pair":
+                chosen += (f"data.root={folder / ('nuclei' if step.scale == 'unet' else 'mnist')}",)
         common = [f"results_dir={self.results}", "cluster.dashboard=false", "report.html=false", "hang_s=180"]
         return [sys.executable, "-m", "orchestrator", f"sweep=published/{step.sweep}", *chosen, *common]
-
-    def _data(self, step: Step) -> list[str]:
-        folder = Path(self.given.data).absolute()
-        if step.sweep in ("data_parallel", "batch_vs_tpu"):
-            return ["data=npz", f"data.path={folder / 'cifar10.npz'}"]
-        if step.sweep == "unequal_pair":
-            return [f"data.root={folder / ('nuclei' if step.scale == 'unet' else 'mnist')}"]
-        return []
 
 
 def main() -> None:
@@ -176,7 +175,8 @@ def main() -> None:
     for step in steps():
         if given.only and not any(word in step.name for word in given.only):
             continue
-        if not given.again and any(_is_done(row, step, session.gpus) for row in found):
+        ended = [row for row in found if row["step"] == step.name and row["exit_status"] in (0, 1)]
+        if not given.again and any(row["gpus"] >= session.gpus and not row["cut_off"] for row in ended):
             continue
         if session.left_s() < (5 if given.rehearse else LEAST_S):
             print(f"{step.name}: left out, {session.left_s():.0f} s are left", flush=True)
@@ -210,10 +210,6 @@ def _gpus() -> int:
     there = shutil.which("nvidia-smi")
     answer = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
     return len(answer.stdout.splitlines()) if answer and answer.returncode == 0 else 0
-
-
-def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:
-    return row["step"] == step.name and row["exit_status"] in (0, 1) and row["gpus"] >= gpus and not row["cut_off"]
 
 
 def _taken(step: Step, session: Session) -> dict[str, Any]:
