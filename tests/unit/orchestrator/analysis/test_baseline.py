@@ -1,6 +1,5 @@
 """Which cell each cell is compared with: rules that hold whatever the rows and their order."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, baseline_cells, same_machines
 from orchestrator.analysis.trials import collect
-from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-
-RecordOf = Callable[..., TrialRecord]
+from tests.unit.orchestrator.records import record_of
 
 
 def cell(gpus: int, batch: int, status: str = "ok", model: str = "H200") -> dict[str, Any]:
@@ -93,7 +90,7 @@ def test_warm_ups_share_the_reference_cell() -> None:
     assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"], "its own rule, where that ran"
 
 
-def test_mixed_devices_have_no_accuracy_reference(record_of: RecordOf) -> None:
+def test_mixed_devices_have_no_accuracy_reference() -> None:
     records = [record_of(1, s, metrics={"accuracy": 0.9}) for s in range(2)]
     records += [record_of(2, s, metrics={"accuracy": 0.9}, provenance={"device_model": f"GPU {s}"}) for s in range(2)]
     cells = collect(records, scaling="weak", reference_batch_size=32)[1].set_index("cell_id")

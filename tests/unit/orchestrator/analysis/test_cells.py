@@ -8,7 +8,6 @@ Seeds of cells side by side; what tests see of a difference is what its interval
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,10 @@ from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
 
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
 T1 = 12.706204736432095  # and with 1
-
-RecordOf = Callable[..., TrialRecord]
 
 
 def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str, float]:
@@ -37,7 +35,7 @@ def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str,
 
 
 @pytest.fixture
-def sweep(record_of: RecordOf) -> list[TrialRecord]:
+def sweep() -> list[TrialRecord]:
     def oom(seed: int) -> TrialRecord:
         return record_of(2, seed, Status.OOM, lr_rule="linear", note="CUDA out of memory", wall_s=3.0)
 
@@ -128,7 +126,7 @@ def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
     assert row["device"] == "NVIDIA H200" and row["baseline_cell_id"] == "1-32-linear"
 
 
-def test_seeds_that_differ_are_compared_by_welch(record_of: RecordOf) -> None:
+def test_seeds_that_differ_are_compared_by_welch() -> None:
     rates = {(1, 0): 100, (1, 1): 200, (2, 1): 400, (2, 2): 800}
     records = [record_of(*key, metrics=measured(rate, 0.9)) for key, rate in rates.items()]
     row: Any = collect(records, scaling="weak")[1].iloc[1]
@@ -137,7 +135,7 @@ def test_seeds_that_differ_are_compared_by_welch(record_of: RecordOf) -> None:
     assert interval(row, "speedup") == pytest.approx((4, 4 * math.exp(-half), 4 * math.exp(half)))
 
 
-def test_strong_scaling_keeps_the_global_batch(record_of: RecordOf) -> None:
+def test_strong_scaling_keeps_the_global_batch() -> None:
     shapes = [(1, 64), (2, 32), (4, 16), (2, 64)]
     records = [record_of(gpus, batch=batch, metrics=measured(100 * gpus, 0.9)) for gpus, batch in shapes]
     summary = collect(records, scaling="strong")[1]
@@ -147,7 +145,7 @@ def test_strong_scaling_keeps_the_global_batch(record_of: RecordOf) -> None:
 
 
 @pytest.mark.parametrize("bad", [Status.OOM, Status.DIVERGED, Status.FAILED, Status.INFEASIBLE])
-def test_only_an_ok_cell_is_a_baseline(record_of: RecordOf, bad: Status) -> None:
+def test_only_an_ok_cell_is_a_baseline(bad: Status) -> None:
     records = [
         record_of(1, metrics=measured(100, 0.9)),
         record_of(1, 1, bad, provenance={"device_model": "NVIDIA H200"}),
@@ -159,7 +157,7 @@ def test_only_an_ok_cell_is_a_baseline(record_of: RecordOf, bad: Status) -> None
     assert list(summary["efficiency"]) == pytest.approx([1.0, 1.0, 0.75])
 
 
-def test_another_baseline_by_name(record_of: RecordOf) -> None:
+def test_another_baseline_by_name() -> None:
     rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
     records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
 
@@ -176,7 +174,7 @@ def test_another_baseline_by_name(record_of: RecordOf) -> None:
         collect(records, scaling="sideways")
 
 
-def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) -> None:
+def test_further_axes_are_columns_and_tell_baselines_apart() -> None:
     key = "optimizer.momentum"
     values = [0.0, 0.9, None]
     records = [
@@ -189,7 +187,7 @@ def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) 
     assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
 
 
-def test_a_cell_has_the_extremes_of_its_seeds(record_of: RecordOf) -> None:
+def test_a_cell_has_the_extremes_of_its_seeds() -> None:
     seen = [
         {"epochs": 10, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
         {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
@@ -207,7 +205,7 @@ def test_a_cell_has_the_extremes_of_its_seeds(record_of: RecordOf) -> None:
 
 
 @pytest.mark.parametrize("axis", ["model", "order", "other", "mixed", "size", "told", "difference", "cost", "seeds"])
-def test_an_axis_may_have_any_name(record_of: RecordOf, axis: str) -> None:
+def test_an_axis_may_have_any_name(axis: str) -> None:
     records = [
         record_of(gpus, seed, axes={axis: value}, metrics=measured(100 * gpus, 0.9))
         for gpus in (1, 2)
@@ -220,7 +218,7 @@ def test_an_axis_may_have_any_name(record_of: RecordOf, axis: str) -> None:
     assert "large" in accuracy_markdown(summary) and "large" in speedup_markdown(summary)
 
 
-def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
+def test_other_hardware_is_never_compared() -> None:
     def on(model: str) -> dict[str, Any]:
         return {"provenance": {"device_model": model}, "metrics": measured(100, 0.9)}
 
@@ -244,7 +242,7 @@ def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
     ]
 
 
-def test_timings_that_do_not_count_are_marked(record_of: RecordOf) -> None:
+def test_timings_that_do_not_count_are_marked() -> None:
     long = {"window_s": 2.0, "window_steps": 50}
     records = [
         record_of(0.25, timing="shared", metrics=measured(100, 0.9, **long)),
@@ -261,7 +259,7 @@ def test_timings_that_do_not_count_are_marked(record_of: RecordOf) -> None:
     assert summary["samples_per_s"][0] == pytest.approx(100)
 
 
-def test_on_cpus_the_device_is_cpu_and_nothing_costs(record_of: RecordOf) -> None:
+def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
     records = [
         record_of(gpus, device="cpu", provenance={"device_model": "Xeon"}, metrics=measured(100, 0.9))
         for gpus in (1, 2)
@@ -272,7 +270,7 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs(record_of: RecordOf) -> Non
     assert summary["speedup"].notna().all()
 
 
-def test_how_many_processes_timed_the_seeds_of_a_cell(record_of: RecordOf) -> None:
+def test_how_many_processes_timed_the_seeds_of_a_cell() -> None:
     def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
         told = {"device_model": "NVIDIA H200"} | ({"process": process} if process else {})
         return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
@@ -288,7 +286,7 @@ def test_how_many_processes_timed_the_seeds_of_a_cell(record_of: RecordOf) -> No
     assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
 
 
-def test_of_a_step_the_share_that_gpus_wait_for_launches(record_of: RecordOf) -> None:
+def test_of_a_step_the_share_that_gpus_wait_for_launches() -> None:
     def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
         return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
 
@@ -302,7 +300,7 @@ def test_of_a_step_the_share_that_gpus_wait_for_launches(record_of: RecordOf) ->
     assert list(shares[:2]) == pytest.approx([0.3, 0.2]) and shares[2:].isna().all()
 
 
-def test_all_attempts_were_paid_for(record_of: RecordOf) -> None:
+def test_all_attempts_were_paid_for() -> None:
     # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
     records = [
         record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
@@ -321,7 +319,7 @@ def test_without_a_trial_there_is_no_row() -> None:
     assert list(summary.columns)[: len(COLUMNS)] == list(COLUMNS)
 
 
-def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
+def test_without_any_ok_trial_nothing_is_compared() -> None:
     records = [record_of(gpus, 0, Status.FAILED, note="boom") for gpus in (1, 2)]
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     assert summary["baseline_cell_id"].isna().all()
@@ -329,7 +327,7 @@ def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
     assert list(summary["note"]) == ["boom", "boom"]
 
 
-def test_disturbed_timings_are_excluded_if_another_seed_is_valid(record_of: RecordOf) -> None:
+def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
     """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
     one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
     two = [
@@ -350,14 +348,14 @@ def test_disturbed_timings_are_excluded_if_another_seed_is_valid(record_of: Reco
     assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
 
 
-def test_null_on_an_axis_is_written_as_null(record_of: RecordOf) -> None:
+def test_null_on_an_axis_is_written_as_null() -> None:
     records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     for text in (speedup_markdown(summary), accuracy_markdown(summary)):
         assert "=null " in text and "nan" not in text
 
 
-def test_a_target_that_a_disturbed_seed_reached_is_reached(record_of: RecordOf) -> None:
+def test_a_target_that_a_disturbed_seed_reached_is_reached() -> None:
     records = [
         record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
         record_of(1, 1, metrics=measured(50, 0.9, time_to_target_s=8.0, foreign_cpu=0.4)),
@@ -366,7 +364,7 @@ def test_a_target_that_a_disturbed_seed_reached_is_reached(record_of: RecordOf) 
     assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))
 
 
-def test_a_disturbed_baseline_is_in_the_note(record_of: RecordOf) -> None:
+def test_a_disturbed_baseline_is_in_the_note() -> None:
     busy = {"foreign_cpu": 0.3}
     base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
     quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
@@ -385,7 +383,7 @@ def test_a_disturbed_baseline_is_in_the_note(record_of: RecordOf) -> None:
         ([{"metrics": {"window_s": 0.5}}, {}], None),  # one seed's timing is valid
     ],
 )
-def test_a_cell_has_the_first_of_several_faults(record_of: RecordOf, seeds: Any, fault: str | None) -> None:
+def test_a_cell_has_the_first_of_several_faults(seeds: Any, fault: str | None) -> None:
     records = [
         record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
         for number, seed in enumerate(seeds)
@@ -394,7 +392,7 @@ def test_a_cell_has_the_first_of_several_faults(record_of: RecordOf, seeds: Any,
     assert found == fault or (fault is None and pd.isna(found))
 
 
-def test_a_cell_has_the_steps_of_its_shortest_trial(record_of: RecordOf) -> None:
+def test_a_cell_has_the_steps_of_its_shortest_trial() -> None:
     records = [record_of(1, seed, metrics={"steps": steps}) for seed, steps in enumerate((12, 8, 10))]
     assert collect(records, scaling="weak")[1]["steps"].tolist() == [8]
 
@@ -403,7 +401,7 @@ def cells_time_to_target(records: list[TrialRecord], **options: Any) -> pd.DataF
     return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
 
 
-def test_time_and_cost_to_the_target(record_of: RecordOf) -> None:
+def test_time_and_cost_to_the_target() -> None:
     def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
@@ -429,7 +427,7 @@ def test_time_and_cost_to_the_target(record_of: RecordOf) -> None:
     assert row[["time_to_target_expected_s", "time_to_target_median_s", "cost_to_target"]].isna().all()
 
 
-def test_expected_time_includes_seeds_that_missed_the_target(record_of: RecordOf) -> None:
+def test_expected_time_includes_seeds_that_missed_the_target() -> None:
     """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
 
     def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
@@ -448,16 +446,16 @@ def cells_accuracy_verdict(records: list[TrialRecord], **options: Any) -> pd.Dat
     return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
 
 
-def accuracies(record_of: RecordOf, gpus: int, values: list[float]) -> list[TrialRecord]:
+def accuracies(gpus: int, values: list[float]) -> list[TrialRecord]:
     return [record_of(gpus, seed, metrics={"accuracy": value}) for seed, value in enumerate(values)]
 
 
-def test_equivalence_against_the_reference(record_of: RecordOf) -> None:
-    reference = accuracies(record_of, 1, [0.90, 0.91, 0.92])
+def test_equivalence_against_the_reference() -> None:
+    reference = accuracies(1, [0.90, 0.91, 0.92])
     # Differences −.001, .000, .001: error .000577, t(.95, 2) = 2.92, so ±.0017 around 0.
-    alike = accuracies(record_of, 2, [0.899, 0.910, 0.921])
+    alike = accuracies(2, [0.899, 0.910, 0.921])
     # Differences −.05, −.06, −.07: ±.0169 around −.06, wholly below −.01.
-    worse = accuracies(record_of, 4, [0.85, 0.85, 0.85])
+    worse = accuracies(4, [0.85, 0.85, 0.85])
     found = cells_accuracy_verdict([*reference, *alike, *worse], margin=0.01)
     assert list(found["accuracy_verdict"]) == ["", "equivalent", "worse"]
     assert found["accuracy_power"].iloc[1] > 0.99 and 0 < found["accuracy_power"].iloc[2] < 0.5
@@ -468,15 +466,15 @@ def test_equivalence_against_the_reference(record_of: RecordOf) -> None:
     assert narrow["accuracy_seeds_to_settle"].iloc[1] == 11
 
 
-def test_one_seed_has_no_verdict(record_of: RecordOf) -> None:
-    found = cells_accuracy_verdict([*accuracies(record_of, 1, [0.9]), *accuracies(record_of, 2, [0.9])])
+def test_one_seed_has_no_verdict() -> None:
+    found = cells_accuracy_verdict([*accuracies(1, [0.9]), *accuracies(2, [0.9])])
     assert list(found["accuracy_verdict"]) == ["", ""]
     assert found["accuracy_power"].isna().all()
 
 
-def test_seeds_that_are_not_the_same_are_tested_by_welch(record_of: RecordOf) -> None:
+def test_seeds_that_are_not_the_same_are_tested_by_welch() -> None:
     other = [record_of(2, seed, metrics={"accuracy": value}) for seed, value in ((5, 0.80), (6, 0.81), (7, 0.82))]
-    found = cells_accuracy_verdict([*accuracies(record_of, 1, [0.90, 0.91, 0.92]), *other])
+    found = cells_accuracy_verdict([*accuracies(1, [0.90, 0.91, 0.92]), *other])
     assert found["accuracy_verdict"].iloc[1] == "worse"
 
 

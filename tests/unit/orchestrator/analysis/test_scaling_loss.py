@@ -1,16 +1,14 @@
 """Against an account made by hand."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from orchestrator.analysis.scaling_loss import LOST, REMEDIES, REPEATED, UNDIVIDED
 from orchestrator.analysis.trials import collect
-from orchestrator.store.record import TrialRecord
-
-RecordOf = Callable[..., TrialRecord]
+from tests.unit.orchestrator.records import record_of
 
 
 def parts(**seconds: float) -> dict[str, float]:
@@ -19,7 +17,7 @@ def parts(**seconds: float) -> dict[str, float]:
     return {f"step_{part}_s": value for part, value in given.items()} | {"step_s": sum(given.values())}
 
 
-def summary(record_of: RecordOf, one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
+def summary(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
     records = [
         record_of(gpus, 0, metrics={**metrics, "samples_per_s": 32 * gpus / metrics["step_s"]})
         for gpus, metrics in ((1, one), (2, two))
@@ -28,32 +26,32 @@ def summary(record_of: RecordOf, one: Mapping[str, Any], two: Mapping[str, Any])
     return row
 
 
-def test_weak_scaling(record_of: RecordOf) -> None:
+def test_weak_scaling() -> None:
     """A step of 10 ms becomes one of 16 ms: 1 of the 6 lost to data, 3 to communication, 2 to slower passes."""
     one = parts(data=0.001, host=0.001, compute=0.008)
     two = parts(data=0.002, host=0.001, compute=0.010, communication=0.003)
-    found = summary(record_of, one, two | {"mfu": 0.25})
+    found = summary(one, two | {"mfu": 0.25})
     assert found["efficiency"] == pytest.approx(10 / 16) and found["mfu"] == 0.25
     assert [found[name] * 16 for name in LOST] == pytest.approx([1, 0, 3, 0, 2, 0], abs=1e-9)
     assert found["remedy"] == REMEDIES["lost_communication"]
 
 
 @pytest.mark.parametrize("part", ["data", "host", "communication", "imbalance", "compute"])
-def test_each_part_has_its_remedy(record_of: RecordOf, part: str) -> None:
+def test_each_part_has_its_remedy(part: str) -> None:
     one, extra = {"data": 0.001, "host": 0.001, "compute": 0.008}, {part: 0.01}
     grown = {name: one.get(name, 0) + extra.get(name, 0) for name in {**one, **extra}}
-    found = summary(record_of, parts(**one), parts(**grown))
+    found = summary(parts(**one), parts(**grown))
     assert found[f"lost_{part}"] == pytest.approx(0.5) and found["remedy"] == REMEDIES[f"lost_{part}"]
     assert sum(found[name] for name in LOST) + found["efficiency"] == pytest.approx(1)
 
 
-def test_unmeasured_loss_is_the_rest(record_of: RecordOf) -> None:
+def test_unmeasured_loss_is_the_rest() -> None:
     one = parts(compute=0.008)
-    found = summary(record_of, one, parts(compute=0.008) | {"step_s": 0.016})
+    found = summary(one, parts(compute=0.008) | {"step_s": 0.016})
     assert found["lost_rest"] == pytest.approx(0.5) and found["remedy"] == REMEDIES["lost_rest"]
 
 
-def test_repeated_samples_are_no_part_of_a_step(record_of: RecordOf) -> None:
+def test_repeated_samples_are_no_part_of_a_step() -> None:
     """Two ranks take the same 32 samples in the same 10 ms: half is lost, and no part took longer."""
     one = parts(host=0.002, compute=0.008)
     records = [record_of(gpus, 0, metrics={**one, "samples_per_s": 3200.0}) for gpus in (1, 2)]
@@ -63,65 +61,65 @@ def test_repeated_samples_are_no_part_of_a_step(record_of: RecordOf) -> None:
     assert found["remedy"] == REPEATED
 
 
-def test_linear_scaling_needs_no_remedy(record_of: RecordOf) -> None:
-    found = summary(record_of, parts(compute=0.008), parts(compute=0.0081))
+def test_linear_scaling_needs_no_remedy() -> None:
+    found = summary(parts(compute=0.008), parts(compute=0.0081))
     assert found["remedy"] == "" and found["lost_compute"] < 0.02
 
 
-def test_captured_steps_separate_waiting_for_data_only(record_of: RecordOf) -> None:
+def test_captured_steps_separate_waiting_for_data_only() -> None:
     """A step of 8 ms becomes one of 16 ms, of which 2 wait for data and 6 are of unknown parts."""
     one = {"step_s": 0.008, "step_data_s": 0.0}
-    found = summary(record_of, one, {"step_s": 0.016, "step_data_s": 0.002})
+    found = summary(one, {"step_s": 0.016, "step_data_s": 0.002})
     assert [found[f"lost_{part}"] for part in ("data", "rest")] == pytest.approx([2 / 16, 6 / 16])
     assert math.isnan(found["lost_communication"]) and found["remedy"] == UNDIVIDED
-    waiting = summary(record_of, one, {"step_s": 0.016, "step_data_s": 0.008})
+    waiting = summary(one, {"step_s": 0.016, "step_data_s": 0.008})
     assert waiting["remedy"] == REMEDIES["lost_data"]
 
 
-def test_without_parts_of_a_step_there_is_no_loss(record_of: RecordOf) -> None:
-    found = summary(record_of, parts(compute=0.008), {"step_s": 0.016})
+def test_without_parts_of_a_step_there_is_no_loss() -> None:
+    found = summary(parts(compute=0.008), {"step_s": 0.016})
     assert found["remedy"] == "" and all(math.isnan(found[name]) for name in LOST)
     records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
     assert math.isnan(collect(records, scaling="weak")[1].iloc[0]["lost_rest"])
 
 
-def cells_of(record_of: RecordOf, metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[dict[str, Any]]:
+def cells_of(metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[dict[str, Any]]:
     """The cells of such trials, by their GPUs."""
     records = [record_of(gpus, 0, metrics=dict(each)) for gpus, each in metrics.items()]
     return [dict(row) for row in collect(records, scaling="weak", **compared)[1].to_dict("records")]
 
 
-def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu(record_of: RecordOf) -> None:
+def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu() -> None:
     """Begun with two GPUs, a sweep compares with these; and one GPU has nothing to lose by being several."""
     step = parts(compute=0.01)
     by_gpus = {gpus: step | {"samples_per_s": 3000.0 * gpus**0.5} for gpus in (1, 2, 4)}
-    base, four = cells_of(record_of, {gpus: by_gpus[gpus] for gpus in (2, 4)})
+    base, four = cells_of({gpus: by_gpus[gpus] for gpus in (2, 4)})
     assert all(math.isnan(base[name]) for name in LOST) and base["remedy"] == ""
     assert not math.isnan(four["lost_rest"])
-    one, *_ = cells_of(record_of, by_gpus, baseline={"gpus": 4})
+    one, *_ = cells_of(by_gpus, baseline={"gpus": 4})
     assert one["baseline_cell_id"] == "4-32-none" and all(math.isnan(one[name]) for name in LOST)
 
 
-def test_a_baseline_with_repeated_samples_is_recognised(record_of: RecordOf) -> None:
+def test_a_baseline_with_repeated_samples_is_recognised() -> None:
     """On two GPUs and on four all ranks take the same 32 samples: half of the samples that counted on two still do."""
     same = parts(compute=0.01) | {"samples_per_s": 3200.0}
-    _, four = cells_of(record_of, {2: same, 4: same})
+    _, four = cells_of({2: same, 4: same})
     assert four["efficiency"] == pytest.approx(0.5) and four["remedy"] == REPEATED
     # Half as many as there should be on both: nothing more is repeated, and so all is lost to the passes.
     half = parts(compute=0.01) | {"samples_per_s": 3200.0}
     slower = parts(compute=0.02) | {"samples_per_s": 3200.0}
-    _, four = cells_of(record_of, {2: half, 4: slower})
+    _, four = cells_of({2: half, 4: slower})
     assert four["lost_compute"] == pytest.approx(0.5) and four["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_three_percent_are_worth_a_remedy(record_of: RecordOf) -> None:
-    found = summary(record_of, parts(compute=0.0097), parts(compute=0.01))
+def test_three_percent_are_worth_a_remedy() -> None:
+    found = summary(parts(compute=0.0097), parts(compute=0.01))
     assert found["lost_compute"] == pytest.approx(0.03) and found["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_a_missing_part_leaves_the_rest_unknown(record_of: RecordOf) -> None:
+def test_a_missing_part_leaves_the_rest_unknown() -> None:
     one, two = parts(data=0.001, compute=0.009), parts(data=0.001, compute=0.019)
     del two["step_imbalance_s"]
-    found = summary(record_of, one, two)
+    found = summary(one, two)
     assert found["lost_compute"] == pytest.approx(19 / 20 - 0.9 * 0.5) and math.isnan(found["lost_rest"])
     assert found["remedy"] == ""

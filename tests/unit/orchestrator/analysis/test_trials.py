@@ -1,7 +1,6 @@
 """Rows of trials: their columns, epochs, co-tenants and stragglers, and the frames of a results folder."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,12 +26,11 @@ from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 
-RecordOf = Callable[..., TrialRecord]
 
-
-def test_a_record_is_a_row(record_of: RecordOf) -> None:
+def test_a_record_is_a_row() -> None:
     record = record_of(
         2,
         1,
@@ -56,7 +54,7 @@ def test_a_record_is_a_row(record_of: RecordOf) -> None:
     assert math.isnan(row["loss"])
 
 
-def test_names_that_are_taken_are_not_overwritten(record_of: RecordOf) -> None:
+def test_names_that_are_taken_are_not_overwritten() -> None:
     record = record_of(1, axes={"strategy": "auto", "loss": "focal"}, metrics={"seed": 5, "loss": 0.25})
     row = trials_frame([record]).iloc[0]
     assert (row["strategy"], row["axes.strategy"]) == ("ddp", "auto")
@@ -64,19 +62,19 @@ def test_names_that_are_taken_are_not_overwritten(record_of: RecordOf) -> None:
     assert (row["seed"], row["metrics.seed"]) == (0, 5)
 
 
-def test_an_axis_named_like_a_metric_stays_an_axis(record_of: RecordOf) -> None:
+def test_an_axis_named_like_a_metric_stays_an_axis() -> None:
     row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
     assert (row["width"], row["metrics.width"]) == (8, 9.5)
 
 
-def test_a_metric_that_is_no_number_is_empty(record_of: RecordOf) -> None:
+def test_a_metric_that_is_no_number_is_empty() -> None:
     row = trials_frame([record_of(1, metrics={"accuracy": "high", "samples_per_s": None})]).iloc[0]
     assert math.isnan(row["accuracy"]) and math.isnan(row["samples_per_s"])
 
 
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
-def test_the_order_of_the_records_and_their_scale_change_nothing(record_of: RecordOf, data: st.DataObject) -> None:
+def test_the_order_of_the_records_and_their_scale_change_nothing(data: st.DataObject) -> None:
     shapes = [(gpus, seed) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
     rates = data.draw(st.lists(st.floats(10, 1000), min_size=9, max_size=9))
     ends = data.draw(st.lists(st.sampled_from([Status.OK, Status.OK, Status.OOM]), min_size=9, max_size=9))
@@ -109,13 +107,13 @@ def test_the_order_of_the_records_and_their_scale_change_nothing(record_of: Reco
     ],
 )
 def test_the_device_is_the_gpus_model_or_cpu(
-    record_of: RecordOf, device: str, status: Status, provenance: dict[str, Any], told: tuple[str | None, str | None]
+    device: str, status: Status, provenance: dict[str, Any], told: tuple[str | None, str | None]
 ) -> None:
     row = trials_frame([record_of(1, status=status, device=device, provenance=provenance)]).iloc[0]
     assert (row["device"], row["device_model"]) == told
 
 
-def test_a_packed_trial_costs_the_gpus_it_held(record_of: RecordOf) -> None:
+def test_a_packed_trial_costs_the_gpus_it_held() -> None:
     """An hour of .5 GPUs, held for the memory of a trial that asked for a quarter, at 4 an hour."""
     records = [
         record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
@@ -124,7 +122,7 @@ def test_a_packed_trial_costs_the_gpus_it_held(record_of: RecordOf) -> None:
     assert collect(records, scaling="weak", price_per_gpu_hour=4)[1]["cost"].tolist() == [2.0, 4.0]
 
 
-def test_cells_are_ordered_by_axes_and_rules_by_definition(record_of: RecordOf) -> None:
+def test_cells_are_ordered_by_axes_and_rules_by_definition() -> None:
     rules = ("of a later version", "sqrt", "none", "linear")
     records = [record_of(gpus, lr_rule=rule, metrics={"accuracy": 0.9}) for rule in rules for gpus in (2, 1)]
     cells = collect(records, scaling="weak")[1]
@@ -132,7 +130,7 @@ def test_cells_are_ordered_by_axes_and_rules_by_definition(record_of: RecordOf) 
     assert list(zip(cells["gpus"], cells["lr_rule"], strict=True)) == expected
 
 
-def test_cells_are_identified_by_all_axes_except_the_seed(record_of: RecordOf) -> None:
+def test_cells_are_identified_by_all_axes_except_the_seed() -> None:
     one, other = record_of(1, axes={"model.width": 8}), record_of(1, axes={"loss": "focal"})
     axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
     assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
@@ -148,7 +146,7 @@ JSON = st.recursive(
 
 @settings(deadline=None, max_examples=50)
 @given(value=st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=2), JSON, max_size=2))
-def test_the_value_of_an_axis_comes_back_from_its_cell(record_of: RecordOf, value: Any) -> None:
+def test_the_value_of_an_axis_comes_back_from_its_cell(value: Any) -> None:
     frame = trials_frame([record_of(1, axes={"model.widths": value})])
     assert isinstance(frame["model.widths"][0], str) and parsed_cell(frame["model.widths"][0]) == value
 
@@ -162,11 +160,11 @@ def test_text_that_only_begins_like_a_list_stays_text(text: str) -> None:
     ("number", "cell"),
     [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, str(2**63)), (-(2**63) - 1, str(-(2**63) - 1))],
 )
-def test_numbers_of_more_than_64_bits_are_text(record_of: RecordOf, number: int, cell: Any) -> None:
+def test_numbers_of_more_than_64_bits_are_text(number: int, cell: Any) -> None:
     assert trials_frame([record_of(1, axes={"data.key": number})])["data.key"][0] == cell
 
 
-def ran(record_of: RecordOf, seed: int, began_s: int, ended_s: int, host: Any = "a", **given: Any) -> TrialRecord:
+def ran(seed: int, began_s: int, ended_s: int, host: Any = "a", **given: Any) -> TrialRecord:
     at = {
         "wall_s": float(ended_s - began_s),
         "finished_at": f"2026-01-01T00:{ended_s // 60:02}:{ended_s % 60:02}+00:00",
@@ -174,35 +172,35 @@ def ran(record_of: RecordOf, seed: int, began_s: int, ended_s: int, host: Any = 
     return record_of(1, seed, **{**at, "provenance": {"host": host, "device_model": "H200"}, **given})
 
 
-def test_those_that_overlap_on_a_host_have_met(record_of: RecordOf) -> None:
+def test_those_that_overlap_on_a_host_have_met() -> None:
     records = [
-        ran(record_of, 0, 0, 100),
-        ran(record_of, 1, 50, 150),
-        ran(record_of, 2, 149, 200),  # begins as the one before ends
-        ran(record_of, 3, 0, 200, host="b"),
-        ran(record_of, 4, 60, 61),  # too short to tell
-        ran(record_of, 5, 20, 40),
+        ran(0, 0, 100),
+        ran(1, 50, 150),
+        ran(2, 149, 200),  # begins as the one before ends
+        ran(3, 0, 200, host="b"),
+        ran(4, 60, 61),  # too short to tell
+        ran(5, 20, 40),
     ]
     assert cotenants(records) == [2, 1, 0, 0, 0, 1]
 
 
-def test_a_gang_has_the_co_tenants_of_all_its_machines(record_of: RecordOf) -> None:
+def test_a_gang_has_the_co_tenants_of_all_its_machines() -> None:
     gang = {"provenance": {"host": "a", "machine": "0a", "machines": "0a 0b", "device_model": "H200"}}
     other = {"provenance": {"host": "b", "machine": "0b", "device_model": "H200"}}
-    records = [ran(record_of, 0, 0, 100, **gang), *(ran(record_of, seed, 0, 100, **other) for seed in (1, 2))]
+    records = [ran(0, 0, 100, **gang), *(ran(seed, 0, 100, **other) for seed in (1, 2))]
     assert cotenants(records) == [2, 2, 2]
     assert cotenants(records[:2]) == [1, 1]
 
 
 @pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
-def test_co_tenants_are_unknown_without_host_or_time(record_of: RecordOf, change: dict[str, Any]) -> None:
-    found = cotenants([ran(record_of, 0, 0, 100, **change), ran(record_of, 1, 0, 100)])
+def test_co_tenants_are_unknown_without_host_or_time(change: dict[str, Any]) -> None:
+    found = cotenants([ran(0, 0, 100, **change), ran(1, 0, 100)])
     assert math.isnan(found[0]) and found[1] == 0
 
 
-def test_trials_and_tables_note_stragglers(record_of: RecordOf) -> None:
+def test_trials_and_tables_note_stragglers() -> None:
     metrics = {"samples_per_s": 100.0}
-    records = [ran(record_of, seed, 0, 100, metrics=metrics) for seed in range(3)]
+    records = [ran(seed, 0, 100, metrics=metrics) for seed in range(3)]
     trials, cells = collect(records, scaling="weak")
     assert list(trials["co_tenants"]) == [2, 2, 2]
     assert "ran beside up to 2 other trials on the node's other devices" in speedup_markdown(cells)
@@ -210,20 +208,20 @@ def test_trials_and_tables_note_stragglers(record_of: RecordOf) -> None:
     assert "other devices" not in speedup_markdown(alone)
 
 
-def test_a_trial_that_never_ran_has_none(record_of: RecordOf) -> None:
-    record = ran(record_of, 0, 0, 0, status=Status.INFEASIBLE, provenance={})
+def test_a_trial_that_never_ran_has_none() -> None:
+    record = ran(0, 0, 0, status=Status.INFEASIBLE, provenance={})
     assert math.isnan(cotenants([record])[0])
 
 
-def test_machines_with_one_name_are_distinguished_by_id(record_of: RecordOf) -> None:
+def test_machines_with_one_name_are_distinguished_by_id() -> None:
     here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
-    records = [ran(record_of, seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
+    records = [ran(seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
     assert cotenants(records) == [1, 1, 0]
 
 
-def test_containers_of_one_machine_meet_on_it(record_of: RecordOf) -> None:
+def test_containers_of_one_machine_meet_on_it() -> None:
     pods = ({"host": host, "machine": "0a", "device_model": "H200"} for host in ("pod-a", "pod-b"))
-    assert cotenants([ran(record_of, seed, 0, 100, provenance=pod) for seed, pod in enumerate(pods)]) == [1, 1]
+    assert cotenants([ran(seed, 0, 100, provenance=pod) for seed, pod in enumerate(pods)]) == [1, 1]
 
 
 EPOCH = {"epoch_s": 390 / 64, "samples_per_s": 64 * 128.0}
@@ -257,7 +255,7 @@ def test_independent_measurements_keep_the_reported_epochs():
     assert math.isnan(epochs_of(of_steps(100, math.nan))[0])
 
 
-def test_a_part_of_an_epoch_has_no_first_epoch_time(record_of):
+def test_a_part_of_an_epoch_has_no_first_epoch_time():
     records = [
         record_of(seed=seed, status=Status.OK, metrics=of_steps(steps, 1, first_epoch_s=7.0))
         for seed, steps in enumerate((100, 390))
@@ -270,7 +268,7 @@ def test_a_part_of_an_epoch_has_no_first_epoch_time(record_of):
 STEP: dict[str, Any] = {"step_data_s": 0.01, "step_host_s": 0.0, "step_compute_s": 0.09}
 
 
-def test_a_slow_rank_is_named_and_the_result_is_kept(record_of: RecordOf) -> None:
+def test_a_slow_rank_is_named_and_the_result_is_kept() -> None:
     slow = record_of(2, 0, metrics={"samples_per_s": 100.0, "step_imbalance_s": 0.06, "slowest_rank": 1} | STEP)
     even = record_of(2, 1, metrics={"samples_per_s": 160.0, "step_imbalance_s": 0.02, "slowest_rank": 0} | STEP)
     told = "straggler: rank 1 takes 1.6 times the median rank's time for a step"
@@ -279,7 +277,7 @@ def test_a_slow_rank_is_named_and_the_result_is_kept(record_of: RecordOf) -> Non
     assert told in row["note"] and (row["status"], row["samples_per_s"]) == ("ok", 100.0)
 
 
-def test_a_slow_trial_of_a_cell_is_noted(record_of: RecordOf) -> None:
+def test_a_slow_trial_of_a_cell_is_noted() -> None:
     rates = [100.0, 102.0, 70.0, 98.0]
     records = [record_of(1, seed, metrics={"samples_per_s": rate}) for seed, rate in enumerate(rates)]
     (told,) = stragglers(records).items()
@@ -287,12 +285,12 @@ def test_a_slow_trial_of_a_cell_is_noted(record_of: RecordOf) -> None:
     assert stragglers(records[1:3]) == {}, "of two nobody knows which is the slow one"
 
 
-def test_a_trial_that_is_not_ok_is_no_straggler(record_of: RecordOf) -> None:
+def test_a_trial_that_is_not_ok_is_no_straggler() -> None:
     failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
 
 
-def test_notes_name_slow_ranks_and_hosts(record_of: RecordOf) -> None:
+def test_notes_name_slow_ranks_and_hosts() -> None:
     """A script may tell how much slower its slowest rank is, and not which it is."""
     rates = [100.0, 100.0, 50.0]
     records = [
@@ -306,7 +304,7 @@ def test_notes_name_slow_ranks_and_hosts(record_of: RecordOf) -> None:
     }
 
 
-def test_frames_hold_the_last_end_under_the_last_config(layout: Layout, record_of: RecordOf) -> None:
+def test_frames_hold_the_last_end_under_the_last_config(layout: Layout) -> None:
     ends = [
         record_of(1, 0, metrics={"samples_per_s": 100.0}),
         record_of(2, 0, metrics={"samples_per_s": 50.0}),

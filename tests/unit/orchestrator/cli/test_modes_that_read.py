@@ -8,12 +8,11 @@ import pytest
 from orchestrator.cli.app import main
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Kind, TrialRecord
+from orchestrator.store.record import Kind
+from tests.unit.orchestrator.records import record_of
 
-RecordOf = Callable[..., TrialRecord]
 
-
-def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0, code: str = "old") -> None:
+def write_results(folder: Path, factor: float = 1.0, code: str = "old") -> None:
     layout = Layout(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
@@ -26,9 +25,9 @@ def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0, code: 
 
 
 @pytest.fixture
-def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    write_results(tmp_path / "batch_scaling", record_of)
-    write_results(tmp_path / "other", record_of, factor=2.0, code="new")
+def start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    write_results(tmp_path / "batch_scaling")
+    write_results(tmp_path / "other", factor=2.0, code="new")
 
     def run(*arguments: str) -> tuple[int, str]:
         status = main(["sweep=batch_scaling", f"results_dir={tmp_path}", *arguments])

@@ -15,6 +15,7 @@ from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, checked_record
 from orchestrator.store.results import Finding
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.requests import request as shipped_request
 
@@ -26,7 +27,7 @@ def test_trials_that_have_not_run_are_counted(count, subject):
     assert have_not_run(count).startswith(subject)
 
 
-def test_failures_that_differ_in_numbers_share_a_line(tmp_path, record_of):
+def test_failures_that_differ_in_numbers_share_a_line(tmp_path):
     layout = Layout(tmp_path)
     notes = [SHAPES.format(32), SHAPES.format(128), "ValueError: something else"]
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]

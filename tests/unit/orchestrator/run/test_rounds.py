@@ -12,6 +12,7 @@ from orchestrator.schedule.cluster import Node
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.planned import ended
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 from tests.unit.sweeps.setups import setup
 
@@ -157,7 +158,7 @@ def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(
     assert told[:2] == [set(), {TRIALS[0].trial_id}]
 
 
-def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch, record_of):
+def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch):
     packed = [
         replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
         for each in TRIALS

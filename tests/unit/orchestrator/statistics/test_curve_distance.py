@@ -18,6 +18,7 @@ from orchestrator.statistics.curve_distance import (
     pseudo_values,
 )
 from orchestrator.tables.loss_distance import distance_table
+from tests.unit.orchestrator.records import record_of
 
 CURVE = np.array([2.0, 1.0, 0.5, 0.25, 0.125])
 EPOCHS = np.arange(1.0, 6.0)
@@ -105,7 +106,7 @@ def test_equal_distributions_have_equal_distances_within_and_between():
     assert 0.92 <= (np.abs(apart.mean(axis=1)) <= half).mean() <= 0.98
 
 
-def frames(record_of, factors):
+def frames(factors):
     """Cells of 1, 2 and 4 gpus with three seeds; the curves of each are those of the first times a factor."""
     records, rows = [], []
     for gpus, factor in factors.items():
@@ -122,8 +123,8 @@ def _table(trials, cells, curves):
     return distance_table(cells, loss_curves(trials, curves))
 
 
-def test_the_table_has_each_pair_nearest_first(record_of) -> None:
-    found = _table(*frames(record_of, {1: 1.0, 2: 1.01, 4: 1.5}))
+def test_the_table_has_each_pair_nearest_first() -> None:
+    found = _table(*frames({1: 1.0, 2: 1.01, 4: 1.5}))
     assert found is not None and list(found.frame["epochs"]) == ["5", "5", "5"]
     assert found.frame["distance"].str.startswith(("0.00995", "0.396", "0.405")).all()
     assert (found.frame["cell"][0], found.frame["and"][0]) == ("1×32 none", "2×32 none")
@@ -131,15 +132,15 @@ def test_the_table_has_each_pair_nearest_first(record_of) -> None:
     assert float(found.frame["by chance"][0]) == pytest.approx(by_chance, rel=0.01)
 
 
-def test_short_curves_and_single_seeds_are_not_compared(record_of) -> None:
-    trials, cells, curves = frames(record_of, {1: 1.0, 2: 1.1})
+def test_short_curves_and_single_seeds_are_not_compared() -> None:
+    trials, cells, curves = frames({1: 1.0, 2: 1.1})
     assert _table(trials, cells, curves[curves["epoch"] < 5]) is None
     assert _table(trials[trials["seed"] == 0], cells, curves) is None
     assert _table(trials, cells, curves.iloc[:0]) is None
 
 
-def test_positions_are_samples_of_one_model(record_of):
-    trials, _, curves = frames(record_of, {1: 1.0, 2: 1.1})
+def test_positions_are_samples_of_one_model():
+    trials, _, curves = frames({1: 1.0, 2: 1.1})
     assert {tuple(c.at) for by_seed in loss_curves(trials, curves).values() for c in by_seed.values()} == {
         (1, 2, 3, 4, 5)
     }
@@ -153,6 +154,6 @@ def test_positions_are_samples_of_one_model(record_of):
     assert {c.at[0] for by_seed in loss_curves(trials, curves).values() for c in by_seed.values()} == {1}
 
 
-def test_many_cells_are_compared_with_their_reference_only(record_of) -> None:
-    found = _table(*frames(record_of, {gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
+def test_many_cells_are_compared_with_their_reference_only() -> None:
+    found = _table(*frames({gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
     assert found is not None and len(found.frame) == 11

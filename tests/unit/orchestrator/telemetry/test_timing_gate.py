@@ -1,5 +1,4 @@
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +8,8 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, why_discarded
 from sweeps.status import Status
 from tests.contract.trials import trial
+from tests.unit.orchestrator.records import record_of
 
-RecordOf = Callable[..., TrialRecord]
 QUIET: dict[str, Any] = {
     "window_s": 2.1,
     "window_steps": 60,
@@ -23,7 +22,7 @@ QUIET: dict[str, Any] = {
 }
 
 
-def reasons(record_of: RecordOf, **metrics: Any) -> list[str]:
+def reasons(**metrics: Any) -> list[str]:
     records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
     found = judged([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
     short = metrics.keys() & {"window_s", "window_steps"}
@@ -44,8 +43,8 @@ def reasons(record_of: RecordOf, **metrics: Any) -> list[str]:
         ({"sm_clock_mhz": 1800, "throttle_reasons": ""}, "clock 1800 MHz, 9% below the device's median"),
     ],
 )
-def test_each_cause_is_caught_with_its_figure(record_of: RecordOf, metrics: dict[str, Any], told: str) -> None:
-    assert reasons(record_of, **metrics) == [told]
+def test_each_cause_is_caught_with_its_figure(metrics: dict[str, Any], told: str) -> None:
+    assert reasons(**metrics) == [told]
 
 
 @pytest.mark.parametrize(
@@ -58,22 +57,22 @@ def test_each_cause_is_caught_with_its_figure(record_of: RecordOf, metrics: dict
         {"window_s": None, "window_steps": None},
     ],
 )
-def test_a_clean_window_is_valid(record_of: RecordOf, metrics: dict[str, Any]) -> None:
+def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
     """Also one that clocks low because its work takes all the power there is, and a trainable's that tells of none."""
-    assert reasons(record_of, **metrics) == []
+    assert reasons(**metrics) == []
 
 
-def test_what_is_not_ok_is_not_judged(record_of: RecordOf) -> None:
+def test_what_is_not_ok_is_not_judged() -> None:
     assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 
 
-def test_devices_have_medians_of_their_own(record_of: RecordOf) -> None:
+def test_devices_have_medians_of_their_own() -> None:
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
     assert not any(each.fault for each in judged(records).values())
 
 
-def test_clock_without_phases_is_ignored(record_of: RecordOf) -> None:
+def test_clock_without_phases_is_ignored() -> None:
     """It is the mean of its whole time, start-up included: 1,004 to 1,246 MHz were seen where all ran at 1,980."""
     unnamed = {name: QUIET[name] for name in ("window_s", "window_steps")}
     records = [
@@ -82,14 +81,14 @@ def test_clock_without_phases_is_ignored(record_of: RecordOf) -> None:
     assert not any(each.fault for each in judged(records).values())
 
 
-def test_shared_timings_are_invalid_and_not_disturbed(record_of: RecordOf) -> None:
+def test_shared_timings_are_invalid_and_not_disturbed() -> None:
     record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
     found = judged([record])[record.trial_id]
     assert "timing shared" in found.reasons[0] and found.fault is Fault.SHARED
     assert disturbed([record])[record.trial_id] == []
 
 
-def ends(record_of: RecordOf, count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
+def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
     records = [
         record_of(1, n, metrics=QUIET | {"foreign_cpu": 0.4 if n < busy else 0}, trial_id=f"t{n}", **fields)
         for n in range(count)
@@ -98,46 +97,46 @@ def ends(record_of: RecordOf, count: int, busy: int, **fields: Any) -> dict[str,
 
 
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
-def test_at_most_a_share_of_the_trials_is_repeated(record_of: RecordOf, share: float, again: int) -> None:
+def test_at_most_a_share_of_the_trials_is_repeated(share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    found = once_more(ran, ends(record_of, 20, 5), (), share)
+    found = once_more(ran, ends(20, 5), (), share)
     assert [each.probes for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
 
-def test_timing_that_is_also_short_is_not_repeated(record_of: RecordOf) -> None:
+def test_timing_that_is_also_short_is_not_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
     assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
 
 
-def test_disturbed_rerun_may_be_repeated(record_of: RecordOf) -> None:
+def test_disturbed_rerun_may_be_repeated() -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), (), 1)) == 2
+    assert len(once_more(ran, ends(2, 2, attempt=2), (), 1)) == 2
 
 
-def test_nothing_runs_once_more_that_has_not_ended(record_of: RecordOf) -> None:
+def test_nothing_runs_once_more_that_has_not_ended() -> None:
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert once_more([], ends(record_of, 2, 2), (), 1) == []
+    assert once_more([], ends(2, 2), (), 1) == []
     assert once_more(ran, {}, (), 1) == []
 
 
-def test_what_was_repeated_before_counts_and_is_not_repeated_again(record_of: RecordOf) -> None:
+def test_what_was_repeated_before_counts_and_is_not_repeated_again() -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    assert once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, 0.1) == []
-    assert [each.probes for each in once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
+    assert once_more(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
+    assert [each.probes for each in once_more(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
-def test_row_with_an_earlier_timing_may_be_repeated(record_of: RecordOf) -> None:
+def test_row_with_an_earlier_timing_may_be_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
     assert len(once_more([trial("t0", "quick")], {"t0": row}, (), 1)) == 1
 
 
-def test_repetition_trains_only_for_a_time_to_target(record_of: RecordOf) -> None:
+def test_repetition_trains_only_for_a_time_to_target() -> None:
     settings = {"repetition": {"trainable": {"only_timed": True}}}
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings | {"target_accuracy": 0.9})
-    found = once_more([short, whole], ends(record_of, 2, 2), (), 1)
+    found = once_more([short, whole], ends(2, 2), (), 1)
     assert [(each.probes, each.repeats) for each in found] == [("t0", "window"), ("t1", "whole")]
     assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}
     assert found[0].config["trainable"]["only_timed"] and found[1].config == whole.config
@@ -158,7 +157,7 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
     ],
 )
 def test_valid_timing_is_preferred_to_a_disturbed_one(
-    record_of: RecordOf, now: float, before: float, where: dict[str, str], what: str
+    now: float, before: float, where: dict[str, str], what: str
 ) -> None:
     now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
     earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
@@ -166,7 +165,7 @@ def test_valid_timing_is_preferred_to_a_disturbed_one(
     assert why_discarded(dataclasses.replace(now_ended, status=Status.OOM), {earlier.trial_id: earlier}) == ""
 
 
-def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: RecordOf) -> None:
+def test_a_repetition_counts_if_its_timing_is_valid_and_comparable() -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
     rows = {row.trial_id: row}
     good = dataclasses.replace(row, times=row.trial_id, timing="exclusive", metrics=QUIET)
@@ -186,7 +185,7 @@ def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: Re
     ],
 )
 def test_repetition_must_measure_the_rows_speed(
-    record_of: RecordOf, of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
+    of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
 ) -> None:
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
     timed = dataclasses.replace(row, times=row.trial_id, repeats=repeats, metrics=measured)
