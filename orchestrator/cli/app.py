@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.checked_sweep import CheckedSweep
 
 MANY = 10
-"""Above this many sweeps the check is announced: each takes some tenths of a second."""
+"""Above this many sweeps a message announces the check, which takes some tenths of a second for each."""
 
 Compositions = dict[frozenset[str], Composition]
 """Compositions by the meaning of each sweep's overrides."""
@@ -117,28 +117,32 @@ def main(arguments: Sequence[str]) -> int:
     if "--version" in arguments:  # Hydra's own answer is Hydra's version
         print(versions())
         return 0
-    if errors := list(_dashed(arguments)):
+    if errors := list(_dash_errors(arguments)):
         return _wrong(ConfigError(errors))
-    given = _flags_first(rewritten(arguments))
-    flags = flags_parser().parse_args(given)
-    if errors := list(_places(flags)):
+    given = rewritten(arguments)
+    flags = flags_parser().parse_intermixed_args(given)
+    # Flags go first: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`).
+    for override in flags.overrides:
+        given.remove(override)
+    given += flags.overrides
+    if errors := list(_place_errors(flags)):
         return _wrong(ConfigError(errors))
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
     try:
         with with_primary(flags.config_name or PRIMARY, flags.config_dir):
-            return _carried_out(given, flags, with_search_path(flags.overrides, flags.config_dir))
+            return _run(given, flags, with_search_path(flags.overrides, flags.config_dir))
     except ConfigError as error:
         return _wrong(error)
 
 
-def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
-    """Carry out everything that Hydra does not answer by itself. Raises ConfigError if the request is invalid."""
+def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
+    """Run a command line that Hydra does not answer by itself. Raises ConfigError if the request is invalid."""
     if flags.multirun:
-        return _several(given, overrides)
+        return _run_several(given, overrides)
     if flags.cfg:
-        return _shown(given, overrides)
+        return _show_config(given, overrides)
     from orchestrator.cli.checked_sweep import checked, composed
 
     # Check before Hydra runs: it creates its output folder first and stops at the first error.
@@ -153,7 +157,7 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
     return _through_hydra(given, lambda: configured)
 
 
-def _dashed(arguments: Sequence[str]) -> Iterator[str]:
+def _dash_errors(arguments: Sequence[str]) -> Iterator[str]:
     """Yield an error for each key written as an option (`--key`); only Hydra's own flags take dashes."""
     flags = flag_names()
     for argument in arguments:
@@ -163,7 +167,7 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
             yield f"{argument!r}: write keys without dashes: {key}={value if equals else 'VALUE'}"
 
 
-def _places(flags: Namespace) -> Iterator[str]:
+def _place_errors(flags: Namespace) -> Iterator[str]:
     """Yield an error for each of Hydra's flags that would look for configs in the wrong place."""
     if flags.config_path:
         hint = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
@@ -175,7 +179,7 @@ def _places(flags: Namespace) -> Iterator[str]:
             yield f"--config-name={flags.config_name}: {hint}; a sweep is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
 
 
-def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
+def _show_config(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     """Let Hydra show the config; compose it here as well, but only to report errors."""
     with redirect_stderr(io.StringIO()) as errors:
         status = _through_hydra(arguments)
@@ -188,10 +192,10 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     return status
 
 
-def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
+def _run_several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     """Run Hydra's multirun after checking that it runs no untrusted code and that no sweep is refused.
 
-    Each sweep is checked again when its turn comes, because code and data may have changed by then.
+    Each sweep is checked again before it starts, because code and data may have changed by then.
     """
     found: Compositions = {}
     with initialised():
@@ -202,17 +206,8 @@ def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     return _through_hydra(arguments, lambda: _sweep_of_this_job(found))
 
 
-def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """Move flags to the front: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`)."""
-    overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
-    flags = list(arguments)
-    for override in overrides:
-        flags.remove(override)
-    return [*flags, *overrides]
-
-
 def _sweep_of_this_job(known: Compositions) -> CheckedSweep:
-    """Return the sweep that Hydra is running now; reuses what was composed before."""
+    """Return the sweep that Hydra is running now; reuse its composition if it is known."""
     from orchestrator.cli.checked_sweep import checked
 
     of_config, of_hydra = overrides_of_this_job()
@@ -231,7 +226,7 @@ def _through_hydra(
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
-        figure = None  # of a refused sweep: the results in its folder belong to another one
+        figure = None  # stays None for a refused sweep: the results in its folder belong to another one
         try:
             sweep = sweep_of_job()
             statuses.append(MODES[sweep.request.mode](sweep))

@@ -1,9 +1,15 @@
-"""The values of `mode=` and the functions behind them; each imports only what it needs, so that --help stays quick."""
+"""The values of `mode=` and the functions that they call.
+
+Each function imports only what it needs, so that --help stays quick. Most modes need a checked sweep. `mode=init` needs
+none: it writes a small working project to start from.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import ConfigError
@@ -12,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.cli.checked_sweep import CheckedSweep
-    from orchestrator.config.request import Request
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -38,19 +43,17 @@ def _plan(checked: CheckedSweep) -> int:
 
     request = checked.request
     plan = plan_now(request, checked.grid.fingerprint(), checked.grid)
-    remarks = [*checked.remarks, *_of_changes(request, plan.changed)]
+    remarks = list(checked.remarks)
+    if plan.changed:
+        first, others = plan.changed[0], len(plan.changed) - 1
+        changes = f"{first}, and {others} more" if others else first
+        refusal = "" if request.allow_changed else ", and mode=run would refuse to continue with them"
+        remarks.append(
+            f"{request.results_dir} holds results from another configuration or other code ({changes}): "
+            f"left out here{refusal}"
+        )
     print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks))
     return 0
-
-
-def _of_changes(request: Request, changes: Sequence[str]) -> Iterator[str]:
-    """Yield a remark if there are results of another config or other code, which the plan leaves out."""
-    if changes:
-        first, more = changes[0], f", and {len(changes) - 1} more" if len(changes) > 1 else ""
-        way_on = "left out here" + (
-            "" if request.allow_changed else ", and mode=run would refuse to continue with them"
-        )
-        yield f"{request.results_dir} holds results from another configuration or other code ({first}{more}): {way_on}"
 
 
 def _report(checked: CheckedSweep) -> int:
@@ -115,19 +118,50 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
 }
 """Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
 
-
-def _init(config: Mapping[str, Any]) -> int:
-    from orchestrator.cli.init_project import write_project
-
-    return write_project(config)
+TEMPLATES = Path(__file__).parents[1] / "templates"
+"""One folder per kind of project; its files end in `.txt` because they are not part of this project's code."""
 
 
-WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": _init}
+def write_project(config: Mapping[str, Any]) -> int:
+    """Write the project that `config["init"]` describes, print the next command, and return the exit status.
+
+    Raises ConfigError for an unknown kind, or a folder that is not empty or cannot be written.
+    """
+    from orchestrator.config.schema import value_errors
+
+    section = config["init"]
+    errors = list(value_errors(config, ["init.kind"]))
+    target = Path(section["dir"] or "").expanduser()
+    if not section["dir"]:
+        errors.append("init.dir is not set: mode=init init.dir=my-sweep")
+    elif target.exists() and (not target.is_dir() or any(target.iterdir())):
+        errors.append(f"init.dir={section['dir']} exists and is not an empty folder")
+    if errors:
+        raise ConfigError(errors)
+    template, written = TEMPLATES / section["kind"], []
+    try:
+        for source in sorted(template.rglob("*.txt")):
+            file = target / source.relative_to(template).with_suffix("")
+            file = file.with_name(".gitignore") if file.name == "gitignore" else file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(source.read_text())
+            written.append(file)
+    except OSError as error:
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)  # otherwise these files would prevent another attempt
+        raise ConfigError([f"init.dir={section['dir']} cannot be written: {error.strerror}"]) from error
+    for file in written:
+        print(file)
+    print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md has the rest)")
+    return 0
+
+
+WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": write_project}
 """Modes that need no sweep; they receive the config."""
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    # A line may hold `:train:`, which is no train. In Jupyter stdout carries text, too, and a program can silence it.
+    # Text such as `:train:` is no emoji. In Jupyter, plain text goes to stdout, which a program can silence.
     return Console(highlight=False, emoji=False, force_jupyter=False)

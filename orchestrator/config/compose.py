@@ -31,9 +31,7 @@ WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSE
 """What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
 UTF-8 (a ValueError), `model=null` (another)."""
 
-
 _SCRIPTS = (".py", ".sh")
-
 _COMMAND = "to run a script of yours: trainable=command \"trainable.argv='python train.py --lr {lr}'\""
 
 
@@ -50,7 +48,7 @@ class CompositionError(ConfigError):
         unfit = dict(_unfit_overrides(overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
-        self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
+        self._unfit = [_key(override) for override in unfit]
 
     def is_due_to_them(self, message: str) -> bool:
         """Return whether an error in the rest may be a consequence of these overrides missing."""
@@ -60,7 +58,10 @@ class CompositionError(ConfigError):
 def _unfit_overrides(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
     """Add the overrides one by one; yield each that does not fit, as (override, error)."""
     fitting: list[str] = []
-    for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
+    # Search path, then groups, then keys, since each determines which of the next exist.
+    for override in sorted(
+        overrides, key=lambda each: 0 if is_search_path(each) else 1 if _key(each) in groups.names else 2
+    ):
         try:
             resolved(compose(primary(), [*fitting, override]))
             fitting.append(override)
@@ -68,14 +69,12 @@ def _unfit_overrides(overrides: Sequence[str], groups: Groups) -> Iterator[tuple
             yield override, _explained(override, error, fitting, groups)
 
 
-def _precedence(override: str, groups: Groups) -> int:
-    """Sort key: search path, then groups, then keys, since each determines which of the next exist."""
-    if is_search_path(override):
-        return 0
-    return 1 if override.partition("=")[0].lstrip("+~") in groups.names else 2
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
+    """Return why an override does not fit, with a suggestion."""
     key, equals, value = override.lstrip("+~").partition("=")
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
@@ -95,35 +94,32 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
-        if meant := _sections_with(key, known):
-            return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
-        adds = f"; +{key}=… adds one" if _may_be_added(key, known) else ""
-        return f"{override!r}: there is no key {key!r}{_nearest(key, known)}{adds}"
+        return f"{override!r}: there is no key {key!r}{_instead_of(key, known)}"
     written = override.removeprefix("++")  # which labels and environment variables are given (`overrides`)
     return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
 
 
-def _may_be_added(key: str, known: Sequence[str]) -> bool:
-    """Return whether a key that is not there would be accepted: not an own one, and no misspelt section."""
+def _instead_of(key: str, known: Sequence[str]) -> str:
+    """Return a hint for a key that does not exist: similar keys, and whether it can be added."""
     from orchestrator.config.schema import OWN_SECTIONS  # imported here so that --help stays quick
 
-    section = key.partition(".")[0]
-    return section not in (*OWN_SECTIONS, "budget") and (section in known or not nearest(section, known))
-
-
-def _nearest(key: str, known: Sequence[str]) -> str:
-    """Return a similar key of the same section; where there is no such section, a similar one as a whole."""
     section, dot, name = key.rpartition(".")
-    if section not in known:
-        return nearest(key, known)
-    return nearest(name, [each.removeprefix(section + dot) for each in known if each.rpartition(".")[0] == section])
-
-
-def _sections_with(word: str, known: Sequence[str]) -> list[str]:
-    """Return up to three keys that a bare word may stand for: `gpus` for `sweep.axes.gpus`."""
-    last = [(key, key.rpartition(".")[2]) for key in known if "." in key]
-    same = [key for key, name in last if name == word]
-    return [] if "." in word else (same or [key for key, name in last if name.endswith(f"_{word}")])[:3]
+    if not dot:  # a bare word may stand for up to three keys: `gpus` for `sweep.axes.gpus`
+        last = [(each, each.rpartition(".")[2]) for each in known if "." in each]
+        meant = [each for each, word in last if word == name]
+        meant = meant or [each for each, word in last if word.endswith(f"_{name}")]
+        if meant:
+            return f" (did you mean {' or '.join(meant[:3])}?)"
+    if section in known:
+        beside = [each.removeprefix(section + dot) for each in known if each.rpartition(".")[0] == section]
+        similar = nearest(name, beside)
+    else:
+        similar = nearest(key, known)
+    # Own sections take no further keys, and a section that is misspelt should not be added.
+    top = key.partition(".")[0]
+    is_misspelt = top not in known and nearest(top, known)
+    can_be_added = top not in (*OWN_SECTIONS, "budget") and not is_misspelt
+    return f"{similar}; +{key}=… adds one" if can_be_added else similar
 
 
 def _quoting(override: str, error: Exception) -> str:
@@ -204,7 +200,7 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
     `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
     """
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
-    plain = [_adding(_scale(_ids(_axis(argument)), sweep)) for argument in arguments]
+    plain = [_in_grammar(argument, sweep) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
@@ -216,32 +212,22 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
 
 
 def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{dotted key: value} with the alternatives of set keys added as None."""
+    """Return {dotted key: value} with the alternatives of set keys added as None."""
     return {**{key: None for given in values for key in alternatives(given)}, **values}
 
 
-def _axis(argument: str) -> str:
-    found = _AXIS.match(argument)
-    if not found:
-        return argument
-    key, value = found["key"], found["value"]
-    return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
-
-
-def _ids(argument: str) -> str:
-    """Quote the ids, but not the numbers in `{axis: value}`."""
-    if not argument.lstrip("+").startswith("rerun="):
-        return argument
-    parts = re.split(r"(\{[^{}]*\})", argument)
-    return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
-
-
-def _scale(argument: str, sweep: str) -> str:
-    return f"sweep/{sweep}={argument.removeprefix('scale=')}" if sweep and argument.startswith("scale=") else argument
-
-
-def _adding(argument: str) -> str:
-    """Allow any new name: requiring a `+` for environment variables and labels would only trip users up."""
+def _in_grammar(argument: str, sweep: str) -> str:
+    """Return one argument in Hydra's own grammar; `sweep` is the chosen sweep config."""
+    if found := _AXIS.match(argument):
+        key, value = found["key"], found["value"]
+        return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+    if argument.lstrip("+").startswith("rerun="):
+        # Quote the ids, but not the numbers in `{axis: value}`.
+        parts = re.split(r"(\{[^{}]*\})", argument)
+        return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
+    if sweep and argument.startswith("scale="):
+        return f"sweep/{sweep}={argument.removeprefix('scale=')}"
+    # Environment variables and labels may have any name without a `+`, which users would forget.
     return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
 
 
@@ -249,7 +235,7 @@ class Composition:
     """A composed config, and its variants for the sweep's config axes."""
 
     def __init__(self, overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Raises ConfigError with a line for every override that does not fit; `sections` replace whole ones."""
+        """Compose; `sections` replace whole ones. Raises ConfigError with a line per override that does not fit."""
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
         self.groups = Groups(self._overrides)
@@ -337,6 +323,7 @@ def axes_of(given: Mapping[str, Any]) -> Axes:
 
 
 def _axis_values(axis: str, given: Any) -> Any:
+    """Return the values of an axis as a list; `auto` for GPUs stays a word. Raises HydraException."""
     if isinstance(given, list):
         return given
     if axis == "gpus" and given == "auto":
@@ -351,7 +338,7 @@ def _axis_values(axis: str, given: Any) -> Any:
 
 
 def is_known(hydra: Mapping[str, Any]) -> bool:
-    """Return whether Hydra will run exactly the sweeps that the overrides list; other sweepers choose as they go."""
+    """Return whether Hydra runs exactly the sweeps that the overrides list; other sweepers choose during the run."""
     sweeper = hydra.get("sweeper") or {}
     return sweeper.get("_target_") == PLAIN_SWEEPER and not sweeper.get("params")
 

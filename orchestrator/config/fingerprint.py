@@ -25,7 +25,7 @@ SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")
 _NOT_CODE = {"data", "results", "outputs", "multirun"}
 
 _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
-"""A module that mentions one of these may import what cannot be found from here."""
+"""A module that mentions one of these names may import modules that are not found without running it."""
 
 
 def python_files(folder: Path) -> Iterator[Path]:
@@ -74,18 +74,12 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
             yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
             continue
         package = parts[: length if file.name == "__init__.py" else length - 1]
-        yield from _errors_in_imports(file, tree, package, seen, installed and not changes_imports)
-
-
-def _errors_in_imports(
-    file: Path, tree: ast.Module, package: list[str], seen: set[Path], installed: bool
-) -> Iterator[str]:
-    for node in tree.body:
-        for name in _imported(node, package):
-            if installed and _spec(name) is None:
-                yield f"{file}, line {node.lineno}: there is no module {name.partition('.')[0]!r} in this environment"
+        must_exist = installed and not changes_imports
+        for line, name in ((node.lineno, name) for node in tree.body for name in _imported(node, package)):
+            if must_exist and _spec(name) is None:
+                yield f"{file}, line {line}: there is no module {name.partition('.')[0]!r} in this environment"
             else:
-                yield from _errors_in_module(name, seen, installed)
+                yield from _errors_in_module(name, seen, must_exist)
 
 
 def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
@@ -128,11 +122,11 @@ def _own_file(module: str) -> Path | None:
 
 
 MOST_FILES = 5000
-"""A folder with more Python files than this is not one project: only the files named in the command count."""
+"""A folder with more Python files than this is not one project; then only the files that the command names count."""
 
 
 class Versions:
-    """Versions at one moment; each is computed once, however many trials depend on it."""
+    """Hashes of sources and data at one moment. Each is computed once and kept."""
 
     def __init__(self) -> None:
         self.source = functools.cache(self._source)
@@ -142,8 +136,8 @@ class Versions:
     def _source(self, dotted_path: str) -> str:
         """Return a hash of the Python sources of the package in `package.module:function`, or of a module's folder.
 
-        Based on content rather than the commit, so that editing a README reruns nothing. Raises ValueError if there is
-        no such package.
+        The hash depends on contents and not on the commit: an edited README reruns no trial. Raises ValueError if
+        there is no such package.
         """
         top = dotted_path.partition(":")[0].partition(".")[0]
         spec = importlib.util.find_spec(top)
@@ -165,16 +159,20 @@ def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
     if folders:
         roots = [Path(folder) for folder in folders]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
-        return _outline(sources) if is_installed(roots[0]) else hash_files(sources)
+        if not is_installed(roots[0]):
+            return hash_files(sources)
+        # Names and sizes are enough for an installed package, which may have many files.
+        outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in sources)
+        return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
     assert origin is not None
-    # A script's neighbours belong to it, since it may import them; those of an installed module do not.
+    # A script may import the files beside it, so they count. The files beside an installed module do not.
     module = Path(origin)
     siblings = [module] if is_installed(module) else sorted(module.parent.glob("*.py"))
     return hash_files((path.relative_to(module.parent), path) for path in siblings)
 
 
 def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
-    """Raise ValueError if the module is missing or never mentions the name; it is read, not imported."""
+    """Raise ValueError if the module is missing or does not contain the name; the module is read, not imported."""
     module, _, name = dotted_path.partition(":")
     file = Path(spec.origin) if spec.origin else None
     for root in spec.submodule_search_locations or ():
@@ -190,21 +188,14 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
 
 
 def data_version(data: Mapping[str, Any]) -> str:
-    """Return a hash of the data file that the config names; a changed file under the same name is other data.
+    """Return a hash of the contents of the data file that the config names; without a file, the data set's name.
 
-    Data sets known by name are identified by it. A file that this machine does not have is `absent`: the trial
-    will say so.
+    The hash of a file that this machine does not have is `absent`; the trial then reports the error.
     """
     if data.get("path"):
         path = Path(data["path"]).expanduser()
         return hash_files([(Path(), path)]) if path.is_file() else "absent"
     return str(data.get("name", ""))
-
-
-def _outline(named: Iterable[tuple[Path, Path]]) -> str:
-    """Return a hash of names and sizes: enough for an installed package, which may have many files."""
-    outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
-    return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
@@ -220,17 +211,18 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
 def command_version(argv: str | Sequence[Any], folder: Path) -> str:
     """Return a hash of every file of `folder` that the command names, and of the Python files beside and below it.
 
-    `-m package.module` names the package. A README beside them, or the command's output, does not change the hash.
+    `-m package.module` names the package. Other files, such as a README or the command's output, do not count.
     """
     files: dict[str, Path] = {}
-    for named in _named(argv, folder):
+    for named in _named_in(argv, folder):
         code = list(python_files(named.parent if named.is_file() else named))
         for file in [named] * named.is_file() + code * (len(code) <= MOST_FILES):
             files[file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name] = file
     return hash_files((Path(name), files[name]) for name in sorted(files))
 
 
-def _named(argv: str | Sequence[Any], folder: Path) -> Iterator[Path]:
+def _named_in(argv: str | Sequence[Any], folder: Path) -> Iterator[Path]:
+    """Yield the files of `folder` that the words of a command name; the package or module after `-m`."""
     words = re.split(r"[\s'\"]+", argv) if isinstance(argv, str) else [str(word) for word in argv]
     after = ""
     for word in words:

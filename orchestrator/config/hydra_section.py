@@ -24,34 +24,29 @@ _PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "r
 def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
     """Return Hydra's own part of the config. Raises ConfigError if anything in it is not trusted.
 
-    Given `results_dir`, the sweep's output, also if that folder or Hydra's own output folder is not writable.
+    With `results_dir`, the folder of the sweep's output, also raises it if that folder or Hydra's own output folder is
+    not writable.
     """
-    config = _section(overrides)
+    try:
+        hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
+        parts = {part: hydra[part] for part in _PARTS if hydra.get(part)}
+        config: dict[str, Any] = {name: OmegaConf.to_container(part, resolve=False) for name, part in parts.items()}
+    except WRONG as error:
+        raise ConfigError([one_line(error)]) from None
     errors = list(hydra_errors(config, _trusted(overrides)))
     if results_dir:
-        errors += _output_errors(config["run"]["dir"])
-        errors += [f"results_dir: {reason}" for reason in [_why_not_made(results_dir)] if reason]
+        # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
+        if reason := _why_not_made(Path(config["run"]["dir"].partition("${")[0])):
+            errors.append(f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere")
+        if reason := _why_not_made(results_dir):
+            errors.append(f"results_dir: {reason}")
     if errors:
         raise ConfigError(errors)
     return config
 
 
-def _section(overrides: Sequence[str]) -> dict[str, Any]:
-    try:
-        hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
-        return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
-    except WRONG as error:
-        raise ConfigError([one_line(error)]) from None
-
-
-def _output_errors(pattern: str) -> Iterator[str]:
-    """Check Hydra's output folder, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
-    if reason := _why_not_made(Path(pattern.partition("${")[0])):
-        yield f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere"
-
-
 def _why_not_made(folder: Path) -> str:
-    """Return why a folder could not be created, as far as can be told without trying; empty if it could."""
+    """Return why a folder cannot be created, judged without creating it; empty if it can."""
     above = (folder.absolute(), *folder.absolute().parents)
     there = next(each for each in above if os.path.exists(each))  # False also for lack of permission
     if not there.is_dir():
@@ -67,10 +62,10 @@ def _trusted(overrides: Sequence[str]) -> list[str]:
 
 @contextmanager
 def saved_without_secrets() -> Iterator[None]:
-    """Context in which whatever Hydra or a sweeper plugin saves is stripped of secrets before it reaches the disk.
+    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets.
 
-    They write the whole config and every override as given, at a place and time that no option controls.
-    Interpolations stay unresolved: another reader has another environment.
+    Hydra writes the whole config and every override as given, and no option controls where and when. Interpolations
+    stay unresolved, because they may have other values in the environment of the reader.
     """
     save = OmegaConf.save
 

@@ -35,16 +35,15 @@ def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[s
 
     Dataclass instances count as mappings. Raises ValueError for a value that no override can express.
     """
-    config = {key: asdict(value) if _is_structured(value) else value for key, value in config.items()}
+    config = {
+        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for key, value in config.items()
+    }
     sections = {
         str(key): dict(value) for key, value in config.items() if isinstance(value, Mapping) and WHOLE.get(key) in value
     }
     rest = {key: value for key, value in config.items() if key not in sections}
     return [f"{key}={literal(value)}" for key, value in _flat(rest)], sections
-
-
-def _is_structured(value: Any) -> bool:
-    return is_dataclass(value) and not isinstance(value, type)
 
 
 def literal(value: Any) -> str:
@@ -81,23 +80,25 @@ _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
 def shell_command(overrides: Sequence[str]) -> str:
-    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies anyway."""
+    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies.
+
+    A single folder of the user's configs becomes the usual flag `-cd`.
+    """
     set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
-    return " ".join(["python -m orchestrator", *(word for override in typed for word in _words(override, typed))])
-
-
-def _words(override: str, others: Sequence[str]) -> list[str]:
-    """Words for a shell; a single folder of the user's configs becomes the usual flag `-cd`."""
-    folder = _FOLDER.fullmatch(override)
-    if not folder:
-        return [_shell_word(override)]
-    return [] if f"--config-dir={folder[1]}" in others else ["-cd", _shell_word(folder[1])]
+    words = ["python -m orchestrator"]
+    for override in typed:
+        folder = _FOLDER.fullmatch(override)
+        if not folder:
+            words.append(_shell_word(override))
+        elif f"--config-dir={folder[1]}" not in typed:
+            words += ["-cd", _shell_word(folder[1])]
+    return " ".join(words)
 
 
 def _shell_word(argument: str) -> str:
-    """Quote for a shell, readably if Hydra needs quotes, too: "a='b'"."""
+    """Quote an argument for a shell, in double quotes if Hydra needs quotes inside: "a='b'"."""
     return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 
 
@@ -113,6 +114,6 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _is_value(path: tuple[str, ...]) -> bool:
-    """Return whether a mapping here is a value: a baseline is a cell, a metric has its pattern, labels have dots."""
+    """Return whether a mapping under this key is one value, for example a cell, a metric's pattern or labels."""
     dotted = ".".join(path)
     return dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")

@@ -21,18 +21,18 @@ AUTO_GPUS = "auto"
 
 def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the GPU types that a gang requires; empty for any."""
-    asked = config["cluster"]["gpu_type"]
-    return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
+    types = config["cluster"]["gpu_type"]
+    return tuple(types) if isinstance(types, list) else (types,) if types else ()
 
 
 def device(config: Mapping[str, Any]) -> str:
-    """Return the device that trials run on: cuda, cpu or auto; asking for a GPU type implies cuda."""
-    asked: str = config["resources"]["device"]
-    return "cuda" if asked == "auto" and gpu_types(config) else asked
+    """Return the device that trials run on: cuda, cpu or auto; a configured GPU type implies cuda."""
+    configured: str = config["resources"]["device"]
+    return "cuda" if configured == "auto" and gpu_types(config) else configured
 
 
 READING = ("report", "predict", "compare")
-"""Modes that only read results: whether trials could run here does not matter."""
+"""Modes that only read results; they do not check that trials could run here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +152,10 @@ class Criteria:
     def of(config: Mapping[str, Any], axes: Axes) -> Criteria:
         """Read from a resolved config."""
         sweep, report = config["sweep"], config["report"]
+        # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
+        derived = "strong" if "global_batch_size" in axes else "weak"
         return Criteria(
-            scaling=_scaling(sweep["scaling"], axes),
+            scaling=derived if sweep["scaling"] == "auto" else sweep["scaling"],
             baseline=sweep["baseline"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             objective=report["objective"],
@@ -205,7 +207,7 @@ class Request:
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
-        """Read the request from a resolved config and its parsed axes, without checking it (see `checking`)."""
+        """Read the request from a resolved config and its parsed axes; `cli.checked_sweep` checks it."""
         sweep, place = config["sweep"], str(config["results_dir"])
         store = place if is_uri(place) else None
         return Request(
@@ -234,11 +236,6 @@ class Request:
         )
 
 
-def _scaling(asked: str, axes: Axes) -> str:
-    """Resolve `auto`: an axis over the global batch keeps it as GPUs are added, which is strong scaling."""
-    return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
-
-
 AT_YOUR_PRICE = "at your price"
 """The unit of costs, since the currency of `report.price_per_gpu_hour` is not known."""
 
@@ -262,7 +259,7 @@ class Terms:
     excludes: bool = False
     """Whether the sweep excludes combinations of these axes."""
     zips: bool = False
-    """Whether any of them advance together."""
+    """Whether some of these axes advance together."""
     unfinished: bool = False
     """Whether planned trials have not run yet."""
     nullable: frozenset[str] = frozenset()

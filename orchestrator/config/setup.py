@@ -115,24 +115,22 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
             raise ValueError(f"trainable.{key} is not set")
     resources = config["resources"]
     computes_on = _device(config, nodes)
-    timing = resources["timing"]
-    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
-    if config.get("data"):
-        sections["data"] = _with_absolute_paths(config["data"])
-    if "source_dir" in trainable:
-        sections["trainable"] = {**trainable, "source_dir": str(source_dir(trainable))}
+    timing, strategy = resources["timing"], config["strategy"]
+    # The optimizer that LR rules look at: the trainable's declaration precedes the section.
+    declared = trainable.get("optimizer")
+    cores_per_gpu = min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1)
     return Setup(
         trainable=trainable["_target_"],
-        config=sections,
+        config=_with_absolute_paths(config),
         reference_lr=trainable["lr"],
         reference_batch_size=trainable["reference_batch_size"],
-        optimizer=_optimizer(config),
-        strategy=_strategy(config),
+        optimizer={"name": declared} if declared else config.get("optimizer") or {"name": "unknown"},
+        strategy=strategy if strategy != "auto" else trainable.get("strategy") or "auto",
         device=computes_on,
         gpus_per_worker=_given(resources["gpus_per_worker"]),
         gpu_types=gpu_types(config) if computes_on == "cuda" else (),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
-        cores_per_gpu=_cores_per_gpu(nodes),
+        cores_per_gpu=max(1, cores_per_gpu),
         timing=timing if timing != "auto" else ("device" if computes_on == "cuda" else "exclusive"),
         grad_accum_steps=config["grad_accum_steps"],
         uneven_batch=config["uneven_batch"],
@@ -141,10 +139,15 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
     )
 
 
-def _strategy(config: Mapping[str, Any]) -> str:
-    """Return the configured strategy; for `auto`, the one that the trainable names, if any."""
-    asked_for: str = config["strategy"]
-    return asked_for if asked_for != "auto" else config["trainable"].get("strategy") or "auto"
+def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the trainable's part of a config, with absolute paths: a rank may run in another folder."""
+    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    if data := config.get("data"):
+        places = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
+        sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
+    if "source_dir" in config["trainable"]:
+        sections["trainable"] = {**config["trainable"], "source_dir": str(source_dir(config["trainable"]))}
+    return sections
 
 
 def source_dir(trainable: Mapping[str, Any]) -> Path:
@@ -153,28 +156,23 @@ def source_dir(trainable: Mapping[str, Any]) -> Path:
 
 
 def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
-    """Everything that identifies a trial besides its point: the config as written, and hashes of sources and data.
+    """Return what identifies a trial besides its point: the config as written, and hashes of sources and data.
 
     Secrets are left out: they do not change results and must not enter the journal.
     """
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    source = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
+    trainable = config["trainable"]
+    if "argv" in trainable:  # a command line
+        source["argv"] = command_version(trainable["argv"], source_dir(trainable))
     found = {
         "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
         **{key: config[key] for key in IDENTIFYING},
-        "source": {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
-        | _command_source(config),
+        "source": source,
         "data": versions.data(config.get("data") or {}),
     }
     # Round-tripped as in the journal: keys that are numbers become text.
     return cast(dict[str, Any], json.loads(json.dumps(found)))
-
-
-def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the version of a command line's files, if the trainable is one."""
-    trainable = config["trainable"]
-    if "argv" not in trainable:
-        return {}
-    return {"argv": command_version(trainable["argv"], source_dir(trainable))}
 
 
 def code_in(value: Any) -> set[str]:
@@ -211,27 +209,10 @@ def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> A
     return {**axes, "gpus": [share * 2**power for power in range(max(1, most // share).bit_length())]}
 
 
-def _with_absolute_paths(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Make paths absolute: they are relative to the current directory, and a rank may run in another one."""
-    found = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
-    return {**data, **{key: str(path) for key, path in found.items()}}
-
-
 def _device(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:
-    asked = device(config)
-    return asked if asked != "auto" else ("cuda" if any(node.gpus for node in nodes) else "cpu")
+    configured = device(config)
+    return configured if configured != "auto" else ("cuda" if any(node.gpus for node in nodes) else "cpu")
 
 
 def _given(value: Any) -> Any:
     return None if value == "auto" else value
-
-
-def _cores_per_gpu(nodes: Sequence[Node]) -> int:
-    """Cores per GPU, on the node where that is smallest."""
-    return max(1, min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1))
-
-
-def _optimizer(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the optimizer config that LR rules look at; the trainable's declaration precedes the section."""
-    declared = config["trainable"].get("optimizer")
-    return {"name": declared} if declared else config.get("optimizer") or {"name": "unknown"}

@@ -1,8 +1,8 @@
-"""Trust: a name in a config may run as code if it is the project's own, or in a module that the user trusts.
+"""Trust: the rules that decide which names in a config may run as code.
 
-A config is data until it names a function. The shipped configs name the project's own trainables; `trusted_modules`
-adds modules: on the command line any, but in a config file, which may come from somebody else, only
-modules of the user's own folder, so that no file can reach what is installed (`os:system`, `torch.hub:load`).
+The project's own trainables, which the shipped configs name, are trusted. The key `trusted_modules` adds modules. The
+command line may add any module. A config file may come from another person, so it may add only modules of the user's
+own folder: no file can make installed code run (`os:system`, `torch.hub:load`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: P
     if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):
         yield f"{KEY} must be a list of modules like [mypackage], not {listed!r}"
         return
-    said_here = any(each.lstrip("+").partition("=")[0] == KEY for each in arguments)
-    for module in listed if not said_here else ():
+    on_command_line = any(each.lstrip("+").partition("=")[0] == KEY for each in arguments)
+    for module in listed if not on_command_line else ():
         if not _is_users_own(module):
             yield (
                 f"{KEY}: {module!r} in a config file is not a module of your own folder; "
-                f"if you mean it, say so on the command line: {KEY}=[{module}]"
+                f"to trust it, set it on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
-        if name == UNSET:  # reported elsewhere as not set
+        if name == UNSET:  # `cli.checks` reports it as not set
             continue
         if name not in registered(shipped) and not _within(name, listed):
             module = name.partition(":")[0]
@@ -58,14 +58,14 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: P
 
 
 def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for everything in Hydra's own config that would make it run untrusted code.
+    """Yield a line for each name in Hydra's own config that would make Hydra run untrusted code.
 
-    `trusted` lists modules trusted on the command line: a sweeper plugin, or the user's callbacks.
+    `trusted` lists the modules that the command line trusts: a sweeper plugin, or the user's callbacks.
     """
     for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
         if not name.startswith(PLUGINS) and not _within(name, trusted):
             top = name.partition(".")[0]
-            yield f"{key}={name!r} is not Hydra's own; if you trust it, say so on the command line: {KEY}=[{top}]"
+            yield f"{key}={name!r} is not Hydra's own; to trust it, set it on the command line: {KEY}=[{top}]"
     for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):
         if not name.startswith("logging."):
             yield f"{key}={name!r}: only handlers and formatters of Python's logging module are allowed"
@@ -75,15 +75,15 @@ def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
     """Yield every (dotted key, name) from which logging.config would create an object."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            reaches_out = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
-            if str(name) in ("()", "class") or reaches_out:
+            is_external = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
+            if str(name) in ("()", "class") or is_external:
                 yield f"{key}.{name}", str(item)
             else:
                 yield from _factories(item, f"{key}.{name}")
 
 
 def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every (dotted key, name) in a config that is resolved to code: targets, and names with a colon."""
+    """Yield every (dotted key, name) in a config that names code: targets, and names with a colon."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             dotted = f"{key}.{name}" if key else str(name)
@@ -104,7 +104,7 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 
 
 def _is_users_own(module: str) -> bool:
-    """Return whether the module is neither in the standard library nor installed; finds out without importing it."""
+    """Return whether the module is neither in the standard library nor installed, without importing it."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in SHIPPED:
         return False

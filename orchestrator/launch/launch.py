@@ -1,17 +1,16 @@
-"""mode=launch: writes a file that starts a cluster and runs the sweep there, from the same config."""
+"""`mode=launch`: write a file that starts a cluster and runs the sweep there, from the same config."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from sweeps.axes import is_whole
-from sweeps.errors import ConfigError, unknown
+from orchestrator.config.schema import SCHEMA
+from sweeps.errors import ConfigError
 
-TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
 PORT = 6379
 """The port of the cluster's head on a machine that no other user shares."""
@@ -56,9 +55,13 @@ class Launch:
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
-    """Return the file for `launch.target`. Raises ConfigError with everything that is missing for it."""
+    """Return the file for `launch.target`, given a checked config. Raises ConfigError with all keys that it lacks."""
     target, section = config["launch"]["target"], config["launch"]
-    errors = [*_errors(target, section)]
+    if target is None:
+        raise ConfigError([f"launch.target is not set; valid: {', '.join(SCHEMA['launch.target'].words)}"])
+    errors = [f"launch.target={target} needs launch.{key}" for key in _NEEDED.get(target, ()) if not section[key]]
+    if target == "ray_up" and section["provider"] == "gcp" and not section["project"]:
+        errors.append("launch.provider=gcp needs launch.project")
     others = [label for label in config["cluster"]["labels"] if label not in _BY_RAY]
     if others and target in ("slurm", "ssh"):
         errors.append(
@@ -82,24 +85,4 @@ _NEEDED: Mapping[str, Sequence[str]] = {
     "ray_up": ("region", "instance", "workdir"),
     "ssh": ("hosts", "workdir"),
 }
-
-
-def _errors(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each value of the section that is missing or wrong."""
-    if target not in TARGETS:
-        unset = f"launch.target is not set; valid: {', '.join(TARGETS)}"
-        yield unset if target is None else unknown("launch.target", target, TARGETS)
-        return
-    for key in _NEEDED.get(target, ()):
-        if not section[key]:
-            yield f"launch.target={target} needs launch.{key}"
-    for key, least in (("nodes", 1), ("gpus_per_node", 0), ("cpus_per_node", 1)):
-        if not is_whole(section[key]) or section[key] < least:
-            yield f"launch.{key} must be a whole number of at least {least}, not {section[key]!r}"
-    for key in ("setup", "hosts"):
-        if not isinstance(section[key], list) or not all(isinstance(each, str) for each in section[key]):
-            yield f"launch.{key} must be a list of texts, not {section[key]!r}"
-    if target == "ray_up" and section["provider"] not in ("aws", "gcp"):
-        yield unknown("launch.provider", section["provider"], ("aws", "gcp"))
-    if target == "ray_up" and section["provider"] == "gcp" and not section["project"]:
-        yield "launch.provider=gcp needs launch.project"
+"""Keys that a target needs."""

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.config.request import Request
 from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, log_objectives
@@ -80,12 +79,18 @@ class Prospects:
         probed: Mapping[str, Mapping[str, Any]],
     ) -> Prospects:
         """Derive the prospects from the ends of the planned trials and the probes of their speeds."""
-        known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
+        known = [
+            record
+            for record in ends.values()
+            if record.status is not Status.INFEASIBLE and record.skipped_by in ("", "early_stop")
+        ]
         # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
         out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
-        baseline = _baseline(plain, request.criteria.reference_batch_size)
+        # The cell that will be the baseline, as far as that does not depend on accuracies.
+        reference = request.criteria.reference_batch_size
+        baseline = next((trial.cell_id for trial in plain if trial.batch.global_batch_size == reference), "")
         blank = Prospects(
             baseline=baseline,
             margin=request.criteria.margin,
@@ -101,16 +106,6 @@ class Prospects:
         ended = {record.trial_id for record in known}
         left = Counter(trial.cell_id for trial in planned if trial.trial_id not in ended)
         return _judged(blank, request, ok, left) if ok else blank
-
-
-def _ran(record: TrialRecord) -> bool:
-    return record.skipped_by in ("", "early_stop")
-
-
-def _baseline(plain: Iterable[TrialSpec], reference_batch_size: int | None) -> str:
-    """Return the cell that will be the baseline, as far as that does not depend on accuracies."""
-    at_reference = (trial.cell_id for trial in plain if trial.batch.global_batch_size == reference_batch_size)
-    return next(at_reference, "")
 
 
 def _levels(
@@ -136,6 +131,7 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
 
 
 def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left: Mapping[str, int]) -> Prospects:
+    """Add what the ok trials say; `left` has the number of further seeds of each cell."""
     from orchestrator.decision.candidates import Contenders
 
     found = Contenders.among(request, ok)
@@ -143,21 +139,17 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     ids = [str(cell) for cell in found.cells["cell_id"]]
     outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
     rows = outlook.open(chosen)
+    of_baseline = [] if baseline is None else [record for record in ok if record.cell_id == ids[baseline]]
+    by_seed = {record.seed: record.metrics.get("val_accuracy") for record in of_baseline}
     return replace(
         blank,
         accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
-        by_seed={} if baseline is None else _accuracies(ok, ids[baseline]),
+        by_seed={seed: float(value) for seed, value in by_seed.items() if is_number(value)},
         bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
         chosen="" if chosen is None else ids[chosen],
         answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],
         open=frozenset(ids[row] for row in rows),
     )
-
-
-def _accuracies(ok: Iterable[TrialRecord], cell_id: str) -> dict[int, float]:
-    """Return the known accuracies by seed."""
-    accuracies = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
-    return {seed: float(value) for seed, value in accuracies if is_number(value)}
 
 
 RULE = "phases"
@@ -180,16 +172,22 @@ def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSp
 def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
     """Return the waiting trials that must run next to find the answer; none once it is known.
 
-    First all seeds of the baseline; then one seed of every cell that may be faster than the best one so far, the
-    fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may still choose. Of equivalent
-    cells, such as those of all rules at the reference batch, one is trained.
+    All seeds of the baseline run first. Then one seed runs of every cell that may be faster than the best one so far,
+    the fastest first, speed by speed. Then the cells that the whole sweep may still choose run, seed by seed. One of
+    several equivalent cells is trained, for example of all rules at the reference batch.
     """
     waiting = [trial for trial in waiting if trial.cell_id not in prospects.equivalent_cells]
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
     if base:
         return base
-    if fresh := _fastest(_untrained(waiting, prospects), prospects):
-        return [_bounded(trial, prospects) for trial in fresh]
+    slowest = prospects.levels.get(prospects.chosen, math.inf) * SLACK
+    fresh = _first_seeds(
+        trial
+        for trial in waiting
+        if trial.cell_id not in prospects.trained and prospects.levels.get(trial.cell_id, 0.0) <= slowest
+    )
+    if fresh:
+        return [_bounded(trial, prospects) for trial in _fastest(fresh, prospects)]
     further = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
     return [_bounded(trial, prospects) for trial in further]
 
@@ -208,20 +206,10 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 
-def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Return a seed of every cell that has none, and may be faster than the best one."""
-    bound = prospects.levels.get(prospects.chosen, math.inf) * SLACK
-    return _first_seeds(
-        trial
-        for trial in waiting
-        if trial.cell_id not in prospects.trained and prospects.levels.get(trial.cell_id, 0.0) <= bound
-    )
-
-
 def _fastest(trials: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Return the trials with the least level; all trials of unknown level come first."""
+    """Return the trials of the speed with the lowest level; instead, those of unknown level if there are any."""
     unknown = [trial for trial in trials if trial.cell_id not in prospects.levels]
-    if unknown or not trials:
+    if unknown:
         return unknown
     least = min(trials, key=lambda trial: prospects.levels[trial.cell_id])
     return [trial for trial in trials if speed(trial.axes) == speed(least.axes)]
@@ -245,10 +233,10 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
 
 
 UNSETTLED = 2
-"""With one seed per cell, chance is unknown: a cell that is more than this many margins short is out …"""
+"""With one seed per cell, chance is unknown. A cell that is more than this many margins short is then out."""
 
 ALIKE = 1.1
-"""… and so is one with more than this many times the best one's objective."""
+"""A cell with more than this many times the objective of the best one is then out, too."""
 
 DRAWS = 4_000
 """Random draws of the end of the sweep; probabilities are accurate to ±1%."""
@@ -283,27 +271,36 @@ class Outlook:
     def p_chosen(self) -> Array:
         """Probability that the whole sweep chooses each cell; NaN if chance is unknown, with one seed per cell.
 
-        By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
-        several that are as good the most accurate, though that rule prefers one that is SURE to be as good.
-        Nor are accuracies pooled over like cells, which was tried: it gives the same answers for the same cost, as the
-        few cells that are left have little to pool (docs/results/batch_scaling/phases).
+        The sweep chooses the lowest objective among the cells whose mean accuracy is within the margin, and the most
+        accurate cell of a tie. This simplifies the rule of `decision.choice`, which prefers a cell that is SURE to be
+        as good. Accuracies are not pooled over similar cells: pooling gave the same answers at the same cost
+        (docs/results/batch_scaling/phases).
         """
         generator = np.random.default_rng(_SEED)
-        level, accuracy = (self._ends(means, generator) for means in (self._log_objectives, self._accuracies))
+        # Random draws of the means over all seeds, shape (draws, cells).
+        level, accuracy = (
+            replace(means, error=self._moves(means)).draws(generator, DRAWS)
+            for means in (self._log_objectives, self._accuracies)
+        )
         base = self.contest.baseline
         misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
         least = np.where(misses | np.isnan(level), np.inf, level)
         tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
         best = np.where(tied, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
         counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
-        return np.where(self._unknown, np.nan, counts / len(level))
+        accuracy_unknown = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
+        unknown = (np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | accuracy_unknown)
+        return np.where(unknown, np.nan, counts / len(level))
 
     def bound(self, row: int) -> float | None:
         """Return the accuracy of the cell's next seed below which its mean will not be within the margin.
 
-        Below it, the probability of that is at most 1 - SURE or, if chance is unknown, the cell is UNSETTLED margins
-        short. None for the baseline, without a baseline, and without a further seed.
+        Below the bound, the mean is within the margin with a probability of at most 1 - SURE. If chance is unknown,
+        the cell is UNSETTLED margins short instead. None for the baseline, without a baseline, and without a further
+        seed.
         """
+        from scipy.special import stdtrit
+
         base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
         if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
             return None
@@ -311,7 +308,7 @@ class Outlook:
         still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
         of_base = self._moves(own)[base], own.freedom[base]
         freedom = min((each for error, each in (still, of_base) if error != 0), default=NORMAL)
-        gain = _upper(freedom) * math.hypot(still[0], of_base[0])
+        gain = float(stdtrit(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])  # the quantile SURE of t
         least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
         return float(n * least - own.n[row] * own.point[row])
 
@@ -332,24 +329,7 @@ class Outlook:
         paired = Moments.of(values[base] - values).mean
         return np.where(np.isnan(paired), points[base] - points, paired)
 
-    @property
-    def _unknown(self) -> npt.NDArray[np.bool_]:
-        """Return whether further seeds may change anything, for each cell."""
-        of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
-        return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | of_accuracy))
-
-    def _ends(self, means: Means, generator: np.random.Generator) -> Array:
-        """Return random draws of the means over all seeds, shape (draws, cells)."""
-        return replace(means, error=self._moves(means)).draws(generator, DRAWS)
-
     def _moves(self, means: Means) -> Array:
         """Return how far the further seeds move each mean, as the scale of a t; 0 without further seeds."""
         left = np.asarray(self.left)
         return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)
-
-
-def _upper(freedom: float) -> float:
-    """Return the quantile SURE of t."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(min(freedom, NORMAL), SURE))

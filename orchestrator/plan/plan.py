@@ -42,7 +42,7 @@ def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
 
 
 def is_packed(trial: TrialSpec) -> bool:
-    """Return whether the trial was asked to share its GPU with others."""
+    """Return whether the config lets the trial share its GPU with other trials."""
     return trial.timing == "shared" and trial.device == "cuda" and 0 < trial.gpus < 1
 
 
@@ -54,9 +54,13 @@ class MemoryShares:
 
     @staticmethod
     def of(ends: Iterable[TrialRecord], probes: Iterable[Mapping[str, Any]] = ()) -> MemoryShares:
-        """From the trials and probes that ran."""
+        """Derive the shares from the trials and probes that ran."""
         needs: dict[str, float] = {}
-        ran = [(size(end.axes, end.device_batch_size), end.status, end.metrics) for end in ends if _ran(end)]
+        ran = [
+            (size(end.axes, end.device_batch_size), end.status, end.metrics)
+            for end in ends
+            if end.device == "cuda" and end.skipped_by in ("", "early_stop") and end.status is not Status.INFEASIBLE
+        ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:
             share = _share(status, figures)
@@ -77,12 +81,8 @@ class MemoryShares:
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
     def foreseen(self, trial: TrialSpec) -> TrialSpec:
-        """Return the same for a forecast: the share that was asked for until its memory is known."""
+        """Return the trial as a forecast takes it: with the configured share until its memory is known."""
         return self.placed(trial) if _size(trial) in self.needs else trial
-
-
-def _ran(end: TrialRecord) -> bool:
-    return end.device == "cuda" and end.skipped_by in ("", "early_stop") and end.status is not Status.INFEASIBLE
 
 
 def _size(trial: TrialSpec) -> str:
@@ -103,17 +103,17 @@ class Plan:
 
     trials: Sequence[TrialSpec]
     finished: Mapping[str, TrialRecord]
-    """Terminal records of the journal that stand, by trial id."""
+    """Effective terminal records of the journal, by trial id."""
     infeasible: Mapping[str, str]
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
     named: frozenset[str] = frozenset()
     """Ids of the trials that `rerun` names."""
     again: Mapping[str, int] = field(default_factory=dict)
-    """By trial whose end would stand had `rerun` not asked for it: its last attempt."""
+    """The last attempt of each trial that runs again only because `rerun` names it."""
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
-    """The share of a GPU that each trial holds, from those that ran."""
+    """The share of a GPU that each trial holds, as measured by earlier trials."""
     seed_by_seed: bool = False
     """See `orchestrator.schedule.scheduler.batches`."""
     changed: Sequence[str] = ()
@@ -128,7 +128,7 @@ class Plan:
         *,
         seed_by_seed: bool = False,
     ) -> Plan:
-        """Return the plan; with `rerun.word` `failed`, whatever is no result runs again."""
+        """Return the plan; with `rerun.word` `failed`, every trial without a result runs again."""
         durations = Durations(records.values())
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
         named = rerun.selected(ordered)
@@ -158,11 +158,11 @@ class Plan:
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
     def not_run_again(self, ends: Mapping[str, TrialRecord]) -> frozenset[str]:
-        """Return the ids of the trials that were asked for again, and by these ends have not begun since."""
+        """Return the ids of the trials that `rerun` names and that have not begun again by these ends."""
         return frozenset(key for key, attempt in self.again.items() if ends[key].attempt == attempt)
 
     def may_run(self, *, waits: bool) -> list[TrialSpec]:
-        """Return the trials that are to start, and with `waits` those that have no room yet, behind them."""
+        """Return the trials to start, followed with `waits` by those that have no room yet."""
         return [*self.to_run, *(trial for trial, _ in self.without_room if waits)]
 
     @property
@@ -199,6 +199,7 @@ def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Pl
 
 
 def _nodes(request: Request) -> Sequence[Node]:
+    """Return the nodes that the request names; otherwise those that the back end has now."""
     known = known_nodes(request)
     if known is not None:
         return known
@@ -212,5 +213,5 @@ def _nodes(request: Request) -> Sequence[Node]:
 
 
 def _stands(record: TrialRecord, word: str) -> bool:
-    """Return whether the trial will not run again; one that a rule of the sweep left out may be let in now."""
+    """Return whether the trial will not run again; a trial that a rule of the sweep skipped may run now."""
     return record.status.stands(word) and not record.skipped_by

@@ -10,7 +10,6 @@ from typing import Any
 
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.simulation import ScheduledTrial
 from orchestrator.text.figures import counted, suited
 from sweeps.axes import is_number
 from sweeps.identity import SHOWN_DIGITS
@@ -48,7 +47,7 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """Return the plan as a table for people."""
-    names_trials = plan.finished or plan.again  # what has run may be asked for again
+    names_trials = plan.finished or plan.again  # `rerun` may name a trial that has run
     shown = [
         {"state": row["state"]}
         | ({"trial": row["trial_id"][:SHOWN_DIGITS]} if names_trials else {})
@@ -58,7 +57,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     ]
     return "\n".join(
         [
-            *_aligned(_telling([_readable(row) for row in shown])),
+            *_aligned(_without_empty([_readable(row) for row in shown])),
             "",
             f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible",
             *(f"{trials} infeasible: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
@@ -75,7 +74,11 @@ def rows(plan: Plan) -> list[dict[str, Any]]:
     known = plan.forecast.makespan_s is not None
     return [
         _row(plan, stay.trial)
-        | {"order": place, "start_s": stay.start_s if known else None, "nodes": _names(plan, stay)}
+        | {
+            "order": place,
+            "start_s": stay.start_s if known else None,
+            "nodes": list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes)),
+        }
         for place, stay in enumerate(plan.forecast.schedule, start=1)
     ] + [_row(plan, trial) | {"order": None, "start_s": None, "nodes": []} for trial in others]
 
@@ -101,10 +104,6 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _names(plan: Plan, stay: ScheduledTrial) -> list[str]:
-    return list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes))
-
-
 def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
     """Yield the line on time and cost; none if there is nothing to run."""
     forecast = plan.forecast
@@ -126,13 +125,16 @@ def describe(node: Node) -> str:
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    times = {key: _seconds(row[key]) if row["state"] == "to run" else "" for key in _SECONDS}
-    note = "" if row["state"] == "infeasible" else row["note"]  # of many trials there are few reasons, told below
+    """Return the row with figures as text."""
+    times = dict.fromkeys(_SECONDS, "")
+    if row["state"] == "to run":
+        times = {key: _UNKNOWN if row[key] is None else f"{row[key]:.1f}" for key in _SECONDS}
+    note = "" if row["state"] == "infeasible" else row["note"]  # the few reasons follow below the table
     return {**row, **times, "lr": f"{row['lr']:.4g}", "note": note}
 
 
 def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the rows below their keys, numbers to the right, with as little as possible between columns."""
+    """Yield the rows below their keys; numbers are aligned to the right."""
     columns = list(dict.fromkeys(key for row in shown for key in row))
     cells = [columns, *([str(row.get(key, "")) for key in columns] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -145,11 +147,7 @@ def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-def _telling(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_empty(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Drop the last columns if they are empty for all trials, so that the rest fits a narrow terminal."""
-    silent = [key for key in (*_SECONDS, "note") if all(row[key] in ("", _UNKNOWN) for row in shown)]
-    return [{key: value for key, value in row.items() if key not in silent} for row in shown]
-
-
-def _seconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else f"{seconds:.1f}"
+    empty = [key for key in (*_SECONDS, "note") if all(row[key] in ("", _UNKNOWN) for row in shown)]
+    return [{key: value for key, value in row.items() if key not in empty} for row in shown]

@@ -21,7 +21,7 @@ Point = tuple[int, ...]
 """A cell, as the index of its value on each axis."""
 
 ATTEMPTS = 100
-"""How often Optuna may suggest a cell that was tried or does not exist, before cells are drawn at random."""
+"""How often Optuna may suggest a cell that was tried or does not exist; then cells are drawn at random."""
 
 
 def next_trials(
@@ -33,10 +33,12 @@ def next_trials(
 ) -> list[TrialSpec]:
     """Return all seeds of the next cells; nothing once `search.cells` cells were tried, or all.
 
-    A cell that was begun is ended first.
+    A cell with finished seeds runs its other seeds first.
     """
     axes = _axes(planned)
-    points = {trial.cell_id: _point(trial, axes) for trial in planned}
+    points = {
+        trial.cell_id: tuple(values.index(trial.axes[axis]) for axis, values in axes.items()) for trial in planned
+    }
     tried = dict.fromkeys(r.cell_id for r in ends.values() if r.cell_id in points and not r.skipped_by)
     begun = [trial for trial in waiting if trial.cell_id in tried]
     if begun:
@@ -103,7 +105,7 @@ def optuna_points(
 
 
 def skipped(search: Search) -> TrialOutcome:
-    """Return the end of a trial that the search did not come to."""
+    """Return the outcome of a trial whose cell the search did not choose."""
     note = f"sweep.search={search.name}: not among the {search.cells} cells that it tried"
     return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
@@ -117,19 +119,11 @@ def _axes(planned: Sequence[TrialSpec]) -> dict[str, list[Any]]:
             if axis != "seed" and value not in values:
                 values.append(value)
     found.pop("seed", None)
-    return {axis: _in_order(values) for axis, values in found.items()}
-
-
-def _in_order(values: list[Any]) -> list[Any]:
-    return sorted(values) if all(map(is_number, values)) else values
-
-
-def _point(trial: TrialSpec, axes: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
-    return tuple(values.index(trial.axes[axis]) for axis, values in axes.items())
+    return {axis: sorted(values) if all(map(is_number, values)) else values for axis, values in found.items()}
 
 
 def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple[float, ...]]:
-    """By cell the logarithm of the objective and, where all have it, the validation accuracy: means over seeds."""
+    """Return the logarithm of each cell's mean objective and, if all cells have it, the mean validation accuracy."""
     ok = [record for record in records if record.status is Status.OK]
     if not ok:
         return {}
@@ -144,5 +138,5 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     return {
         str(cell): (level, own) if measured else (level,)
         for cell, level, own in zip(found.cells["cell_id"], levels, accuracy, strict=True)
-        if not math.isnan(level)  # the baseline is there without, too
+        if not math.isnan(level)  # the baseline is in the table even without an objective
     }

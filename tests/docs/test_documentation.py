@@ -11,7 +11,7 @@ import yaml
 from hydra._internal.utils import get_args_parser
 
 from orchestrator.cli.app import main
-from orchestrator.cli.init_project import FOLDER, kinds
+from orchestrator.cli.modes import TEMPLATES
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.search_path import config_dir, with_search_path
 from sweeps.errors import ConfigError
@@ -53,9 +53,9 @@ def orchestrators(block: Block) -> list[list[str]]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create a reader's folder: the configs of each kind of project, and the folder `my` of the README."""
-    for kind in kinds():
-        for source in (FOLDER / kind / "conf").rglob("*.txt"):
-            target = tmp_path / "conf" / source.relative_to(FOLDER / kind / "conf").with_suffix("")
+    for template in TEMPLATES.iterdir():
+        for source in (template / "conf").rglob("*.txt"):
+            target = tmp_path / "conf" / source.relative_to(template / "conf").with_suffix("")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(source.read_text())
     shutil.copytree(tmp_path / "conf", tmp_path / "my")

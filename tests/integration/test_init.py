@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.cli.init_project import kinds
+from orchestrator.config.schema import SCHEMA
 
 ROOT = Path(__file__).parents[2]
+KINDS = SCHEMA["init.kind"].words
 
 
 @pytest.fixture
@@ -21,11 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_there_is_a_project_of_each_kind():
-    assert kinds() == ["command", "function", "model"]
-
-
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
     assert "-cd conf sweep=mine mode=plan" in capsys.readouterr().out
@@ -70,7 +67,7 @@ def test_existing_files_are_not_overwritten(folder, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_project_passes_its_test_and_sweep(kind, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 

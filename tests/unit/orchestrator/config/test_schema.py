@@ -4,8 +4,7 @@ import copy
 
 import pytest
 
-from orchestrator.cli.init_project import kinds
-from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
+from orchestrator.cli.modes import MODES, TEMPLATES, WITHOUT_SWEEP
 from orchestrator.config.schema import (
     AXES,
     SCHEMA,
@@ -17,7 +16,6 @@ from orchestrator.config.schema import (
     value_errors,
 )
 from orchestrator.decision.recommendation import OBJECTIVES
-from orchestrator.launch.launch import TARGETS
 from orchestrator.trackers.tracking import KINDS
 from sweeps.sweep import STANDARD_AXES
 from tests.unit.orchestrator.requests import shipped_config, with_value
@@ -48,8 +46,7 @@ def test_shipped_defaults_are_allowed():
 
 def test_choices_are_those_that_are_implemented():
     assert set(SCHEMA["mode"].words) == {*MODES, *WITHOUT_SWEEP}
-    assert SCHEMA["init.kind"].words == tuple(kinds())
-    assert SCHEMA["launch.target"].words == tuple(TARGETS)
+    assert SCHEMA["init.kind"].words == tuple(sorted(folder.name for folder in TEMPLATES.iterdir()))
     assert SCHEMA["report.objective"].words == OBJECTIVES
     assert {key.split(".")[1] for key in SCHEMA if key.startswith("tracker.")} == set(KINDS)
     assert tuple(AXES) == STANDARD_AXES
