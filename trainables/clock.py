@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from trainables.process_group import Gang
+from trainables.torch_private import pause_stream
 
 
 class Clock:
@@ -47,11 +48,11 @@ def device_pause(device: str, seconds: float) -> Callable[[], None]:
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(2):  # the first one wakes the clocks
         begin.record()
-        torch.cuda._sleep(CALIBRATION_CYCLES)
+        pause_stream(CALIBRATION_CYCLES)
         end.record()
         end.synchronize()
     cycles_per_s = 1e3 * CALIBRATION_CYCLES / begin.elapsed_time(end)
-    return partial(torch.cuda._sleep, round(seconds * cycles_per_s))
+    return partial(pause_stream, round(seconds * cycles_per_s))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from trainables.torch_private import clear_cublas_workspaces, forget_compiled, stop_compile_workers
+
 if TYPE_CHECKING:
     from trainables.torch_state import TorchFlags
 
@@ -90,28 +92,16 @@ def leave() -> None:
     """Undo what the trial has left, and free its memory: the next trainable is imported as in a new process."""
     if _initial_states:
         max(_initial_states.values(), key=lambda state: state.torch is not None).restore()
-    if pool := sys.modules.get("torch._inductor.async_compile"):
-        pool.shutdown_compile_workers()  # torch's pool of compiler processes belongs to one trial
-    _forget_compiled()
+    stop_compile_workers()
+    forget_compiled()
     gc.collect()
     _freeze_imports()
     if "torch" in sys.modules:
         import torch
 
         if torch.cuda.is_initialized():
-            torch._C._cuda_clearCublasWorkspaces()  # one for each stream that a trial has had, 65 MB on an H200
+            clear_cublas_workspaces()
             torch.cuda.empty_cache()
-
-
-def _forget_compiled() -> None:
-    """Reset torch.compile if it has compiled something: on a GPU a reset imports all compilers first."""
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is None:
-        return
-    frames = dynamo.utils.counters["frames"]
-    if frames["total"] or dynamo.convert_frame.input_codes.seen:  # code compiled with fullgraph is not counted
-        dynamo.reset()
-        frames.clear()
 
 
 _frozen_modules = 0

@@ -7,13 +7,14 @@ one seed. Importing this module imports torch; `trainables.isolation` does so on
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.backends import cuda, cudnn, mkldnn
+
+from trainables.torch_private import suppress_compile_errors, suppresses_compile_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,7 @@ SWITCHES = {
         read=lambda: torch.is_autocast_enabled("cuda"), write=lambda on: torch.set_autocast_enabled("cuda", on)
     ),
     "autocast_cache": Switch(read=torch.is_autocast_cache_enabled, write=torch.set_autocast_cache_enabled),
-    "compile_errors": Switch(
-        # The module is slow to import, and a trial that has not imported it cannot have changed its config.
-        read=lambda: "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].config.suppress_errors,
-        write=lambda on: setattr(sys.modules["torch._dynamo"].config, "suppress_errors", on),
-    ),
+    "compile_errors": Switch(read=suppresses_compile_errors, write=suppress_compile_errors),
     "cudnn": _attribute(cudnn, "enabled"),
     "cudnn_benchmark": _attribute(cudnn, "benchmark"),
     "cudnn_deterministic": _attribute(cudnn, "deterministic"),

@@ -14,7 +14,7 @@ from orchestrator.config.setup import Grid
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
-from orchestrator.schedule.waiting import first_nodes
+from orchestrator.schedule.waiting_for_nodes import first_nodes
 from orchestrator.store.history import Durations, History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.analysis.validity import is_valid
+from orchestrator.report.cell_plots import cell_plots, memory, why_not_linear
 from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
 from orchestrator.report.html import (
     Page,
@@ -24,7 +25,6 @@ from orchestrator.report.html import (
 from orchestrator.report.markdown import ReportData, document, provenance, trained
 from orchestrator.report.matplotlib import plot_files
 from orchestrator.report.plot import Plot
-from orchestrator.report.plots import cell_plots, memory, why_not_linear
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding

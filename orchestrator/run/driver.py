@@ -29,13 +29,13 @@ from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
-from orchestrator.run.orphans import Watcher
+from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import origin
 from orchestrator.run.rounds import Rounds, SweepListener
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries, TrialQueue
-from orchestrator.schedule.waiting import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
+from orchestrator.schedule.waiting_for_nodes import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import difference
 from orchestrator.store.journal import Journal

@@ -26,7 +26,7 @@ import yaml
 from orchestrator.backends.choose import known_nodes
 from orchestrator.config.request import Request
 from orchestrator.config.setup import Grid
-from orchestrator.run import orphans
+from orchestrator.run import leftover_processes
 from orchestrator.run.finish import SweepSummary
 from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
@@ -271,6 +271,6 @@ def _planned(request: Request, grid: Grid) -> list[str]:
 def _orphans(layout: Layout) -> Iterator[str]:
     """Processes of dead drivers that have not ended within PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
-    while (left := orphans.left_over(layout.root)) and time.monotonic() < until:
+    while (left := leftover_processes.left_over(layout.root)) and time.monotonic() < until:
         time.sleep(0.2)
     yield from (f"process {pid} of a dead driver of {layout.root} still runs" for pid in left)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.schedule.cluster import Node, Shape, kept_gang
 from orchestrator.schedule.scheduler import Scheduler, Start
-from orchestrator.schedule.waiting import Patience, Unplaced
+from orchestrator.schedule.waiting_for_nodes import Patience, Unplaced
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status, SweepBudget

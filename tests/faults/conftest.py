@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.run.orphans import descendants
+from orchestrator.run.leftover_processes import descendants
 from tests.drivers.place import SMALL, Place, Started
 
 FOUR = ("sweep=traced", *SMALL)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
 
 from torch import Tensor, nn
+
+from trainables.torch_private import compile_counters, is_compile_error, suppress_compile_errors
 
 MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 """torch's names of the modes; CUDA graphs are left to `trainables.step.graphed_step`, which captures whole steps."""
@@ -34,8 +33,8 @@ class Compiled(nn.Module):
         """
         super().__init__()
         self.model = model
-        _dynamo("config").suppress_errors = fallback
-        _dynamo("utils").counters.clear()
+        suppress_compile_errors(fallback)
+        compile_counters().clear()
         self.compile(dynamic=False, mode=MODES[mode])
 
     def forward(self, images: Tensor) -> Tensor:
@@ -49,7 +48,7 @@ def count_failures(*, allowed: bool) -> int:
 
     Raises CompileError if none could be compiled, unless `allowed`.
     """
-    frames = _dynamo("utils").counters["frames"]
+    frames = compile_counters()["frames"]
     if not frames["ok"] and not allowed:
         raise CompileError("nothing of the model was compiled: use compile=off, or compile_fallback=true")
     return int(frames["total"] - frames["ok"])
@@ -61,14 +60,9 @@ def one_line_errors(mode: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        compilers = sys.modules.get("torch._dynamo.exc")
-        if compilers is None or not isinstance(error, compilers.TorchDynamoException):
+        if not is_compile_error(error):
             raise
         cause = " ".join(str(error).split())[:MESSAGE_LENGTH]
         raise CompileError(
             f"trainable.compile={mode} failed; off or compile_fallback=true train without: {cause}"
         ) from error
-
-
-def _dynamo(part: str) -> Any:
-    return import_module(f"torch._dynamo.{part}")  # slow to import, and most trials do not need it

@@ -17,12 +17,12 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Figure, Recommendation, Setting, remark
+from orchestrator.report.cell_plots import speedup
 from orchestrator.report.files import page_of, plots_of, write_report
 from orchestrator.report.html import cell_table, csv_bytes, rendered, text_table, tiles
 from orchestrator.report.markdown import ReportData
 from orchestrator.report.matplotlib import plot_files
 from orchestrator.report.plot import Axis, Bar, Plot
-from orchestrator.report.plots import speedup
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import sentence

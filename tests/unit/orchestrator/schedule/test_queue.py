@@ -6,7 +6,7 @@ import pytest
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import LOST_NODES, REVISIONS, Retries, SystematicFailures, TrialQueue
 from orchestrator.schedule.scheduler import Scheduler
-from orchestrator.schedule.waiting import EMPTY_CLUSTER_S, Patience
+from orchestrator.schedule.waiting_for_nodes import EMPTY_CLUSTER_S, Patience
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import BudgetLimits, Status, SweepBudget

@@ -5,9 +5,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.report.matplotlib import bars_svg
-from orchestrator.report.plot import Plot
-from orchestrator.report.plots import (
+from orchestrator.report.cell_plots import (
     accuracy,
     efficiency,
     memory,
@@ -16,6 +14,8 @@ from orchestrator.report.plots import (
     time_to_target,
     why_not_linear,
 )
+from orchestrator.report.matplotlib import bars_svg
+from orchestrator.report.plot import Plot
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo

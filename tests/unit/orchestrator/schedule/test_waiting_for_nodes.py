@@ -1,7 +1,14 @@
 import pytest
 
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.waiting import EMPTY_CLUSTER_S, can_run, first_nodes, first_shape, nodes_ready, patience_s
+from orchestrator.schedule.waiting_for_nodes import (
+    EMPTY_CLUSTER_S,
+    can_run,
+    first_nodes,
+    first_shape,
+    nodes_ready,
+    patience_s,
+)
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
 from tests.unit.orchestrator.requests import request

@@ -6,12 +6,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.run.orphans import Watcher, descendants, left_over, marked
+from orchestrator.run.leftover_processes import Watcher, descendants, left_over, marked
 
 DRIVER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from orchestrator.run.orphans import Watcher
+from orchestrator.run.leftover_processes import Watcher
 with Watcher(Path(sys.argv[1])):
     forks = "import os, time; os.fork(); time.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", forks], start_new_session=True)

@@ -1,0 +1,38 @@
+"""Every private name of torch, inspected: a change in torch shows here first."""
+
+import re
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[3]
+PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
+"""`torch._foreach_*` are in torch's documentation."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch._inductor.async_compile:shutdown_compile_workers",
+        "torch._dynamo:reset",
+        "torch._dynamo.config:suppress_errors",
+        "torch._dynamo.convert_frame:input_codes.seen",
+        "torch._dynamo.utils:counters",
+        "torch._dynamo.exc:TorchDynamoException",
+        "torch.cuda:_sleep",
+    ],
+)
+def test_private_name_exists(name: str) -> None:
+    resolve_name(name)
+
+
+@pytest.mark.gpu
+def test_private_name_of_cuda_exists() -> None:
+    assert callable(torch._C._cuda_clearCublasWorkspaces)
+
+
+def test_private_names_are_in_one_file() -> None:
+    files = [path for room in ("trainables", "studies") for path in (ROOT / room).rglob("*.py")]
+    assert [path.name for path in files if PRIVATE.search(path.read_text())] == ["torch_private.py"]

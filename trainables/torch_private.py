@@ -1,0 +1,61 @@
+"""Private names of torch, 2.10 to 2.15; `tests/unit/trainables/test_torch_private.py` fails if they change.
+
+Importing this module does not import torch, and no function imports compilers that the process has not used: that
+takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+
+def pause_stream(cycles: int) -> None:
+    """Make the current CUDA stream pause for this many cycles of the GPU's clock; the host does not wait."""
+    sys.modules["torch"].cuda._sleep(cycles)
+
+
+def clear_cublas_workspaces() -> None:
+    """Free the workspaces of cuBLAS: one for each stream that a trial has used, 65 MB on an H200."""
+    sys.modules["torch"]._C._cuda_clearCublasWorkspaces()
+
+
+def stop_compile_workers() -> None:
+    """End torch's pool of compiler processes, if there is one."""
+    if pool := sys.modules.get("torch._inductor.async_compile"):
+        pool.shutdown_compile_workers()
+
+
+def forget_compiled() -> None:
+    """Reset torch.compile if it has compiled something: on a GPU a reset imports all compilers first."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return
+    frames = dynamo.utils.counters["frames"]
+    if frames["total"] or dynamo.convert_frame.input_codes.seen:  # code compiled with fullgraph is not counted
+        dynamo.reset()
+        frames.clear()
+
+
+def suppresses_compile_errors() -> bool:
+    """Return whether code that cannot be compiled runs uncompiled."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None and bool(getattr(dynamo.config, "suppress_errors", False))
+
+
+def suppress_compile_errors(on: bool) -> None:
+    """Set whether code that cannot be compiled runs uncompiled. Imports torch.compile's front end."""
+    config: Any = import_module("torch._dynamo.config")
+    config.suppress_errors = on
+
+
+def compile_counters() -> Any:
+    """Return torch.compile's counters: {"frames": {"total": …, "ok": …}, …}. Imports its front end."""
+    return import_module("torch._dynamo.utils").counters
+
+
+def is_compile_error(error: BaseException) -> bool:
+    """Return whether torch.compile's front end raised the error."""
+    errors = sys.modules.get("torch._dynamo.exc")
+    return errors is not None and isinstance(error, errors.TorchDynamoException)
