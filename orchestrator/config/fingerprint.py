@@ -32,16 +32,14 @@ def python_files(folder: Path) -> Iterator[Path]:
     """Yield the Python files in and below a folder, without environments, results and hidden folders."""
     for parent, folders, files in os.walk(folder):
         inside = Path(parent)
-        folders[:] = [name for name in folders if not _is_foreign(inside / name, top=inside == folder)]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__pycache__"))
+            and not (inside == folder and name in _NOT_CODE)
+            and not (inside / name / "pyvenv.cfg").exists()
+        ]
         yield from (inside / name for name in files if name.endswith(".py") and not name.startswith("."))
-
-
-def _is_foreign(folder: Path, *, top: bool) -> bool:
-    return (
-        folder.name.startswith((".", "__pycache__"))
-        or (top and folder.name in _NOT_CODE)
-        or (folder / "pyvenv.cfg").exists()
-    )
 
 
 def is_installed(path: Path) -> bool:

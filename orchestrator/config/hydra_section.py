@@ -33,7 +33,10 @@ def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) ->
         config: dict[str, Any] = {name: OmegaConf.to_container(part, resolve=False) for name, part in parts.items()}
     except WRONG as error:
         raise ConfigError([one_line(error)]) from None
-    errors = list(hydra_errors(config, _trusted(overrides)))
+    # The modules that the command line trusts.
+    values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
+    trusted = [str(module) for value in values if isinstance(value, list) for module in value]
+    errors = list(hydra_errors(config, trusted))
     if results_dir:
         # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
         if reason := _why_not_made(Path(config["run"]["dir"].partition("${")[0])):
@@ -52,12 +55,6 @@ def _why_not_made(folder: Path) -> str:
     if not there.is_dir():
         return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
-
-
-def _trusted(overrides: Sequence[str]) -> list[str]:
-    """Return the modules trusted on the command line."""
-    values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
-    return [str(module) for value in values if isinstance(value, list) for module in value]
 
 
 @contextmanager

@@ -55,18 +55,16 @@ def literal(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)  # not repr: that of numpy's floats is a call
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+        if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+            return value
+        # A backslash needs escaping only before a quote and at the end.
+        escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", value)
+        return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence):
         return "[" + ",".join(literal(item) for item in value) + "]"
     raise ValueError(f"{value!r} is a {type(value).__name__}; a config has numbers, strings, lists and mappings")
-
-
-def _quoted(text: str) -> str:
-    """Quote text; a backslash needs escaping only before a quote and at the end."""
-    escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
-    return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
 
 
 def alternatives(dotted: str) -> list[str]:
@@ -105,15 +103,12 @@ def _shell_word(argument: str) -> str:
 def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     for key, value in config.items():
         path = (*prefix, str(key))
-        if isinstance(value, Mapping) and value and not _is_value(path):
+        dotted = ".".join(path)
+        # Some mappings are values: a baseline is a cell, a metric has its pattern, and labels have dots.
+        is_value = dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")
+        if isinstance(value, Mapping) and value and not is_value:
             yield from _flat(value, path)
         elif prefix[:2] == ("sweep", "axes") and "." in str(key):
             yield f'sweep.axes."{key}"', value
         else:
-            yield ".".join(path), value
-
-
-def _is_value(path: tuple[str, ...]) -> bool:
-    """Return whether a mapping under this key is one value, for example a cell, a metric's pattern or labels."""
-    dotted = ".".join(path)
-    return dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")
+            yield dotted, value

@@ -47,17 +47,9 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """Return the plan as a table for people."""
-    names_trials = plan.finished or plan.again  # `rerun` may name a trial that has run
-    shown = [
-        {"state": row["state"]}
-        | ({"trial": row["trial_id"][:SHOWN_DIGITS]} if names_trials else {})
-        | row["axes"]
-        | {key: row[key] for key in _SHOWN}
-        for row in rows(plan)
-    ]
     return "\n".join(
         [
-            *_aligned(_without_empty([_readable(row) for row in shown])),
+            *_aligned(_table(plan)),
             "",
             f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible",
             *(f"{trials} infeasible: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
@@ -124,13 +116,27 @@ def describe(node: Node) -> str:
     return f"{node.name}: {node.cpus:g} CPU{'s' * (node.cpus != 1)}{gpus}"
 
 
-def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row with figures as text."""
-    times = dict.fromkeys(_SECONDS, "")
-    if row["state"] == "to run":
-        times = {key: _UNKNOWN if row[key] is None else f"{row[key]:.1f}" for key in _SECONDS}
-    note = "" if row["state"] == "infeasible" else row["note"]  # the few reasons follow below the table
-    return {**row, **times, "lr": f"{row['lr']:.4g}", "note": note}
+def _table(plan: Plan) -> list[dict[str, Any]]:
+    """Return the rows of the table, with figures as text.
+
+    The last columns are left out if they are empty for all trials, so that the rest fits a narrow terminal.
+    """
+    names_trials = plan.finished or plan.again  # `rerun` may name a trial that has run
+    shown = []
+    for row in rows(plan):
+        cells = {"state": row["state"]}
+        if names_trials:
+            cells["trial"] = row["trial_id"][:SHOWN_DIGITS]
+        cells |= row["axes"] | {key: row[key] for key in _SHOWN}
+        cells["lr"] = f"{row['lr']:.4g}"
+        for key in _SECONDS:
+            seconds = _UNKNOWN if row[key] is None else f"{row[key]:.1f}"
+            cells[key] = seconds if row["state"] == "to run" else ""
+        if row["state"] == "infeasible":
+            cells["note"] = ""  # the few reasons follow below the table
+        shown.append(cells)
+    empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", _UNKNOWN) for cells in shown)]
+    return [{key: value for key, value in cells.items() if key not in empty} for cells in shown]
 
 
 def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -145,9 +151,3 @@ def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for text, width, number in zip(line, widths, right, strict=True)
         )
         yield "  ".join(padded).rstrip()
-
-
-def _without_empty(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop the last columns if they are empty for all trials, so that the rest fits a narrow terminal."""
-    empty = [key for key in (*_SECONDS, "note") if all(row[key] in ("", _UNKNOWN) for row in shown)]
-    return [{key: value for key, value in row.items() if key not in empty} for row in shown]
