@@ -1,7 +1,7 @@
 """Rules that concern several keys of the config, and remarks on a valid one; a line for each.
 
-What a single key may be is in `orchestrator.config.schema`. Errors refuse a request; remarks
-are printed before it runs.
+The rules for single keys are in `orchestrator.config.schema`. Errors refuse a request; remarks are printed before it
+runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Standard output and error that outlive their reader: `| head` ends early, and Ctrl-C ends `| tee log` first.
+"""Standard output and error that still work after their reader has ended.
 
-Neither a closed pipe or terminal nor an encoding without some character may abort a sweep or print a Python traceback.
+`| head` ends early, and Ctrl-C ends `| tee log` before the sweep. A closed pipe or terminal must neither abort a sweep
+nor print a Python traceback, and neither must an encoding that lacks a character.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import sys
 from typing import Any, TextIO
 
 _NO_READER = (errno.EPIPE, errno.EIO)
-"""Errors of a pipe and of a terminal that nobody has open any more."""
+"""Errors of a pipe without a reader and of a closed terminal."""
 
 
 class _Outlet(io.FileIO):
-    """A file descriptor that discards output once its reader has gone."""
+    """A file descriptor that discards output once its reader has ended."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -31,7 +32,7 @@ class _Outlet(io.FileIO):
 
 
 def outlast_readers() -> None:
-    """Replace `sys.stdout` and `sys.stderr` by such files, if they are the process's own."""
+    """Replace `sys.stdout` and `sys.stderr` by streams that outlast their readers; streams of a program stay."""
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
 
 

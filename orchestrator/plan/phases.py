@@ -43,7 +43,7 @@ class Prospects:
     accuracy: float | None = None
     """The mean validation accuracy, so far, of the cell that accuracies are compared with."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
-    """The same for each of its seeds."""
+    """The validation accuracy of that cell by seed."""
     margin: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
     """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
@@ -51,9 +51,9 @@ class Prospects:
     """The objective as predicted by the probes, up to a common factor; without cells whose probe has no figures."""
     trained: frozenset[str] = frozenset()
     chosen: str = ""
-    """The best so far; empty if there is none."""
+    """The best cell so far; empty if there is none."""
     answer: str = ""
-    """The same as a label."""
+    """The label of the best cell, or why there is none."""
     open: frozenset[str] = frozenset()
     """The trained cells that the whole sweep may still choose; empty once the choice is sure."""
     out: Mapping[str, Status] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Prospects:
     def bound(self, cell_id: str, seed: int) -> float | None:
         """Return the validation accuracy below which this seed of the cell need not be tested and timed, if any.
 
-        For a first seed it is far below the accuracy of the baseline with the same seed, which holds out the same
-        samples; for a further one see `Outlook.bound`.
+        The bound of a first seed lies far below the accuracy of the baseline with the same seed, which holds out the
+        same samples. For a further seed see `Outlook.bound`.
         """
         if cell_id in self.trained or self.accuracy is None:
             return self.bounds.get(cell_id)
@@ -78,13 +78,13 @@ class Prospects:
         ends: Mapping[str, TrialRecord],
         probed: Mapping[str, Mapping[str, Any]],
     ) -> Prospects:
-        """Derive the prospects from the ends of the planned trials and the probes of their speeds."""
+        """Derive the prospects from the ends of planned trials and the figures of probes."""
         known = [
             record
             for record in ends.values()
             if record.status is not Status.INFEASIBLE and record.skipped_by in ("", "early_stop")
         ]
-        # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
+        # A cell has the worst status of its seeds, and only an ok cell can be chosen in the end.
         out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
@@ -111,7 +111,7 @@ class Prospects:
 def _levels(
     request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Return the time for the budget, or its cost; empty if the objective does not follow from throughput."""
+    """Return the predicted objective of each cell; empty if the objective does not follow from throughput."""
     if request.criteria.objective == "energy" or request.criteria.target_accuracy is not None:
         return {}
     seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
@@ -156,11 +156,11 @@ RULE = "phases"
 """The value of `skipped_by` for trials that the phases left out."""
 
 SLACK = 1.1
-"""A cell whose probe is slower than the best one's by more than this cannot beat it: probes are short."""
+"""A cell cannot beat the best one if its probe is slower by more than this factor, which allows for short probes."""
 
 
 def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSpec]:
-    """Return one probe of each speed that has none yet; none at all if the trainable has no probes."""
+    """Return one probe of each speed that has none yet; nothing if the trainable has no probes."""
     found: dict[str, TrialSpec] = {}
     for trial in trials:
         probe = None if speed(trial.axes) in probed else probe_of(trial)
@@ -187,13 +187,18 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
         if trial.cell_id not in prospects.trained and prospects.levels.get(trial.cell_id, 0.0) <= slowest
     )
     if fresh:
-        return [_bounded(trial, prospects) for trial in _fastest(fresh, prospects)]
+        # Without a probe's figures a cell has no level; such cells run first, since they may be the fastest.
+        chosen = [trial for trial in fresh if trial.cell_id not in prospects.levels]
+        if not chosen:
+            fastest = speed(min(fresh, key=lambda trial: prospects.levels[trial.cell_id]).axes)
+            chosen = [trial for trial in fresh if speed(trial.axes) == fastest]
+        return [_bounded(trial, prospects) for trial in chosen]
     further = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
     return [_bounded(trial, prospects) for trial in further]
 
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
-    """Return the end of a trial that would change nothing."""
+    """Return the outcome of a trial that cannot change the recommendation."""
     if trial.cell_id in prospects.equivalent_cells:
         why = "the same training as that of a cell with a plainer rule or rate; see"
     elif trial.cell_id in prospects.out:
@@ -206,16 +211,8 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 
-def _fastest(trials: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Return the trials of the speed with the lowest level; instead, those of unknown level if there are any."""
-    unknown = [trial for trial in trials if trial.cell_id not in prospects.levels]
-    if unknown:
-        return unknown
-    least = min(trials, key=lambda trial: prospects.levels[trial.cell_id])
-    return [trial for trial in trials if speed(trial.axes) == speed(least.axes)]
-
-
 def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
+    """Return the trial of the lowest seed of each cell."""
     first: dict[str, TrialSpec] = {}
     for trial in trials:
         if trial.cell_id not in first or trial.seed < first[trial.cell_id].seed:
@@ -224,7 +221,7 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 
 
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
-    """Return the trial, which need not be timed if its accuracy is too low."""
+    """Return the trial with the accuracy below which it need not be timed."""
     settings: Mapping[str, object] = trial.config.get("trainable") or {}
     bound = prospects.bound(trial.cell_id, trial.seed)
     if bound is None or not settings.get("probe"):
@@ -330,6 +327,6 @@ class Outlook:
         return np.where(np.isnan(paired), points[base] - points, paired)
 
     def _moves(self, means: Means) -> Array:
-        """Return how far the further seeds move each mean, as the scale of a t; 0 without further seeds."""
+        """Return the scale of the t by which the further seeds move each mean; 0 without further seeds."""
         left = np.asarray(self.left)
         return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)

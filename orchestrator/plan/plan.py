@@ -63,7 +63,10 @@ class MemoryShares:
         ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:
-            share = _share(status, figures)
+            reserved_gb, device_gb = (figures.get(name) for name in MEASURED)
+            share = SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
+            if status is Status.OOM:
+                share = 1.0  # the next attempt gets the whole device
             needs[key] = share if math.isnan(needs.get(key, math.nan)) else max(needs[key], share)
         return MemoryShares(needs=needs)
 
@@ -87,14 +90,6 @@ class MemoryShares:
 
 def _size(trial: TrialSpec) -> str:
     return size(trial.axes, trial.batch.device_batch_size)
-
-
-def _share(status: Status, figures: Mapping[str, Any]) -> float:
-    """Return the share of the device's memory; a trial that ran out of memory gets all of it."""
-    if status is Status.OOM:
-        return 1.0
-    reserved_gb, device_gb = (figures.get(name) for name in MEASURED)
-    return SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
