@@ -10,12 +10,12 @@ from orchestrator.config.compose import Composition, CompositionError
 from orchestrator.config.request import READING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
-    OWN_SECTIONS,
     SCHEMA,
     axis_value_errors,
     group_errors,
     key_errors,
     structure_errors,
+    trainable_part,
     value_errors,
 )
 from orchestrator.config.search_path import config_dir
@@ -133,5 +133,4 @@ def _trial_errors(
     yield from distrusted
     yield from group_errors(config)
     yield from setup_errors(config, runs_checks=whole and not distrusted)
-    named = code_in({key: value for key, value in config.items() if key not in OWN_SECTIONS})
-    yield from import_errors(named, installed=runs_here)
+    yield from import_errors(code_in(trainable_part(config)), installed=runs_here)

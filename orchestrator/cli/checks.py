@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, trainable_part, value_at
 from orchestrator.config.trust import UNSET
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.store.cloud import is_uri, uri_errors
@@ -118,7 +118,7 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
     if needed and config["strategy"] not in ("auto", needed):
         yield f"strategy={config['strategy']} does not fit this trainable, which needs {needed}: use strategy=auto"
     if runs_checks:
-        yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
+        yield from _unset(trainable_part(config))
         yield from _found_by_trainable(config)
 
 

@@ -334,6 +334,11 @@ IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", 
 """Own sections that can change a trial's result: part of its identity as written, `auto` as `auto`."""
 
 
+def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of a config that belong to the trainable."""
+    return {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+
+
 def _sections_of_schema() -> dict[str, list[str]]:
     """Return the names of the keys of each section."""
     found: dict[str, list[str]] = {}
@@ -414,7 +419,7 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
     The user's own models and optimizers are not checked: what they accept is not known here.
     """
-    for key, value in flat({name: each for name, each in config.items() if name not in OWN_SECTIONS}):
+    for key, value in flat(trainable_part(config)):
         if is_not_finite(value) and key not in SCHEMA:
             yield f"{key} must be a finite number, not {value!r}"
     for group in _GROUPS:

@@ -18,7 +18,7 @@ from typing import Any, cast
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions, command_version
 from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
+from orchestrator.config.schema import IDENTIFYING, trainable_part
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
@@ -141,7 +141,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
 
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the trainable's part of a config, with absolute paths: a rank may run in another folder."""
-    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    sections = trainable_part(config)
     if data := config.get("data"):
         places = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
         sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
@@ -160,7 +160,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
 
     Secrets are left out: they do not change results and must not enter the journal.
     """
-    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    sections = trainable_part(config)
     source = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
     if "argv" in trainable:  # a command line
