@@ -1,4 +1,4 @@
-"""What a recommendation minimises, worked out by hand."""
+"""Objectives of the recommendation against values worked out by hand."""
 
 import math
 

@@ -233,6 +233,6 @@ def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
     assert decided(records, margin=wider["lets_in"]).cell_id == "32-32-none"
     (fastest,) = [each for each in found.shortlist if each.cell_id == "32-32-none"]
     assert fastest.why_not and fastest.why_not.values["pooled"]
-    # Similar cells can also speak for a cell: a margin below the loss of its own seeds admits it.
+    # Similar cells can also speak for a cell: a margin below the loss of the cell's seeds admits it.
     wider = admitting(decided(flat_but_for_the_fastest(0.0125)))
     assert wider["lets_in"] < 0.0125 and wider["pooled"]

@@ -128,14 +128,14 @@ def test_two_names_for_one_training_keep_the_margin_surely():
     assert found.p_within[1] == 1
 
 
-def test_pooled_accuracies_leave_the_baseline_and_its_twins_where_they_are():
+def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
     generator = np.random.default_rng(0)
     accuracy = 0.9 - 0.004 * np.arange(6)[:, None] + 0.003 * generator.standard_normal((6, 3))
-    twin = np.vstack([accuracy, accuracy[0]])
+    equivalent = np.vstack([accuracy, accuracy[0]])
     batch = np.append(32.0 * 2 ** np.arange(6), 32.0)
     likeness = Likeness(batch=batch, recipe=np.append(np.zeros(6, dtype=int), 1))
     objective = np.exp(0.01 * generator.standard_normal((7, 3))) / (1 + np.append(np.arange(6), 0))[:, None]
-    alike = contest(objective, twin, margin=1e-9)
+    alike = contest(objective, equivalent, margin=1e-9)
     found = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
     assert found.p_within[[0, 6]].tolist() == [1, 1] and (found.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))

@@ -69,8 +69,8 @@ def test_cells_with_slower_probes_are_skipped():
     outcome = skipped(TRIALS[0], prospects)
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "phases")
     assert outcome.note == "sweep.phases: by its probe this cell is slower than the answer (the large batch)"
-    twin = replace(prospects, equivalent_cells={TRIALS[0].cell_id: best})
-    assert "the same training as that of a cell with a plainer rule" in skipped(TRIALS[0], twin).note
+    equivalent = replace(prospects, equivalent_cells={TRIALS[0].cell_id: best})
+    assert "the same training as that of a cell with a plainer rule" in skipped(TRIALS[0], equivalent).note
     lost = replace(trained, trained=frozenset(LEVELS), out={TRIALS[0].cell_id: Status.OOM})
     told_why = "sweep.phases: a seed of this cell ended as oom, and so it cannot be the answer (the large batch)"
     assert skipped(TRIALS[0], lost).note == told_why

@@ -81,7 +81,7 @@ def test_skipped_trials_may_be_tried_later(ended):
 
 @pytest.mark.slow
 def test_search_prefers_better_cells(ended):
-    """Of 24 cells, and with one objective as good as decided by the batch, the second half of the tries is better."""
+    """The second half of the tries is better than the first; the batch almost decides the objective of 24 cells."""
     ends, batches = {}, []
     asked = optuna(cells=20, together=1)
     while to_run := search.next_trials(asked, request(), TRIALS, [t for t in TRIALS if t.trial_id not in ends], ends):

@@ -123,7 +123,7 @@ def test_after_a_signal_there_is_no_other_round(monkeypatch):
     assert not source.next([]) and not notes.told
 
 
-def test_what_was_found_hopeless_runs_again_only_where_nothing_ends_early(monkeypatch):
+def test_early_stopped_trials_run_again_only_without_early_stop(monkeypatch):
     ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
     for early_stop, first in ((0.5, TRIALS[1:]), (None, TRIALS)):
         source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)

@@ -273,7 +273,7 @@ def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: Tri
 
 
 def state(layout: Layout) -> tuple[list[float], str]:
-    """What the report draws of the trial, and its telemetry."""
+    """Return the curve that the report plots, and the telemetry."""
     frame, findings = curves_frame(layout, ["t"])
     assert not findings
     return list(frame["loss"]), layout.telemetry("t").read_text()

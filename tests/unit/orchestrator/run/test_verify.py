@@ -1,4 +1,4 @@
-"""What a directory is held to where its journal answers this command's question, and where it answers another one."""
+"""Checks of a results directory by `mode=verify`, under the journal's own config and under another one."""
 
 import hashlib
 from pathlib import Path

@@ -35,7 +35,7 @@ def test_the_distance_is_the_mean_of_the_logarithms_differences():
 
 
 def test_positions_that_differ_are_compared_over_the_range_of_both():
-    # ln loss falls by ln 2 each 100 samples; the other has four positions of its own within the range, 150 to 500.
+    # ln loss falls by ln 2 each 100 samples; the other has four further positions between 150 and 500.
     one = curve(CURVE, 100 * EPOCHS)
     at = np.array([150.0, 250.0, 350.0, 450.0, 475.0, 550.0, 650.0])
     other = curve(3 * 2 * 2 ** (-(at - 100) / 100), at)

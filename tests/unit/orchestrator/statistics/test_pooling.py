@@ -82,7 +82,7 @@ def test_equal_means_and_missing_batches_are_not_pooled():
 
 
 def test_errors_of_similar_cells_are_correlated():
-    """Of two batches that nearly are one, a draw that has one high has the other high: they have most in common."""
+    """A draw with a high value for one batch has a high value for an almost equal batch."""
     equivalent_cells = Likeness(
         batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int)
     )

@@ -46,7 +46,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the disk is told, in order: `fsync` of a file, of a `directory`, `replace`."""
+    """The calls to the disk, in order: `fsync` of a file, of a `directory`, `replace`."""
     told, fsync, replace = list[str](), os.fsync, os.replace
 
     def synced(file: int) -> None:
