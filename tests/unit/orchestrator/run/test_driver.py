@@ -28,7 +28,7 @@ def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
     check_hardware(request, before, now)
 
 
-def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nmodel name\t: A CPU @ 3 GHz\n")
     monkeypatch.setattr(driver, "_CPU_INFO", info)
@@ -39,7 +39,7 @@ def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypat
     assert hardware_of([], [H100], here=True) == {}
 
 
-def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> None:
+def test_changed_hardware_is_refused_unless_allowed() -> None:
     before = {"gpu": "H100"}
     with pytest.raises(ConfigError) as caught:
         check(before, {"gpu": "A100"})
@@ -48,6 +48,6 @@ def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> N
     check(before, {"gpu": "H100"})
 
 
-def test_what_is_not_known_of_both_is_not_compared() -> None:
+def test_only_hardware_known_on_both_sides_is_compared() -> None:
     check({"gpu": "H100"}, {"cpu": "A CPU"})
     check({}, {"gpu": "A100"})

@@ -6,12 +6,12 @@ import pytest
 from orchestrator.run.provenance import commit, origin
 
 
-def test_the_command_repeats_what_was_asked() -> None:
+def test_command_line_is_recorded() -> None:
     told = origin(["sweep=demo", "sweep.axes.gpus=[1,2]", "data.path=a b.npz"])["command"]
     assert told == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[1,2]' 'data.path=a b.npz'"
 
 
-def test_a_checkout_tells_its_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
+def test_checkout_gives_commit_and_dirty_state(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         return subprocess.check_output(["git", "-C", str(tmp_path), *named, *arguments], text=True).strip()
@@ -26,7 +26,7 @@ def test_a_checkout_tells_its_commit_and_whether_it_was_changed(tmp_path: Path) 
     assert commit(tmp_path) == f"{git('rev-parse', 'HEAD')} with changes"
 
 
-def test_outside_of_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     found = origin([])

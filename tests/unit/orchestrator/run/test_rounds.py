@@ -66,7 +66,7 @@ def made(
     return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
 
 
-def test_probes_then_what_is_asked_for_then_what_was_disturbed_then_the_rest_is_skipped(monkeypatch):
+def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
     source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], disturbed=TRIALS[:1])
     assert source.first == TRIALS[:1] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
@@ -76,13 +76,13 @@ def test_probes_then_what_is_asked_for_then_what_was_disturbed_then_the_rest_is_
     assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
 
 
-def test_what_is_open_once_disturbed_timings_are_measured_well_is_asked_for(monkeypatch):
+def test_phases_are_evaluated_again_after_repetitions(monkeypatch):
     source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], disturbed=TRIALS[:1])
     assert [source.next([]), source.next([]), source.next([])] == [TRIALS[:2], TRIALS[:1], TRIALS[2:3]]
     assert not source.next([]) and [told for _, told in notes.told] == [1, *["phases"] * 3]
 
 
-def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked_for_and_left_out(monkeypatch):
+def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
     before = {each.trial_id: ended(each) for each in TRIALS[:2]}
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
     source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun=Rerun.of("all"))
@@ -93,12 +93,12 @@ def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked
     assert TRIALS[1] in ran and TRIALS[0] not in ran
 
 
-def test_no_driver_repeats_a_trial_twice_however_disturbed_its_repetition_is(monkeypatch):
+def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
     source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
     assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("disturbed", 1)]
 
 
-def test_a_timing_that_an_earlier_driver_did_not_repeat_is_repeated_though_nothing_else_is_left(monkeypatch):
+def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
     )
@@ -111,7 +111,7 @@ def test_without_phases_there_is_one_round(monkeypatch):
     assert len(source.first) == 6 and not source.next([]) and not notes.told
 
 
-def test_what_was_left_out_is_told_before_anything_else_is_decided(monkeypatch):
+def test_left_out_trials_are_recorded_first(monkeypatch):
     source, notes = made(monkeypatch)
     source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))])
     assert notes.told[0] == (TRIALS[5].seed, "budget")
@@ -130,24 +130,24 @@ def test_early_stopped_trials_run_again_only_without_early_stop(monkeypatch):
         assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
 
 
-def test_what_the_phases_gave_up_stays_so_however_often_the_sweep_is_continued(monkeypatch):
-    """Else it would be journalled as not asked for, and then, as nobody knows of it any more, be trained again."""
+def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch):
+    """A record of another reason would hide the early stop, and the trial would train again."""
     ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
     source, notes = made(monkeypatch, ends=ends)
     assert not source.next([])
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
 
 
-def test_what_somebody_points_at_runs_first_whatever_phases_ask_for_or_gave_up(monkeypatch):
+def test_trials_named_in_a_rerun_run_first_despite_phases(monkeypatch):
     ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
     source, notes = made(monkeypatch, ends=ends, rerun=Rerun.of([TRIALS[4].trial_id]))
-    assert source.first == [TRIALS[4], TRIALS[0]], "it, and a probe for the others"
+    assert source.first == [TRIALS[4], TRIALS[0]]  # the named trial and a probe for the others
     assert not source.next([])
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
 
 
-def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(monkeypatch):
-    """Else its cell would be out, or known, and the trial be left out instead of run again."""
+def test_phases_ignore_earlier_results_of_trials_to_rerun(monkeypatch):
+    """Otherwise the cell would count as known or excluded, and the trial would be skipped."""
     told = []
     source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
     ends = {each.trial_id: SimpleNamespace(skipped_by="", device="cpu") for each in TRIALS}
@@ -158,7 +158,7 @@ def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(
     assert told[:2] == [set(), {TRIALS[0].trial_id}]
 
 
-def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch):
+def test_trials_that_share_gpus_are_measured_alone_first(monkeypatch):
     packed = [
         replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
         for each in TRIALS

@@ -58,7 +58,7 @@ def leave_checkpoint(layout: Layout) -> Path:
     return file
 
 
-def test_a_disk_that_is_full_for_the_trial_is_the_sweeps_and_no_end_of_the_trial(layout: Layout) -> None:
+def test_full_disk_ends_the_sweep_not_the_trial(layout: Layout) -> None:
     taken_up = session(layout, retries=Retries(3))
     taken_up.started(TRIAL)
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
@@ -67,7 +67,7 @@ def test_a_disk_that_is_full_for_the_trial_is_the_sweeps_and_no_end_of_the_trial
     assert kinds(layout) == ["started"]
 
 
-def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: Layout) -> None:
+def test_failed_trial_is_retried_and_then_finished(layout: Layout) -> None:
     retries = Retries(1)
     taken_up = session(layout, retries=retries)
     for again in (True, False):
@@ -79,9 +79,7 @@ def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: La
     assert history(layout).all_rows["t"].attempt == 2
 
 
-def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_file_of_a_command_is_noted_with_a_remedy(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(layout.root)
     Path("data").mkdir()
     Path("data/houses.npz").touch()
@@ -93,17 +91,15 @@ def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
         taken_up.finished(TRIAL, replace(BROKEN, note=note))
         return history(layout).all_rows["t"].note
 
-    assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function stands where the driver does
+    assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function runs in the driver's working directory
     (layout.trial("t") / "work").mkdir()
-    assert noted("data/houses.npz").endswith(
-        "'data/houses.npz'. The command runs in the trial's folder: name {source_dir}/data/houses.npz in"
-        " trainable.argv, or set trainable.cwd=source"
-    )
+    note = noted("data/houses.npz")
+    assert all(way in note for way in ("{source_dir}/data/houses.npz", "trainable.argv", "trainable.cwd=source"))
     assert noted("data/other.npz").endswith("'data/other.npz'")
-    assert noted("n" * 270).endswith("n'")  # which no file can be called
+    assert noted("n" * 270).endswith("n'")  # too long for a file name
 
 
-def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off_attempt_is_recorded_with_its_wall_time(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 107.5, 120.0])
     monkeypatch.setattr("orchestrator.run.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
     interrupted = session(layout)
@@ -132,9 +128,7 @@ def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monk
         (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
     ],
 )
-def test_a_checkpoint_stays_for_as_long_as_something_may_go_on_from_it(
-    layout: Layout, end: TrialOutcome, kept: bool
-) -> None:
+def test_checkpoint_stays_only_if_the_trial_can_continue(layout: Layout, end: TrialOutcome, kept: bool) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     checkpoint = leave_checkpoint(layout)
@@ -143,7 +137,7 @@ def test_a_checkpoint_stays_for_as_long_as_something_may_go_on_from_it(
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_the_next_driver_goes_on_from_a_checkpoint_unless_the_trial_had_ended(layout: Layout, ended: bool) -> None:
+def test_next_driver_continues_unfinished_trials_from_their_checkpoint(layout: Layout, ended: bool) -> None:
     first = session(layout)
     first.started(TRIAL)
     first.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
@@ -170,7 +164,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
     assert history(layout).all_rows["t"].note == "no <hidden>"
 
 
-def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
+def test_errors_of_the_request_hide_secrets(layout: Layout) -> None:
     taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
     taken_up.started(TRIAL)
     with pytest.raises(ConfigError) as caught:
@@ -178,7 +172,7 @@ def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
     assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
 
 
-def test_what_is_left_out_is_told_once_and_again_where_the_reason_is_another(layout: Layout) -> None:
+def test_left_out_trial_is_recorded_once_per_reason(layout: Layout) -> None:
     for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
         session(layout).left_out([(TRIAL, reason)])
     assert kinds(layout) == ["finished", "finished"]
@@ -222,7 +216,7 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout
     assert list(of_ended_trials(layout, history(layout))) == [] and list(history(layout).all_rows) == ["t"]
 
 
-def test_disturbed_repetition_says_by_what(layout: Layout) -> None:
+def test_disturbed_repetition_notes_the_cause(layout: Layout) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
@@ -230,7 +224,7 @@ def test_disturbed_repetition_says_by_what(layout: Layout) -> None:
     assert row(layout).metrics["samples_per_s"] == 1.0 and "12%" in row(layout).note
 
 
-def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) -> None:
+def test_repetition_lost_with_its_node_is_run_again(layout: Layout) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
@@ -241,7 +235,7 @@ def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) 
     assert history(layout).repeated == {"t"}
 
 
-def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layout: Layout) -> None:
+def test_repetition_left_out_by_a_budget_has_no_record(layout: Layout) -> None:
     session(layout).left_out([(REPETITION, SKIPPED)])
     assert kinds(layout) == []
 
@@ -287,14 +281,14 @@ def twice(layout: Layout, journal: Journal, outcome: TrialOutcome | None) -> Ses
     return taken_up
 
 
-def test_one_that_is_ok_takes_the_place_of_the_first(layout: Layout) -> None:
+def test_successful_rerun_replaces_the_files(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, OK)
     assert state(layout) == ([9.0], "of [9.0]")
     assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.history)) == []
 
 
-def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(layout: Layout) -> None:
+def test_next_driver_restores_files_after_a_killed_rerun(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(layout)[0] == [9.0]
@@ -302,7 +296,7 @@ def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(lay
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
-def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layout) -> None:
+def test_report_reads_the_snapshot_of_an_unfinished_rerun(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(replace(layout, set_aside=read_results(layout).history.set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
@@ -310,9 +304,7 @@ def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layo
 
 
 @pytest.mark.parametrize("outcome", [OK, BROKEN])
-def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(
-    layout: Layout, outcome: TrialOutcome
-) -> None:
+def test_report_ignores_a_snapshot_of_a_finished_rerun(layout: Layout, outcome: TrialOutcome) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
@@ -321,14 +313,14 @@ def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(
     assert not read_results(layout).history.set_aside
 
 
-def test_and_one_that_was_interrupted(layout: Layout) -> None:
+def test_interrupted_rerun_restores_the_files(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None).settle()
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "telemetry.parquet"])
-def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(layout: Layout, name: str) -> None:
+def test_next_driver_completes_an_interrupted_restore(layout: Layout, name: str) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     folder = layout.trial("t")
@@ -338,7 +330,7 @@ def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(l
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
-def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
+def test_failed_rerun_replaces_the_files(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
@@ -346,7 +338,7 @@ def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
     assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
 
 
-def test_until_it_has_ended_the_files_are_those_of_the_row_that_stands(layout: Layout) -> None:
+def test_requested_rerun_replaces_the_files_only_when_it_ends(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
@@ -359,7 +351,7 @@ def test_until_it_has_ended_the_files_are_those_of_the_row_that_stands(layout: L
     assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.history)) == []
 
 
-def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -> None:
+def test_rerun_left_out_after_an_attempt_restores_the_files(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     taken_up = session_on(layout, journal)
@@ -369,7 +361,7 @@ def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -
     assert journal.history.all_rows["t"].status is Status.OK
 
 
-def test_one_that_never_ran_has_none(layout: Layout) -> None:
+def test_trial_that_never_ran_has_no_snapshot(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     session_on(layout, journal).left_out([(QUIET, NO_ROOM)])
     attempt(session_on(layout, journal), layout, [3.0], OK)

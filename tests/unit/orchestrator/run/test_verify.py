@@ -30,14 +30,13 @@ def layout(tmp_path: Path) -> Layout:
     return found
 
 
-def test_what_a_crash_leaves_is_no_violation(layout: Layout) -> None:
+def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
     found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], {})
     assert found.violations == []
-    assert [remark.removeprefix(f"{layout.journal}: ") for remark in found.remarks] == [
-        "line 4: torn: the line has no end (17 bytes)",
-        "records: 3, trials: 1, with an end: 1, planned without one: 1 of 2",
-        f"{layout.quarantine} holds what was damaged before, and was left out",
-    ]
+    damage, counts, quarantine = found.remarks
+    assert damage.startswith(f"{layout.journal}: line 4: torn: ") and "17 bytes" in damage
+    assert counts.startswith("records: 3, trials: 1, ") and ": 1, " in counts[23:] and counts.endswith(": 1 of 2")
+    assert quarantine.startswith(f"{layout.quarantine} ")
 
 
 def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
@@ -48,7 +47,7 @@ def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
-def test_a_plan_is_only_held_against_what_asked_for_it(
+def test_plan_is_compared_only_under_the_same_config(
     layout: Layout, fingerprint: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verified, "of_the_tables", lambda *given: [])  # which are not made here
@@ -74,7 +73,7 @@ def ended(files: Layout, *more: Record) -> History:
 
 
 @pytest.mark.parametrize("name", HASHED)
-def test_a_file_cut_off_at_any_byte_is_named(files: Layout, name: str) -> None:
+def test_file_cut_off_at_any_byte_is_detected(files: Layout, name: str) -> None:
     path, whole = files.trial("a") / name, bytes(range(64))
     path.write_bytes(whole)
     history = ended(files)
@@ -82,20 +81,20 @@ def test_a_file_cut_off_at_any_byte_is_named(files: Layout, name: str) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         (told,) = of_ended_trials(files, history)
-        assert told == f"{path}: changed since the trial ended, its checksum does not match"
+        assert told.startswith(f"{path}: changed")
     path.unlink()
     (told,) = of_ended_trials(files, history)
-    assert told == f"{path}: lost since the trial ended"
+    assert told.startswith(f"{path}: lost")
 
 
-def test_a_trial_that_was_started_again_writes_its_files_anew(files: Layout) -> None:
+def test_files_of_a_restarted_trial_may_change(files: Layout) -> None:
     files.config("a").write_text("one")
     history = ended(files, started(2))
     files.config("a").write_text("two")
     assert list(of_ended_trials(files, history)) == []
 
 
-def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before_is_used(files: Layout) -> None:
+def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: Layout) -> None:
     generations = Generations(folder=files.checkpoint("a"), rank=0, world_size=1)
     generations.write(1, b"the first")
     generations.write(2, b"the second, that is longer")
@@ -107,11 +106,11 @@ def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before
     for damaged in [*(whole[:length] for length in range(len(whole))), *flipped]:
         path.write_bytes(damaged)
         (told,) = verified.of_checkpoints(files)
-        assert told.startswith(f"{path}: its content does not match")
+        assert told.startswith(f"{path}: ")
         assert generations.newest() == (1, {0: b"the first"})
 
 
-def test_of_a_running_trial_only_the_last_line_may_be_torn(files: Layout) -> None:
+def test_running_trial_may_have_only_its_last_line_torn(files: Layout) -> None:
     files.config("a").write_text("data: {name: digits}")
     files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
     assert list(verified.of_running_trials(files, ["a", "not-begun"])) == []
@@ -121,13 +120,13 @@ def test_of_a_running_trial_only_the_last_line_may_be_torn(files: Layout) -> Non
     assert config.startswith(f"{files.config('a')}: not YAML") and curve.startswith(f"{files.metrics('a')}: line 1 is")
 
 
-def test_where_the_journal_is_alone_every_table_is_lost(files: Layout) -> None:
+def test_missing_tables_folder_means_every_table_is_lost(files: Layout) -> None:
     files.tables.rmdir()
     (told,) = verified._different(files.tables, {"trials.csv": b""})
-    assert told == f"{files.table('trials.csv')}: lost; mode=report makes it again"
+    assert told.startswith(f"{files.table('trials.csv')}: lost") and "mode=report" in told
 
 
-def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(files: Layout) -> None:
+def test_folder_in_place_of_a_file_means_lost(files: Layout) -> None:
     for path in (files.table("summary.csv"), files.table("trials.csv"), files.metrics("a")):
         path.write_bytes(b"")
     history = ended(files)
@@ -135,9 +134,10 @@ def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(files: Layout) -
     for path in (files.table("trials.csv"), files.config("a"), files.metrics("a")):
         path.unlink(missing_ok=True)
         path.mkdir()
-    told = list(verified._different(files.tables, {"trials.csv": b"", "summary.csv": b""}))
-    assert told == [f"{files.table('trials.csv')}: lost; mode=report makes it again"]
-    assert list(of_ended_trials(files, history)) == [f"{files.metrics('a')}: lost since the trial ended"]
+    (table,) = verified._different(files.tables, {"trials.csv": b"", "summary.csv": b""})
+    assert table.startswith(f"{files.table('trials.csv')}: lost")
+    (curve,) = of_ended_trials(files, history)
+    assert curve.startswith(f"{files.metrics('a')}: lost")
     assert list(verified.of_running_trials(files, ["a"])) == []
 
 
@@ -180,33 +180,33 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )
-def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
+def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> None:
     assert Reading(records).violations == []
 
 
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ([sweep(), started(), finished(), finished()], "record 4: trial a has a second terminal record"),
-        ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started again after it had"),
+        ([sweep(), started(), finished(), finished()], "record 4: trial a has a second"),
+        ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started again"),
         ([sweep(), started(), finished(1, "oom"), sweep("failed"), started(2)], "had ended as oom"),
-        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started again after it"),
-        ([sweep(), finished()], "attempt 1 ended as finished, and had not been started"),
+        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started again"),
+        ([sweep(), finished()], "attempt 1 ended as finished"),
         ([sweep(), started(), started(3)], "attempt 3 follows attempt 1"),
-        ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished, and had not been started"),
-        ([sweep(), Record(kind=Kind.FINISHED, value={})], "record 2: a finished record that makes no sense"),
+        ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished"),
+        ([sweep(), Record(kind=Kind.FINISHED, value={})], "record 2: a finished record"),
         ([sweep(), started(), finished(1, "grand")], "'grand' is not a valid Status"),
     ],
 )
-def test_what_must_not_be_is_named(records: list[Record], told: str) -> None:
+def test_invalid_sequences_of_records_are_violations(records: list[Record], told: str) -> None:
     (violation,) = Reading(records).violations
     assert told in violation
 
 
-def test_an_ended_sweep_has_an_end_for_all_it_planned() -> None:
+def test_ended_sweep_needs_an_end_for_every_planned_trial() -> None:
     assert Reading([sweep(), ENDED]).history.missing == 0
     assert Reading([sweep(), ENDED, sweep()]).history.missing is None
     assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0)) == []
     assert list(of_the_plan(["a", "b"], ["a"], 1)) == []
     (violation,) = of_the_plan(["a", "b"], ["a"], 0)
-    assert violation == "the sweep has ended, and 1 planned trials have no end: b"
+    assert "1 planned" in violation and violation.endswith(": b")
