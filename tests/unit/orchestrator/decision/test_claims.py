@@ -31,7 +31,12 @@ def judged(frames: Any, expression: str, **other: Any) -> Verdict:
     return verdicts([Claim.of({"sentence": "So it is.", "expression": expression, **other})], *frames)[0]
 
 
-def test_speedup_and_efficiency_are_by_seed(frames: Any) -> None:
+def has(text: str, *parts: str) -> bool:
+    """Return whether a text has all the parts."""
+    return all(part in text for part in parts)
+
+
+def test_speedup_and_efficiency_are_paired_by_seed(frames: Any) -> None:
     # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; geometric mean 1.8911, ± 1.2%.
     found = judged(frames, "speedup(gpus=2) > 1.8")
     assert (found.verdict, found.n, found.by_ratio) == ("confirmed", 3, True)
@@ -41,7 +46,7 @@ def test_speedup_and_efficiency_are_by_seed(frames: Any) -> None:
     assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
 
 
-def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
+def test_a_claim_has_the_same_interval_as_the_table(frames: Any) -> None:
     found, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
     assert [found.point, found.lo, found.hi] == pytest.approx(cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]])
     rates = judged(frames, "samples_per_s(gpus=2) > samples_per_s(gpus=1)")
@@ -50,16 +55,16 @@ def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "verdict", "why"),
+    ("end", "verdict"),
     [
-        (Status.DIVERGED, "inconclusive", "accuracy(gpus=2): a cell is diverged, 3 of 4 ok"),
-        (Status.OOM, "inconclusive", "accuracy(gpus=2): a cell is oom, 3 of 4 ok"),
-        (Status.TIMEOUT, "inconclusive", "accuracy(gpus=2): a cell is timeout, 3 of 4 ok"),
-        (Status.FAILED, "confirmed", ""),  # a lost node says nothing of the cell
-        (Status.SKIPPED, "confirmed", ""),
+        (Status.DIVERGED, "inconclusive"),
+        (Status.OOM, "inconclusive"),
+        (Status.TIMEOUT, "inconclusive"),
+        (Status.FAILED, "confirmed"),  # a lost node is no fault of the cell
+        (Status.SKIPPED, "confirmed"),
     ],
 )
-def test_the_seeds_that_came_through_do_not_speak_for_one_that_did_not(end: Status, verdict: str, why: str) -> None:
+def test_a_seed_that_failed_by_its_config_leaves_a_claim_inconclusive(end: Status, verdict: str) -> None:
     records = [
         record_of(gpus, s, metrics={"accuracy": 0.9 + gpus / 100 + s * gpus / 1000})
         for gpus in (1, 2)
@@ -67,7 +72,8 @@ def test_the_seeds_that_came_through_do_not_speak_for_one_that_did_not(end: Stat
     ]
     frames = collect([*records, record_of(1, 3, metrics={"accuracy": 0.9}), record_of(2, 3, end)], scaling="weak")
     found = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
-    assert (found.verdict, found.why) == (verdict, why)
+    assert found.verdict == verdict
+    assert has(found.why, "accuracy(gpus=2)", end.value, "3 of 4") if verdict == "inconclusive" else found.why == ""
 
 
 def test_accuracies_are_paired_by_seed(frames: Any) -> None:
@@ -78,7 +84,7 @@ def test_accuracies_are_paired_by_seed(frames: Any) -> None:
     )
 
 
-def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it() -> None:
+def test_an_invalid_timing_leaves_only_claims_about_timing_inconclusive() -> None:
     records = [
         record_of(
             gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100}
@@ -88,7 +94,7 @@ def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse
     ]
     sweep = collect(records, scaling="weak", reference_batch_size=32)
     found = judged(sweep, "speedup(gpus=2) > 1.8")
-    assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
+    assert found.verdict == "inconclusive" and has(found.why, "timing", "not valid")
     near = judged(sweep, "speedup(gpus=2) > 1.98")
     assert near.lo < 1 < near.hi and (near.why, near.seeds_to_settle) == (found.why, None)
     assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
@@ -102,15 +108,12 @@ def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse
         ("accuracy(gpus=2) > 0.95", "inconclusive"),
         ("samples_per_s(gpus=2) > samples_per_s(gpus=1)", "inconclusive"),
         ("speedup(gpus=2) > 1.8", "inconclusive"),
-        ("peak_memory_gb(gpus=2) < 80", "confirmed"),  # what does not depend on chance may well be the same
+        ("peak_memory_gb(gpus=2) < 80", "confirmed"),  # memory does not vary by chance
         ("peak_memory_gb(gpus=2) < 20", "refuted"),
-        (
-            "loss(gpus=2) <= loss(gpus=1)",
-            "confirmed",
-        ),  # two names for one training: alike by seed, and the seeds differ
+        ("loss(gpus=2) <= loss(gpus=1)", "confirmed"),  # one training under two names: only its seeds differ
     ],
 )
-def test_identical_seeds_are_no_certainty(expression: str, verdict: str) -> None:
+def test_identical_seeds_leave_claims_about_random_values_inconclusive(expression: str, verdict: str) -> None:
     records = [
         record_of(
             gpus,
@@ -121,27 +124,27 @@ def test_identical_seeds_are_no_certainty(expression: str, verdict: str) -> None
         for seed in range(3)
     ]
     found = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
-    why = "all 3 seeds are identical, which says nothing about chance" if verdict == "inconclusive" else ""
-    assert (found.verdict, found.why, found.seeds_to_settle) == (verdict, why, None)
+    assert (found.verdict, found.seeds_to_settle) == (verdict, None)
+    assert has(found.why, "all 3 seeds", "identical") if verdict == "inconclusive" else found.why == ""
 
 
 @pytest.mark.parametrize(
-    ("expression", "why"),
+    ("expression", "parts"),
     [
-        ("acuracy(gpus=2) > 0", "there is no column 'acuracy' of numbers (did you mean 'accuracy'?)"),
-        ("accuracy(gpus=8) > 0", "no cell has gpus=8"),
-        ("accuracy(gpus=4) > 0", "accuracy(gpus=4): a cell is oom"),
-        ("accuracy(gpu=4) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
-        ("accuracy() > 0", "accuracy(): a cell is oom"),
+        ("acuracy(gpus=2) > 0", ("column", "'acuracy'", "'accuracy'")),
+        ("accuracy(gpus=8) > 0", ("no cell", "gpus=8")),
+        ("accuracy(gpus=4) > 0", ("accuracy(gpus=4)", "oom")),
+        ("accuracy(gpu=4) > 0", ("axis", "'gpu'", "'gpus'")),
+        ("accuracy() > 0", ("accuracy()", "oom")),
     ],
 )
-def test_cells_that_are_not_there_leave_a_claim_inconclusive(frames: Any, expression: str, why: str) -> None:
+def test_missing_cells_leave_a_claim_inconclusive(frames: Any, expression: str, parts: tuple[str, ...]) -> None:
     found = judged(frames, expression)
-    assert (found.verdict, found.why) == ("inconclusive", why)
+    assert found.verdict == "inconclusive" and has(found.why, *parts)
 
 
-def test_a_claim_about_speed_that_rests_on_one_process_says_so() -> None:
-    def told(processes: dict[int, str], expression: str) -> str:
+def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
+    def table(processes: dict[int, str], expression: str) -> str:
         records = [
             record_of(
                 gpus,
@@ -156,9 +159,10 @@ def test_a_claim_about_speed_that_rests_on_one_process_says_so() -> None:
         return claims_markdown(found, "demo")
 
     one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
-    assert "| 3 in one process | " in told(one, "speedup(gpus=2) > 1.5")
-    assert "In one process: a single process timed all seeds" in told({1: "aaa", 2: "abc"}, "speedup(gpus=2) > 1.5")
-    for unmarked in (told(each, "speedup(gpus=2) > 1.5"), told(one, "accuracy(gpus=2) > .8")):
+    for marked in (one, {1: "aaa", 2: "abc"}):
+        text = table(marked, "speedup(gpus=2) > 1.5")
+        assert "| 3 in one process | " in text and "In one process: " in text
+    for unmarked in (table(each, "speedup(gpus=2) > 1.5"), table(one, "accuracy(gpus=2) > .8")):
         assert "one process" not in unmarked and "confirmed" in unmarked
 
 
@@ -179,7 +183,7 @@ def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
         ("accuracy(gpus=2) >= accuracy(gpus=1)", 0.005, "at least 0.9100 − 0.005", "difference"),
     ],
 )
-def test_what_is_claimed_is_told_in_words(
+def test_the_table_writes_the_claimed_value_in_words(
     frames: Any, expression: str, margin: float, claimed: str, compared: str
 ) -> None:
     given = {"sentence": "It is so", "expression": expression, "margin": margin}
@@ -201,8 +205,8 @@ def with_curves(factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHA
             record = record_of(gpus, seed, metrics={"samples_per_s": 100.0, "epochs": 10.0})
             records.append(record)
             for epoch, loss in list(enumerate(LOSSES, start=1))[:: 1 if gpus == 1 else 2]:
-                told = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
-                rows.append({"trial_id": record.trial_id} | told)
+                row = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
+                rows.append({"trial_id": record.trial_id} | row)
     curves = pd.DataFrame(rows, columns=["trial_id", "epoch", "samples", "loss"]).astype({"trial_id": "category"})
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     return trials, cells, loss_curves(trials, curves)
@@ -212,7 +216,7 @@ ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 
 APART = "loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"
 
 
-def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart() -> None:
+def test_loss_curves_are_compared_with_the_distance_between_seeds() -> None:
     # Seeds are ln 1.02, ln 1.04 and ln 1.04/1.02 apart: .02615 in the mean, pseudo-values .03961, 0, .03884, ± .05626.
     same = judged(with_curves({1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
     assert (same.verdict, same.n, same.by_ratio) == ("confirmed", 3, False)
@@ -221,39 +225,40 @@ def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart() -> None:
     assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
     assert judged(other, APART).left == pytest.approx(np.log(1.5))
     between = judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
-    assert (between.verdict, between.why) == ("inconclusive", "the interval includes values for and against it")
+    assert between.verdict == "inconclusive" and "interval includes values" in between.why
     assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
-    assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
+    assert has(judged(other, APART, needs_epochs=50).why, "needs 50 epochs", "had 10")
 
 
 @pytest.mark.parametrize(
-    ("by_chance", "expression", "why"),
+    ("by_chance", "expression", "parts"),
     [
-        (BY_CHANCE, "loss_distance({gpus: 1}, {gpus: 8}) > 0", "no cell has gpus=8"),
-        (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
-        (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", "{} of loss_distance selects 2 cells: narrow it"),
-        (BY_CHANCE[:2], ALIKE, "seed_distance needs curves of 3 seeds of each cell with 5 epochs in common"),
-        ((1.0, 1.0, 1.0), ALIKE, "all 3 seeds are identical, which says nothing about chance"),
+        (BY_CHANCE, "loss_distance({gpus: 1}, {gpus: 8}) > 0", ("no cell", "gpus=8")),
+        (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", ("axis", "'gpu'", "'gpus'")),
+        (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", ("{} of loss_distance", "2 cells")),
+        (BY_CHANCE[:2], ALIKE, ("seed_distance", "3 seeds", "5 epochs")),
+        ((1.0, 1.0, 1.0), ALIKE, ("all 3 seeds", "identical")),
     ],
 )
-def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(
-    by_chance: tuple[float, ...], expression: str, why: str
+def test_a_claim_of_curves_names_missing_cells_seeds_and_epochs(
+    by_chance: tuple[float, ...], expression: str, parts: tuple[str, ...]
 ) -> None:
     found = judged(with_curves({1: 1.0, 2: 1.5}, by_chance), expression)
-    assert (found.verdict, found.why) == ("inconclusive", why)
+    assert found.verdict == "inconclusive" and has(found.why, *parts)
 
 
-def test_without_curves_a_claim_of_them_is_inconclusive() -> None:
+def test_a_claim_of_curves_without_curves_is_inconclusive() -> None:
     trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
-    why = "no curves: no trial of one of its cells has a loss in its metrics.jsonl"
     of_one = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
-    assert [judged((trials, cells, given), APART).why for given in (None, {}, of_one)] == [why] * 3
+    without = [judged((trials, cells, given), APART) for given in (None, {}, of_one)]
+    assert [found.verdict for found in without] == ["inconclusive"] * 3
+    assert all(has(found.why, "no curves", "metrics.jsonl") for found in without)
     few = {
         cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
         for cell_id, by_seed in curves.items()
     }
     short = judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
-    assert short.why == "loss_distance needs curves with 5 epochs in common"
+    assert has(short.why, "loss_distance", "5 epochs")
 
 
 def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None:
@@ -292,17 +297,17 @@ def of_ratio(claim, left, right):
     return judge(claim, Sides.of(*both, by_ratio=True, margin=claim.margin))
 
 
-def test_arithmetic_is_by_seed():
+def test_expressions_are_computed_for_each_seed():
     assert difference("a() / b() > 1.5", a=[[4, 9]], b=[[2, 3]]) == [0.5, 1.5]
     assert difference("-a() + 2 * b() - 1 <= 0", a=[[4, 9]], b=[[2, 3]]) == [-1, -4]
 
 
-def test_several_cells_are_taken_together():
+def test_min_max_and_mean_join_several_cells():
     rows = [[1, 2], [3, 5]]
     assert difference("min(a(gpus=2)) > 0", a=rows) == [1, 2]
     assert difference("max(a()) > 0", a=rows) == [3, 5]
     assert difference("mean(a()) > 0", a=rows) == [2, 3.5]
-    with pytest.raises(ExpressionError, match=r"a\(\) selects 2 cells: narrow it, or take min"):
+    with pytest.raises(ExpressionError, match=r"a\(\) selects 2 cells"):
         difference("a() > 0", a=rows)
 
 
@@ -334,10 +339,8 @@ def test_distances_of_curves_take_two_selections():
     ]
 
 
-def test_what_distances_of_curves_take_is_told_in_a_line():
-    with pytest.raises(
-        ExpressionError, match=r"^'loss_distance\(gpus=2\)': loss_distance takes two cells, as loss_dis"
-    ):
+def test_a_distance_of_curves_needs_two_cells():
+    with pytest.raises(ExpressionError, match=r"^'loss_distance\(gpus=2\)': .* two cells"):
         Claimed.parse("loss_distance(gpus=2) < 1")
 
 
@@ -381,15 +384,15 @@ def test_what_distances_of_curves_take_is_told_in_a_line():
         "",
     ],
 )
-def test_what_is_not_in_the_language_is_refused(text):
+def test_an_expression_outside_the_language_is_an_error(text):
     with pytest.raises(ExpressionError):
         Claimed.parse(text)
 
 
-def test_an_expression_may_be_a_thousand_characters_long():
+def test_an_expression_has_at_most_1000_characters():
     longest = "a() > 1" + " " * 993
     assert Claimed.parse(longest).columns == {"a"}
-    with pytest.raises(ExpressionError, match="is longer than 1000 characters"):
+    with pytest.raises(ExpressionError, match="1000 characters"):
         Claimed.parse(longest + " ")
 
 
@@ -412,38 +415,37 @@ def test_an_expression_may_be_a_thousand_characters_long():
         ("a() == 0", 0.5, [2, 3, 4], "refuted"),
     ],
 )
-def test_verdicts_by_hand(expression, margin, seeds, verdict):
+def test_verdicts_equal_those_computed_by_hand(expression, margin, seeds, verdict):
     found = of_difference(claim(expression, margin=margin), seeds)
     assert found.verdict == verdict
     assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
 
 
-def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
+def test_too_few_seeds_or_epochs_are_inconclusive():
     plain = [2.0, 3.0, 4.0]
     found = of_difference(claim("a() > 0", needs_seeds=5), plain)
-    assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds, and has 3", 5)
+    assert (found.verdict, found.seeds_to_settle) == ("inconclusive", 5) and has(found.why, "needs 5 seeds", "has 3")
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
-    assert found.why == "it needs 100 epochs, and the shortest trial had 20"
+    assert has(found.why, "needs 100 epochs", "had 20")
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)
-    assert found.why == "it needs 100 epochs, and the trials do not report theirs"
+    assert has(found.why, "needs 100 epochs", "not report")
     assert of_difference(claim("a() > 0"), plain, epochs=math.nan).verdict == "confirmed"
     one, none = (of_difference(claim("a() > 0", needs_seeds=3), seeds) for seeds in ([3.0], [math.nan]))
-    assert (one.why, one.seeds_to_settle) == ("one seed gives no interval", None)
-    assert (none.why, none.seeds_to_settle) == ("no seed has values for both sides", None)
+    assert "one seed" in one.why and "no seed" in none.why and one.seeds_to_settle is none.seeds_to_settle is None
 
 
-def test_seeds_to_settle():
+def test_seeds_to_settle_equal_those_computed_by_hand():
     # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
     assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
     # Mean 1.5: n = 6, where t(.975, 5) = 2.571 gives 1.39; n = 5 gives 1.62.
     assert of_difference(claim("a() > 0"), [0.5, 1.5, 2.5]).seeds_to_settle == 6
     assert of_difference(claim("a() > 0"), [-1.0, 0.0, 1.0]).seeds_to_settle is None
-    # Fewer than the claim needs: so many where they agree already, none where no practical number would do.
+    # With fewer seeds than the claim needs: that number if they already agree, None if no practical number is enough.
     assert of_difference(claim("a() > 0", needs_seeds=3), [9.9, 10.0]).seeds_to_settle == 3
     assert of_difference(claim("a() > 0", needs_seeds=5), [-1.0, 0.0, 1.0]).seeds_to_settle is None
 
 
-def test_rates_are_judged_by_the_logarithm_of_their_ratio():
+def test_rates_are_compared_by_the_logarithm_of_their_ratio():
     # E3's batch of 128 against 64 on two H200: the difference is above 0 by its interval, the ratio is not shown to be
     # above 1. ln ratios .1027, .0949, .2753 have mean .1576 and deviation .1020; ± 2.484138 · .1020 = .2534.
     left, right = [110.8148, 109.9548, 131.6926], [100.0, 100.0, 100.0]
@@ -476,7 +478,7 @@ def test_margins_of_ratios_are_in_the_units_of_the_sides(expression, margin, rig
     assert (found.by_ratio, found.verdict) == (True, verdict)
 
 
-def test_where_a_side_or_what_the_margin_leaves_of_it_is_not_above_0_there_are_differences():
+def test_sides_that_reach_0_are_compared_by_difference():
     assert not of_ratio(claim("a() >= b()"), [1, 2, 0], [1, 1, 1]).by_ratio
     assert not of_ratio(claim("a() >= b()"), [1, 2, 3], [1, 1, -1]).by_ratio
     assert not of_ratio(claim("a() >= b()", margin=1), [1, 2, 3], [1, 1, 1]).by_ratio
@@ -486,21 +488,43 @@ def test_where_a_side_or_what_the_margin_leaves_of_it_is_not_above_0_there_are_d
 @pytest.mark.parametrize(
     ("text", "subtracts"), [("a() / b() > 2 * c() + 1", False), ("a() - b() > 1", True), ("-a() < 1", True)]
 )
-def test_what_subtracts_is_no_ratio(text, subtracts):
+def test_expressions_that_subtract_are_recognised(text, subtracts):
     assert Claimed.parse(text).subtracts is subtracts
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "parts"),
     [
-        ("text", "a claim must be a mapping with sentence, expression"),
-        ({"sentence": "x"}, "needs a sentence and an expression"),
+        ("text", "mapping .*sentence, expression"),
+        ({"sentence": "x"}, "sentence and an expression"),
         ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no key 'marign'"),
-        ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin must be a number of at least 0"),
+        ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin .*at least 0"),
         ({"sentence": "x", "expression": "a() == 0"}, "equality needs a margin"),
-        ({"sentence": "x", "expression": "a()"}, "must be one comparison"),
+        ({"sentence": "x", "expression": "a()"}, "one comparison"),
     ],
 )
-def test_claims_that_cannot_be(given, told):
-    with pytest.raises(ValueError, match=told):
+def test_malformed_claims_are_errors(given, parts):
+    with pytest.raises(ValueError, match=parts):
         Claim.of(given)
+
+
+def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None:
+    """The sentences about claims that are inconclusive or malformed."""
+    expressions = [
+        f"{column} > 0" for column in ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpu=4)", "accuracy()")
+    ]
+    lines = [judged(frames, expression).why for expression in expressions]
+    curves = with_curves({1: 1.0, 2: 1.1})
+    lines += [judged(curves, ALIKE, margin=0.05).why, judged(curves, APART, needs_epochs=50).why]
+    lines += [judged(curves, "loss_distance({gpus: 1}, {}) > 0").why, judged((*curves[:2], {}), APART).why]
+    lines += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE).why for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
+    needs = claim("a() > 0", needs_seeds=3, needs_epochs=100)
+    lines += [of_difference(needs, seeds).why for seeds in ([1.0, 2.0], [3.0], [math.nan])]
+    lines += [of_difference(needs, [1.0, 2.0, 3.0], epochs=epochs).why for epochs in (20.0, math.nan)]
+    malformed: list[Any] = ["text", {"sentence": "x"}, {"sentence": "x", "expression": "a() > 0", "margin": -1}]
+    malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()", "loss_distance(gpus=2) < 1")]
+    for given in malformed:
+        with pytest.raises(ValueError) as error:
+            Claim.of(given)
+        lines.append(str(error.value))
+    golden("claims/reasons.txt", "\n".join(lines) + "\n")
