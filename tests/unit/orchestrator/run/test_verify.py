@@ -1,6 +1,7 @@
 """Checks of a results directory by `mode=verify`, under the journal's own config and under another one."""
 
 import hashlib
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,7 @@ def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
     assert found.violations == []
     damage, counts, quarantine = found.remarks
     assert damage.startswith(f"{layout.journal}: line 4: torn: ") and "17 bytes" in damage
-    assert counts.startswith("records: 3, trials: 1, ") and ": 1, " in counts[23:] and counts.endswith(": 1 of 2")
+    assert re.findall(r"\d+", counts) == ["3", "1", "1", "1", "2"]  # records, trials, ends, missing ends of all planned
     assert quarantine.startswith(f"{layout.quarantine} ")
 
 
@@ -187,10 +188,10 @@ def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> 
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ([sweep(), started(), finished(), finished()], "record 4: trial a has a second"),
-        ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started again"),
+        ([sweep(), started(), finished(), finished()], "record 4: trial a has"),
+        ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started"),
         ([sweep(), started(), finished(1, "oom"), sweep("failed"), started(2)], "had ended as oom"),
-        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started again"),
+        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started"),
         ([sweep(), finished()], "attempt 1 ended as finished"),
         ([sweep(), started(), started(3)], "attempt 3 follows attempt 1"),
         ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished"),

@@ -45,7 +45,7 @@ def test_a_line_is_json_with_a_checksum_of_the_rest(path: Path) -> None:
     assert line.startswith(b'{"checksum":"') and line[29:] == b'","kind":"started",' + line[48:]
 
 
-def test_what_is_acknowledged_is_replayed(path: Path) -> None:
+def test_acknowledged_records_are_replayed(path: Path) -> None:
     fill(path)
     assert values(path) == VALUES
     with Journal.open(path) as journal:
@@ -69,13 +69,13 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
         assert journal.history.rows == {"a": ends[2], "b": ends[1]}
 
 
-def test_numbers_that_are_not_finite_are_null_at_once_and_later(path: Path) -> None:
+def test_numbers_that_are_not_finite_become_null(path: Path) -> None:
     with Journal.open(path) as journal:
         journal.append(Kind.STARTED, {"loss": [float("nan"), 1.0, {"worst": float("inf")}]})
     assert values(path) == [{"loss": [None, 1.0, {"worst": None}]}]
 
 
-def test_truncated_anywhere_only_the_torn_record_is_lost(path: Path) -> None:
+def test_truncation_loses_only_the_torn_record(path: Path) -> None:
     whole = fill(path)
     for length in range(len(whole)):
         lines, damages = split(whole[:length])
@@ -109,14 +109,12 @@ def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
             assert sum(len(damage.data) for damage in damages) in (end - start, end - start - 1, end - start - 2)
 
 
-def test_damage_is_kept_beside_and_named_once(path: Path) -> None:
+def test_damage_is_quarantined_and_reported_once(path: Path) -> None:
     lines = fill(path).splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\x00garbage\n" + lines[2] + lines[3][:20])
     with Journal.open(path) as journal:
-        assert [str(damage) for damage in journal.damages] == [
-            "line 2: corrupt: the checksum does not match (9 bytes)",
-            "line 4: torn: the line has no end (20 bytes)",
-        ]
+        found = [(damage.line, damage.reason.partition(":")[0], len(damage.data)) for damage in journal.damages]
+    assert found == [(2, "corrupt", 9), (4, "torn", 20)]
     kept = [json.loads(line) for line in path.with_name("journal.jsonl.quarantine").read_text().splitlines()]
     assert [(each["line"], each["data"].encode("latin-1")) for each in kept] == [
         (2, b"\xff\x00garbage"),
@@ -145,7 +143,7 @@ def full(limit: int) -> Callable[[int, bytes], int]:
 
 
 @pytest.mark.parametrize("fault", [short(0), short(17), full(0), full(17), full(10_000)])
-def test_a_full_disk_is_no_acknowledgement(
+def test_record_on_a_full_disk_is_not_acknowledged(
     path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[int, bytes], int]
 ) -> None:
     before = fill(path)
@@ -163,9 +161,7 @@ def test_a_full_disk_is_no_acknowledgement(
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), KeyboardInterrupt()])
-def test_what_was_not_synced_is_not_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_unsynced_record_is_not_acknowledged(path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     before = fill(path)
 
     def fail(_: int) -> None:
@@ -178,7 +174,7 @@ def test_what_was_not_synced_is_not_acknowledged(
     assert path.read_bytes() == before
 
 
-def test_a_tail_that_could_not_be_cut_off_is_cut_off_by_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_journal_cuts_off_a_remaining_torn_tail(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(path)
 
     def fail(*_: object) -> None:
@@ -195,7 +191,7 @@ def test_a_tail_that_could_not_be_cut_off_is_cut_off_by_the_next(path: Path, mon
     assert values(path) == [*VALUES, {"trial_id": "next"}]
 
 
-def test_a_closed_journal_takes_nothing(path: Path) -> None:
+def test_closed_journal_accepts_no_record(path: Path) -> None:
     journal = Journal.open(path)
     journal.close()
     journal.close()
@@ -203,7 +199,7 @@ def test_a_closed_journal_takes_nothing(path: Path) -> None:
         journal.append(Kind.STARTED, {})
 
 
-def test_a_value_that_is_no_json_changes_nothing(path: Path) -> None:
+def test_value_without_a_json_form_changes_nothing(path: Path) -> None:
     before = fill(path)
     with Journal.open(path) as journal:
         with pytest.raises(TypeError):
@@ -212,7 +208,7 @@ def test_a_value_that_is_no_json_changes_nothing(path: Path) -> None:
         journal.append(Kind.STARTED, {"trial_id": "next"})
 
 
-def test_a_link_to_somewhere_else_is_not_written_through(path: Path, tmp_path: Path) -> None:
+def test_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.touch()
     path.symlink_to(outside)
@@ -259,7 +255,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text() | st.just("checksum"), JSON, max_size=3), max_size=5), st.data())
-def test_any_values_come_back_and_any_garbage_stays_out(values: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_any_values_are_replayed_and_any_garbage_is_damage(values: list[dict[str, Any]], data: st.DataObject) -> None:
     lines = [encode(Kind.SWEEP, value) + b"\n" for value in values]
     where = data.draw(st.integers(0, len(lines)))
     garbage = data.draw(st.binary(min_size=1).filter(lambda raw: raw != b"\n" * len(raw)))
@@ -268,7 +264,7 @@ def test_any_values_come_back_and_any_garbage_stays_out(values: list[dict[str, A
     assert damages
 
 
-def test_an_empty_line_is_damage_and_takes_no_record_with_it(path: Path) -> None:
+def test_empty_line_is_damage_but_loses_no_record(path: Path) -> None:
     whole = fill(path)
     first, rest = whole.split(b"\n", 1)
     path.write_bytes(first + b"\n\n" + rest)

@@ -16,14 +16,14 @@ def test_directories_are_for_the_owner_only(tmp_path: Path) -> None:
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(FileExistsError, match="mine"):
         Layout(tmp_path / "mine").create()
 
 
 @pytest.mark.parametrize("trial_id", ["..", "a/b", "", "a\0b", "x" * 65, "/etc", "a\n", "."])
-def test_no_identity_leaves_the_directory(trial_id: str) -> None:
+def test_trial_ids_that_leave_the_directory_are_refused(trial_id: str) -> None:
     with pytest.raises(ValueError, match="not a trial id"):
         Layout(Path("results")).metrics(trial_id)
 
@@ -37,7 +37,7 @@ def test_paths() -> None:
     assert layout.trace("a1") == Path("r/trials/a1/trace.txt")
 
 
-def test_what_every_start_needs_imports_nothing_heavy() -> None:
+def test_store_imports_no_slow_package() -> None:
     code = (
         "import sys, orchestrator.store.layout, orchestrator.store.lock, orchestrator.store.trial_files;"
         "import orchestrator.store.journal;"

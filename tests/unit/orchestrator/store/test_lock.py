@@ -40,7 +40,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_the_second_driver_learns_who_the_first_is(tmp_path: Path) -> None:
+def test_second_driver_is_refused_with_the_owner(tmp_path: Path) -> None:
     first = driver(tmp_path)
     assert first_line(first) == "mine"
     with pytest.raises(LockedError, match=f"process {first.pid} on host {platform.node()}") as caught:
@@ -53,7 +53,7 @@ def test_the_second_driver_learns_who_the_first_is(tmp_path: Path) -> None:
     assert not Layout(tmp_path).owner.exists()
 
 
-def test_a_dead_owners_lock_does_not_hold(tmp_path: Path) -> None:
+def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
     first = driver(tmp_path)
     assert first_line(first) == "mine"
     first.send_signal(signal.SIGKILL)
@@ -63,7 +63,7 @@ def test_a_dead_owners_lock_does_not_hold(tmp_path: Path) -> None:
         DirectoryLock(Layout(tmp_path)).__enter__()
 
 
-def test_of_many_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
+def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:
     drivers = [driver(tmp_path) for _ in range(6)]
     answers = [first_line(each) for each in drivers]
     assert answers.count("mine") == 1
@@ -73,18 +73,18 @@ def test_of_many_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
         end(each)
 
 
-def test_a_dead_process_is_not_taken_for_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_process_is_not_reported_as_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.store.lock._GRACE_S", 0.0)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with DirectoryLock(Layout(tmp_path)):
         stale = {"host": platform.node(), "pid": gone.pid, "started": ""}
         Layout(tmp_path).owner.write_text(json.dumps(stale))
-        with pytest.raises(LockedError, match="a driver without a name"):
+        with pytest.raises(LockedError, match="without a name"):
             DirectoryLock(Layout(tmp_path)).__enter__()
 
 
-def test_whether_another_hosts_process_lives_nobody_knows(tmp_path: Path) -> None:
+def test_process_on_another_host_counts_as_alive(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     layout = Layout(tmp_path)
@@ -93,7 +93,7 @@ def test_whether_another_hosts_process_lives_nobody_knows(tmp_path: Path) -> Non
         assert (owner_alive(layout) is not None) is lives
 
 
-def test_a_directory_that_cannot_be_signed_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_signed_is_given_back(tmp_path: Path, monkeyp
         pass
 
 
-def test_a_directory_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
+def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "results" / "sweep")
     with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
         layout.journal.touch()
@@ -113,7 +113,7 @@ def test_a_directory_that_was_made_for_nothing_goes_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
-def test_one_with_anything_in_it_stays_and_so_does_one_that_was_there(tmp_path: Path, what: str) -> None:
+def test_directory_with_content_or_from_before_stays(tmp_path: Path, what: str) -> None:
     layout = Layout(tmp_path / "sweep")
     with DirectoryLock(layout, made=True):
         (layout.root / what).write_text("something")
@@ -125,7 +125,7 @@ def test_one_with_anything_in_it_stays_and_so_does_one_that_was_there(tmp_path: 
     assert there.trials.is_dir()
 
 
-def test_an_empty_directory_that_cannot_go_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(_: Path) -> None:
         raise OSError("Directory not empty")
 

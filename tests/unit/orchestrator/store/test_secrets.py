@@ -15,7 +15,7 @@ RESOLVED = {"a": "s3cr3t-value", "b": "x-s3cr3t-value-y", "n": 12, "where": "/mn
 SECRETS = Secrets.of(RAW, RESOLVED, ENVIRONMENT)
 
 
-def test_values_of_the_environment_are_hidden_wherever_they_come_up() -> None:
+def test_values_of_the_environment_are_hidden_everywhere() -> None:
     hidden = SECRETS.value(RESOLVED)
     assert hidden["a"] == "<hidden HF_TOKEN>" and hidden["b"] == "x-<hidden HF_TOKEN>-y"
     assert hidden["n"].startswith("<N ") and hidden["where"].startswith("<PLACE ")
@@ -25,7 +25,7 @@ def test_values_of_the_environment_are_hidden_wherever_they_come_up() -> None:
     )
 
 
-def test_another_value_is_another_question_unless_it_is_a_secret() -> None:
+def test_hidden_values_differ_unless_they_are_secrets() -> None:
     other = Secrets.of(RAW, RESOLVED | {"where": "/mnt/other"}, ENVIRONMENT | {"PLACE": "/mnt/other"})
     assert other.value("/mnt/other") != SECRETS.value("/mnt/store")
     other = Secrets.of(RAW, RESOLVED | {"a": "different"}, ENVIRONMENT | {"HF_TOKEN": "different"})
@@ -36,18 +36,18 @@ def test_another_value_is_another_question_unless_it_is_a_secret() -> None:
     "name",
     ["token", "HF_TOKEN", "api_key", "wandb.apikey", "db-password", "client_secret", "auth"],
 )
-def test_names_of_secrets(name: str) -> None:
+def test_values_under_secret_names_are_hidden(name: str) -> None:
     assert is_secret_name(name)
     assert NO_SECRETS.value({name: "anything at all"}) == {name: "<hidden>"}
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "author", "authentic", "secretary", "key", "keys", "lr"])
-def test_names_of_other_things(name: str) -> None:
+def test_values_under_other_names_are_kept(name: str) -> None:
     assert not is_secret_name(name)
     assert NO_SECRETS.value({name: "anything at all"}) == {name: "anything at all"}
 
 
-def test_what_stands_under_such_a_name_is_hidden_elsewhere_too() -> None:
+def test_value_of_a_secret_name_is_hidden_in_texts() -> None:
     secrets = Secrets.of({}, {"tracker": {"api_key": "abcd-efgh"}}, {})
     assert secrets.text("POST with abcd-efgh") == "POST with <hidden>"
     assert secrets.value({"token": 5, "tokens": True}) == {"token": 5, "tokens": True}
@@ -65,7 +65,7 @@ def test_what_stands_under_such_a_name_is_hidden_elsewhere_too() -> None:
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nxyz\n-----END RSA PRIVATE KEY-----",
     ],
 )
-def test_what_looks_like_a_secret_is_one(secret: str) -> None:
+def test_texts_that_look_like_secrets_are_hidden(secret: str) -> None:
     assert secret not in NO_SECRETS.text(f"ValueError: {secret} was refused")
 
 
@@ -93,17 +93,17 @@ def test_texts_lose_secrets_and_nothing_else(text: str, clean: str) -> None:
         ("trainable.lr=0.1", "trainable.lr=0.1"),
     ],
 )
-def test_what_an_override_gives_a_secret_is_hidden_whole(override: str, clean: str) -> None:
+def test_whole_value_of_a_secret_override_is_hidden(override: str, clean: str) -> None:
     assert NO_SECRETS.value([override, clean]) == [clean, clean]
 
 
 @given(st.text(min_size=4, max_size=30), st.text(max_size=40), st.text(max_size=40))
-def test_a_hidden_value_never_comes_through(value: str, before: str, after: str) -> None:
+def test_hidden_value_never_appears(value: str, before: str, after: str) -> None:
     secrets = Secrets({value: "<hidden>"})
     if value not in "<hidden>" and value not in before + "<hidden>" + after:
         assert value not in secrets.text(before + value + after)
 
 
-def test_a_secret_that_is_a_part_of_another_leaves_nothing_of_it() -> None:
+def test_secret_inside_another_secret_is_hidden() -> None:
     secrets = Secrets({"open": "<short>", "open-sesame": "<long>"})
     assert secrets.text("open-sesame, open") == "<long>, <short>"

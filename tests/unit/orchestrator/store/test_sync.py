@@ -53,7 +53,7 @@ def machine(tmp_path: Path, store: Path) -> Machine:
     return Machine(tmp_path / "one", store)
 
 
-def test_results_are_copied_but_no_lock_no_link_and_no_half_record(machine: Machine, store: Path) -> None:
+def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Path) -> None:
     machine.write("journal.jsonl", "first\nhalf of the sec")
     machine.write("trials/a/checkpoint/state", "1")
     machine.write("lock", "")
@@ -77,9 +77,7 @@ def test_results_are_copied_but_no_lock_no_link_and_no_half_record(machine: Mach
     assert machine.told.getvalue() == ""
 
 
-def test_another_machine_fetches_them_and_the_first_one_what_that_has_added(
-    machine: Machine, tmp_path: Path, store: Path
-) -> None:
+def test_results_continue_on_another_machine_and_back(machine: Machine, tmp_path: Path, store: Path) -> None:
     with machine.copying:
         machine.write("journal.jsonl", "first\n")
         machine.write("trials/a/metrics.jsonl", "{}\n")
@@ -97,12 +95,12 @@ def test_results_of_two_machines_are_not_mixed(machine: Machine, tmp_path: Path,
         machine.write("journal.jsonl", "first\n")
     other = Machine(tmp_path / "other", store)
     other.write("journal.jsonl", "another\n")
-    with pytest.raises(ConfigError, match="hold results of different runs"), other.copying:
+    with pytest.raises(ConfigError, match="different runs"), other.copying:
         pass
     assert other.files() == {"journal.jsonl": "another\n"} and read(store / "demo") == {"journal.jsonl": "first\n"}
 
 
-def test_a_store_that_takes_nothing_is_told_and_the_next_copy_has_it(
+def test_failed_copy_is_reported_and_made_up_later(
     machine: Machine, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(cloud: Cloud, name: str, path: Path) -> None:
@@ -116,13 +114,11 @@ def test_a_store_that_takes_nothing_is_told_and_the_next_copy_has_it(
     assert not store.exists()
     with machine.again():
         pass
-    assert "is not up to date: no such bucket; the same command tries again" in machine.told.getvalue()
+    assert "not up to date: " in machine.told.getvalue() and "no such bucket" in machine.told.getvalue()
     assert read(store / "demo") == {"journal.jsonl": "first\n", "report.html": "page"}
 
 
-def test_a_store_that_hangs_does_not_keep_the_sweep_from_its_end(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_store_does_not_delay_the_end(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, hangs = [0.3, 0.3, 0.3], threading.Event()
     monkeypatch.setattr("orchestrator.store.sync.PATIENCE_S", 0.6)
     monkeypatch.setattr(Cloud, "put", lambda *_: time.sleep(slow.pop()) if slow else hangs.wait(60))
@@ -132,11 +128,11 @@ def test_a_store_that_hangs_does_not_keep_the_sweep_from_its_end(
     assert machine.told.getvalue() == "", "slow is not stuck"
     with machine.again():
         machine.write("d", "")
-    assert "is not up to date: it has accepted no data for 0.6 s; the same command tries" in machine.told.getvalue()
+    assert "not up to date: " in machine.told.getvalue() and "0.6 s" in machine.told.getvalue()
     hangs.set()
 
 
-def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_leave_the_folder_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No folder has such names, but a store of objects may: there they are nothing but text."""
     cloud = Cloud(f"file://{store}", "demo")
     cloud.write("trials/a/rank0.log", b"log")
@@ -147,6 +143,6 @@ def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pyt
     assert list(cloud.files()) == ["trials/a/rank0.log"]
 
 
-def test_a_place_that_no_store_understands_is_refused() -> None:
+def test_invalid_store_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="results_dir=s3:"):
         Cloud("s3://lab?colour=red", "demo")

@@ -16,7 +16,7 @@ def test_a_new_attempt_starts_the_curve_anew(layout: Layout) -> None:
     assert path.read_bytes() == b""
 
 
-def test_what_is_no_row_is_told_and_a_line_without_its_end_is_none(tmp_path: Path) -> None:
+def test_invalid_and_torn_rows_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3}')
     rows, damages = trial_files.read(path)
@@ -25,7 +25,7 @@ def test_what_is_no_row_is_told_and_a_line_without_its_end_is_none(tmp_path: Pat
     assert damages == told
 
 
-def test_an_attempt_that_continues_takes_back_what_it_will_say_again(tmp_path: Path) -> None:
+def test_continued_attempt_removes_rows_after_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"epoch":1}\n{"loss":1}\n{"epoch":"2"}\n{"epoch":2}\n{"epoch":1.5}\n{"ep')
     trial_files.take_back(path, 2)
