@@ -44,7 +44,7 @@ def test_test_accuracy_alone_leaves_the_comparison_unknown() -> None:
     ("rate", "val_accuracy", "chosen"),
     [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
 )
-def test_an_untimed_cell_is_better_beyond_a_tie_and_within_the_margin(
+def test_untimed_cells_seem_better_beyond_a_tie_within_the_margin(
     rate: float, val_accuracy: float, chosen: str | None
 ) -> None:
     slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
@@ -62,10 +62,10 @@ def test_an_untimed_cell_is_better_beyond_a_tie_and_within_the_margin(
         ({"timing": "shared"}, "shared"),
         ({"timing": "shared", "metrics": SHORT}, "shared"),
         ({"metrics": SHORT | {"foreign_cpu": 0.2}}, "too_short"),
-        ({"note": "timed window below 2 s, they said", "metrics": {"foreign_cpu": 0.2}}, "disturbed"),
+        ({"note": "timed window below 2 s", "metrics": {"foreign_cpu": 0.2}}, "disturbed"),
     ],
 )
-def test_the_remedy_fits_the_fault_of_the_timing(fields: dict[str, Any], fault: str) -> None:
+def test_the_headline_names_the_fault_of_an_invalid_timing(fields: dict[str, Any], fault: str) -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
     found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
@@ -81,7 +81,7 @@ def test_seeds_on_several_device_models_are_a_fault() -> None:
     assert decided([*valid, *mixed]).headline.values["fault"] == "several_models"
 
 
-def test_no_cell_within_the_margin_is_no_recommendation() -> None:
+def test_without_a_cell_within_the_margin_nothing_is_recommended() -> None:
     good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     found = decided([*good, *bad])
@@ -114,7 +114,7 @@ def test_an_unfinished_sweep_is_to_finish_first() -> None:
         assert decided(records, unfinished=True).headline.values["unfinished"] is True
 
 
-def test_a_slow_cells_timing_does_not_matter() -> None:
+def test_a_faster_untimed_cell_is_named_beside_any_slower_one() -> None:
     fast = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
     for timing in ("shared", "device"):
         found = decided([*(record_of(1, s, timing=timing, metrics=measured(100, 0.9)) for s in range(3)), *fast])
@@ -143,7 +143,7 @@ def test_skipped_cells_are_counted_apart_from_failed_ones() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_of_equal_trainings_the_plainest_is_kept(seeds: int) -> None:
+def test_the_plainest_of_equal_trainings_is_kept(seeds: int) -> None:
     """`linear` is 22% faster by chance alone at the reference batch; at another batch it is another training."""
     rates = {(32, "linear"): 122, (32, "none"): 100, (32, "adascale"): 90, (64, "none"): 50, (64, "linear"): 51}
     records = [
@@ -157,7 +157,7 @@ def test_of_equal_trainings_the_plainest_is_kept(seeds: int) -> None:
     assert "1-32-linear" not in {each.cell_id for each in (*found.front, *found.shortlist)}
 
 
-def test_of_equal_trainings_one_with_a_valid_timing_is_kept() -> None:
+def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
     untimed = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
     valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]

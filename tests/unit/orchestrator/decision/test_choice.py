@@ -34,7 +34,7 @@ def test_the_fastest_within_the_margin_is_chosen():
     assert not found.all_tie
 
 
-def test_the_probability_of_being_within_the_margin_is_students():
+def test_p_within_follows_students_t():
     # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
     expected = student_t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
@@ -42,13 +42,13 @@ def test_the_probability_of_being_within_the_margin_is_students():
     assert found.favourite == 1
 
 
-def test_a_mean_beyond_the_margin_is_not_recommended_even_if_nothing_is_shown():
+def test_a_cell_whose_mean_exceeds_the_margin_is_not_chosen():
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
     assert 0.05 < found.p_within[1] < 0.5
     assert found.favourite == 0
 
 
-def test_how_far_the_chosen_one_may_be_behind_the_best():
+def test_behind_bounds_the_loss_against_the_best_cell():
     # The second is within the margin with some 20%: then the first takes twice as long as it has to, else nothing.
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
     assert found.favourite == 0 and found.p_within[1] > 0.05
@@ -58,7 +58,7 @@ def test_how_far_the_chosen_one_may_be_behind_the_best():
     assert math.isnan(chosen_of([[10], [5]], [[0.9], [0.9]]).behind)
 
 
-def test_what_a_seed_does_to_all_cells_tells_none_from_another():
+def test_seed_effects_common_to_all_cells_cancel():
     # Seeds differ by a factor of 8, the cells within each by 2, always: the second is surely best.
     found = chosen_of([[2, 4, 16], [1, 2, 8]], [[NAN] * 3] * 2, baseline=None)
     assert found.p_best[1] == 1
@@ -73,17 +73,17 @@ def test_a_cell_without_values_leaves_the_others_paired():
     assert math.isnan(beside.log_objective.error[2]) and beside.p_best[1] == 1
 
 
-def test_cells_that_do_the_same_share_the_probability_of_being_best():
+def test_tied_cells_both_count_as_best():
     found = chosen_of([[1.0, 1.001], [1.001, 1.0], [3, 3.001]], [[0.9, 0.9], [0.92, 0.92], [0.9, 0.9]])
     assert found.p_best[0] > 0.9 and found.p_best[1] > 0.9
 
 
-def test_where_the_objective_tells_nothing_accuracy_chooses():
+def test_accuracy_chooses_if_all_objectives_tie():
     found = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
     assert found.all_tie and found.favourite == 1
 
 
-def test_of_some_of_the_cells_the_best_is_found_by_the_same_rule():
+def test_the_best_of_a_subset_follows_the_same_rule():
     # Of the last three, two tie, of which one is more accurate; the third is far faster and misses the margin.
     found = chosen_of([[9, 9], [4, 4.01], [4.01, 4], [1, 1]], [[0.9, 0.91], [0.9, 0.91], [0.91, 0.92], [0.7, 0.71]])
     assert found.favourite == found.best_of(np.array([True] * 4)) == found.best_of(np.array([False, True, True, True]))
@@ -91,7 +91,7 @@ def test_of_some_of_the_cells_the_best_is_found_by_the_same_rule():
     assert found.best_of(np.array([False, False, False, True])) is None
 
 
-def test_a_cell_whose_accuracy_is_not_known_comes_behind_those_that_tie_with_it():
+def test_a_cell_without_an_accuracy_loses_a_tie():
     found = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
     assert found.favourite == 2 and found.by_accuracy and found.tied.tolist() == [False, True, True]
 
@@ -109,11 +109,11 @@ def test_unequal_seeds_are_compared_unpaired():
     assert found.accuracy_difference.error[1] == pytest.approx(math.sqrt(0.0002))
 
 
-def test_nothing_to_choose_from():
+def test_without_objectives_no_cell_is_chosen():
     assert chosen_of([[NAN, NAN]], [[0.9, 0.9]]).favourite is None
 
 
-def test_seeds_to_tell_a_difference():
+def test_seeds_to_tell_equal_those_computed_by_hand():
     # t(.9, 4) / √5 = .6857 and t(.9, 3) / √4 = .8189: a gap of .7 standard deviations needs five seeds.
     assert seeds_to_tell(0.7, 1.0) == 5
     assert seeds_to_tell(-0.7, 1.0) == 5
@@ -121,7 +121,7 @@ def test_seeds_to_tell_a_difference():
     assert seeds_to_tell(0.001, 1.0) is None
 
 
-def test_two_names_for_one_training_keep_the_margin_surely():
+def test_a_cell_equal_to_the_baseline_is_surely_within_margin():
     # Other cells vary, and so would these; but with every seed they came to the same.
     same = [0.90, 0.95, 0.91]
     found = chosen_of([[2, 2, 2], [2, 2, 2], [1, 1, 1]], [same, same, [0.80, 0.90, 0.99]], margin=0.001)
@@ -139,12 +139,11 @@ def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
     found = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
     assert found.p_within[[0, 6]].tolist() == [1, 1] and (found.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))
-    assert found.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist(), (
-        "what is told of a cell is its own"
-    )
+    # The reported difference of a cell is its own, without pooling.
+    assert found.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist()
 
 
-def test_nothing_is_pooled_where_an_error_is_unknown():
+def test_unknown_errors_prevent_pooling():
     likeness = Likeness(batch=32.0 * 2 ** np.arange(6), recipe=np.zeros(6, dtype=int))
     one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
     found = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
