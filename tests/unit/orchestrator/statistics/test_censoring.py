@@ -22,7 +22,7 @@ def test_complete_times_get_students_interval():
     assert of([1, 2, 4], [NAN]) == pytest.approx((2 * math.exp(-half), 2, 2 * math.exp(half)))
 
 
-def test_the_point_is_scipys_maximum_likelihood():
+def test_the_point_equals_scipys_maximum_likelihood():
     reached, waited = [10.0, 12.0, 15.0, 11.0, 13.0], [16.0, 16.0, 16.0]
     data = stats.CensoredData(uncensored=np.log(reached), right=np.log(waited))
     center, _ = stats.norm.fit(data)
@@ -47,5 +47,5 @@ def test_many_missed_times_leave_no_upper_end():
 
 
 @pytest.mark.parametrize(("reached", "waited"), [([], [5]), ([NAN], []), ([3], [5]), ([3, 3], [5])])
-def test_too_little_is_no_interval(reached, waited):
+def test_too_few_times_have_no_interval(reached, waited):
     assert all(math.isnan(end) for end in of(reached, waited))

@@ -28,18 +28,18 @@ def curve(losses, at=EPOCHS):
     return Curve.of(at, losses)
 
 
-def test_the_distance_is_the_mean_of_the_logarithms_differences():
+def test_the_distance_is_the_mean_difference_of_the_logarithms():
     ones, others = [curve(CURVE)] * 2, [curve(CURVE * 1.1), curve([2.0, 1.0, 0.5, 0.25, 0.25])]
     assert distances(ones, others) == pytest.approx([math.log(1.1), math.log(2) / 5])
     assert distances(others, ones) == pytest.approx(distances(ones, others)), "it has no direction"
 
 
-def test_positions_that_differ_are_compared_over_the_range_of_both():
+def test_curves_are_compared_over_their_common_range():
     # ln loss falls by ln 2 each 100 samples; the other has four further positions between 150 and 500.
     one = curve(CURVE, 100 * EPOCHS)
     at = np.array([150.0, 250.0, 350.0, 450.0, 475.0, 550.0, 650.0])
     other = curve(3 * 2 * 2 ** (-(at - 100) / 100), at)
-    assert math.isnan(distance(one, other)), "of one, four positions are common"
+    assert math.isnan(distance(one, other)), "only four common positions"
     longer = curve(2 * 2 ** (-(np.arange(100.0, 1000.0, 50.0) - 100) / 100), np.arange(100.0, 1000.0, 50.0))
     assert distance(longer, other) == pytest.approx(math.log(3))
     # Half a step further on, a curve that falls by ln 2 a step is ln 2 / 2 lower throughout.
@@ -53,7 +53,7 @@ def test_the_last_loss_of_a_position_counts():
     assert math.isnan(distance(None, curve(CURVE))) and math.isnan(distance(Curve.of([], []), curve(CURVE)))
 
 
-def test_distances_between_cells_and_between_seeds():
+def test_distances_of_cells_and_seeds_equal_those_by_hand():
     ones = [curve(CURVE * factor) for factor in (1, 1.2, 1.4)]
     found = between_cells(ones, [curve(CURVE * factor) for factor in (1.1, 1.2 * 1.1, 1.4 * 1.2)])
     logs = np.log([1.1, 1.1, 1.2])
@@ -63,14 +63,14 @@ def test_distances_between_cells_and_between_seeds():
     assert math.isnan(between_seeds(ones[:1]))
 
 
-def test_pseudo_values_are_those_of_the_jackknife():
+def test_pseudo_values_equal_those_of_the_jackknife():
     logs = [0.0, 0.1, 0.3, 0.7]
     curves = [curve(CURVE * math.exp(each)) for each in logs]
     whole = between_seeds(curves)
     left_out = [4 * whole - 3 * between_seeds([c for c in curves if c is not out]) for out in curves]
     assert pseudo_values(curves) == pytest.approx(left_out)
     assert pseudo_values([curves[0], None, *curves[1:]])[[0, 2, 3, 4]] == pytest.approx(left_out)
-    assert np.isnan(pseudo_values([*curves[:2], None])).all(), "two seeds have one distance, and no spread"
+    assert np.isnan(pseudo_values([*curves[:2], None])).all(), "two seeds"
 
 
 losses = st.lists(st.floats(1e-3, 1e3), min_size=6, max_size=12)

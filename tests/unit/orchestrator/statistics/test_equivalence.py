@@ -24,7 +24,7 @@ def difference(point, error=0.001, freedom=2):
         (0.01293, "better"),
     ],
 )
-def test_verdicts_by_hand(point, verdict):
+def test_verdicts_equal_those_computed_by_hand(point, verdict):
     assert difference(point).verdict(0.01) == verdict
 
 
@@ -34,7 +34,7 @@ def test_without_an_interval_there_is_no_verdict():
 
 @pytest.mark.parametrize("true", [0.0, 0.4, -0.9, 1.0])
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
-def test_power_against_simulation(n, true):
+def test_power_agrees_with_simulation(n, true):
     generator = np.random.default_rng(n)
     sample = true + 0.7 * generator.standard_normal((40_000, n))
     half = {2: 6.313752, 3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
@@ -46,13 +46,13 @@ def test_power_at_the_margin_is_at_most_the_level():
     assert all(power(1, deviation, n, true=1) <= 0.0501 for deviation in (0.01, 0.3, 1, 3) for n in (2, 3, 5, 20))
 
 
-def test_power_without_chance():
+def test_power_without_an_error_is_0_or_1():
     assert power(1, 0.0, 5, true=0.5) == 1 and power(1, 0.0, 5, true=1.5) == 0
     assert power(1, 0.1, 1) == 0
     assert power(1, 0.7, 5) > power(1, 0.7, 5, true=0.001)  # unless told otherwise there is no difference
 
 
-def test_seeds_to_settle():
+def test_seeds_to_settle_reach_a_power_of_80_percent():
     # Deviation 1 at margin 1 and no difference: power .8 at 11 pairs (published tables give 10 to 11 for θ = σ).
     found = seeds_to_settle(Difference(point=0.0, error=1 / math.sqrt(3), freedom=2), 1.0, 3)
     assert found is not None
@@ -69,7 +69,7 @@ def test_constant_seeds_settle_all_but_the_margin_itself(point, seeds):
 @pytest.mark.parametrize(
     ("point", "word"), [(0.0099, "equivalent"), (0.01, "inconclusive"), (-0.01, "inconclusive"), (0.0101, "better")]
 )
-def test_at_the_margin_itself_nothing_is_shown(point, word):
+def test_a_difference_of_just_the_margin_has_no_verdict(point, word):
     assert difference(point, error=0.0).verdict(0.01) == word
 
 
@@ -90,7 +90,7 @@ def test_seeds_to_settle_have_the_power_and_no_fewer_do(point, deviation):
     assert settled(found) > 0.79 and (found == 3 or settled(found - 1) < 0.81)
 
 
-def test_two_pairs_may_settle_it_and_one_does_not():
+def test_two_pairs_may_give_a_verdict_but_one_does_not():
     assert Difference(point=-1.0, error=0.001, freedom=1).verdict(0.01) == "worse"
     assert Difference(point=-1.0, error=0.001, freedom=0).verdict(0.01) == ""
     assert power(0.01, 0.001, 1) == 0 and power(0.01, 0.0001, 2) > 0.99

@@ -31,12 +31,12 @@ def ends(interval: Interval) -> tuple[float, float, float]:
     return float(interval.point), float(interval.lo), float(interval.hi)
 
 
-def test_mean_by_hand() -> None:
+def test_the_mean_interval_equals_values_computed_by_hand() -> None:
     half = T2 * 1 / math.sqrt(3)
     assert ends(mean([1, 2, 3])) == pytest.approx((2, 2 - half, 2 + half))
 
 
-def test_paired_ratio_by_hand() -> None:
+def test_the_paired_ratio_equals_values_computed_by_hand() -> None:
     # log ratios: ln 2 · (1, 1, 2), mean 4/3 ln 2, s = ln 2 / √3
     half = T2 * math.log(2) / 3
     point = 2 ** (4 / 3)
@@ -44,14 +44,14 @@ def test_paired_ratio_by_hand() -> None:
     assert ends(ratio([2, 4, 12], [1, 2, 3], paired=True)) == pytest.approx(expected)
 
 
-def test_welch_by_hand() -> None:
+def test_welchs_interval_equals_values_computed_by_hand() -> None:
     # Variances 1 and 4 over 3: error² 5/3, freedom (5/3)² / (1/18 + 16/18) = 50/17
     half = stats.t.ppf(0.975, 50 / 17) * math.sqrt(5 / 3)
     assert ends(difference([1, 2, 3], [2, 4, 6], paired=False)) == pytest.approx((-2, -2 - half, -2 + half))
 
 
 @given(hnp.arrays(np.float64, 4, elements=values), hnp.arrays(np.float64, 3, elements=values))
-def test_welch_against_scipy(one: np.ndarray, other: np.ndarray) -> None:
+def test_welchs_interval_equals_scipys(one: np.ndarray, other: np.ndarray) -> None:
     assume(np.ptp(one) > 0.1 and np.ptp(other) > 0.1)
     oracle = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
     assert ends(difference(one, other, paired=False))[1:] == pytest.approx((oracle.low, oracle.high), abs=1e-9)
@@ -80,7 +80,7 @@ def test_missing_values_are_left_out() -> None:
     assert ends(mean([1, 2, 3, 4]))[2] == pytest.approx(2.5 + T3 * math.sqrt(5 / 3) / 2)
 
 
-def test_a_rate_of_0_is_none() -> None:
+def test_a_rate_of_0_counts_as_missing() -> None:
     assert np.isnan(logs([0, -1])).all()
 
 
@@ -104,7 +104,7 @@ def test_intervals_cover_the_truth(n: int) -> None:
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 6)), elements=values))
-def test_many_samples_at_once_are_each_alone(samples: np.ndarray) -> None:
+def test_samples_in_one_call_are_independent(samples: np.ndarray) -> None:
     together = student(Moments.of(samples))
     for index, sample in enumerate(samples):
         alone = mean(sample)
@@ -112,7 +112,7 @@ def test_many_samples_at_once_are_each_alone(samples: np.ndarray) -> None:
 
 
 @given(hnp.arrays(np.float64, 4, elements=values), hnp.arrays(np.float64, 3, elements=values), st.floats(0.1, 10))
-def test_a_ratio_turns_round_and_scales(one: np.ndarray, other: np.ndarray, factor: float) -> None:
+def test_ratio_intervals_invert_and_scale(one: np.ndarray, other: np.ndarray, factor: float) -> None:
     point, lo, hi = ends(ratio(one, other, paired=False))
     assert lo <= point <= hi
     assert ends(ratio(other, one, paired=False)) == pytest.approx((1 / point, 1 / hi, 1 / lo))
@@ -127,13 +127,13 @@ def test_welch_takes_moments_of_samples_of_different_sizes() -> None:
 TEN = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0])
 
 
-def test_the_expanded_tail_by_hand():
+def test_the_expanded_tail_equals_values_computed_by_hand():
     # t(.975, 9) = 2.262157; √(10/9) · 2.262157 = 2.384522; Φ(−2.384522) = .008551
     assert expanded_tail(10) == pytest.approx(0.008551, abs=2e-6)
     assert expanded_tail(100_000) == pytest.approx(0.025, abs=1e-5)
 
 
-def test_against_scipys_bootstrap():
+def test_the_bootstrap_agrees_with_scipys():
     found = bootstrap_mean(TEN[None, :])
     oracle = stats.bootstrap(
         (TEN,),
@@ -147,7 +147,7 @@ def test_against_scipys_bootstrap():
     assert (found.lo[0], found.hi[0]) == pytest.approx((oracle.low, oracle.high), abs=0.4)
 
 
-def test_below_ten_values_it_is_students():
+def test_below_ten_values_the_interval_is_students():
     found = mean_interval(np.array([[1, 2, 3, *[math.nan] * 7], TEN]))
     half = 4.302652729911275 / math.sqrt(3)
     assert (found.lo[0], found.hi[0]) == pytest.approx((2 - half, 2 + half))
@@ -166,14 +166,14 @@ def test_constant_values_have_a_bootstrap_interval_of_width_0():
     assert (found.lo[0], found.point[0], found.hi[0]) == pytest.approx((3, 3, 3))
 
 
-def test_equal_variances_are_pooled_whole():
+def test_equal_variances_are_replaced_by_their_mean():
     # Sample variances that vary less than χ² would make them: the prior is certain, and their mean is all there is.
     variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, 1.0]), np.array([2.0, 2.0, 2.0, 2.0]))
     assert variance == pytest.approx(np.full(4, 1.0))
     assert np.isinf(freedom).all()
 
 
-def test_with_one_seed_a_cell_borrows_all():
+def test_a_cell_with_one_seed_has_the_pooled_variance():
     variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, np.nan]), np.array([2.0, 2.0, 2.0, 0.0]))
     assert variance[3] == pytest.approx(1.0) and np.isinf(freedom[3])
 
@@ -184,7 +184,7 @@ def test_too_few_or_mostly_zero_variances_stay_as_they_are(variance):
     assert shrunken(given, freedom)[0] is given
 
 
-def test_the_prior_is_found_again():
+def test_the_prior_is_recovered_from_its_samples():
     # s² of cells whose σ² are drawn from the model itself: d₀ = 6 around s₀² = 0.5.
     generator = np.random.default_rng(3)
     true = 0.5 * 6 / generator.chisquare(6, 20_000)
@@ -194,7 +194,7 @@ def test_the_prior_is_found_again():
     assert np.median(variance / ((6 * 0.5 + 4 * sample) / 10)) == pytest.approx(1, rel=0.02)
 
 
-def test_unlike_cells_stand_by_themselves():
+def test_very_different_variances_are_hardly_pooled():
     variance = 10.0 ** np.arange(-6, 7)
     found, freedom = shrunken(variance, np.full(13, 9.0))
     assert 9 < freedom[0] < 9.3

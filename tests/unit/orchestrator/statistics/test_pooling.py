@@ -27,12 +27,12 @@ def errors(truths, generator):
     return alone, together, float(np.mean(covered))
 
 
-def test_cells_of_one_law_borrow_from_each_other():
+def test_cells_of_one_law_are_pooled():
     alone, together, covered = errors([LAW] * 60, np.random.default_rng(1))
     assert together < 0.75 * alone and 0.92 <= covered <= 0.98
 
 
-def test_cells_that_have_nothing_in_common_stay_by_themselves():
+def test_unrelated_cells_are_not_pooled():
     generator = np.random.default_rng(2)
     alone, together, covered = errors(generator.uniform(0.8, 0.9, (60, 12)), generator)
     assert together < 1.03 * alone and 0.92 <= covered <= 0.98
@@ -52,7 +52,7 @@ def test_an_outlying_cell_is_not_pooled():
     assert found == pytest.approx(mean, abs=3 * ERROR) and found[4] == pytest.approx(0.1, abs=ERROR)
 
 
-def test_means_without_error_are_the_truth():
+def test_means_without_error_are_unchanged():
     drawn = pooled(LAW, error=0.0)
     assert drawn.shape == (2000, 12) and drawn == pytest.approx(np.broadcast_to(LAW, drawn.shape), abs=1e-9)
 
@@ -70,7 +70,7 @@ def test_errors_of_few_degrees_of_freedom_have_longer_tails():
 
 
 @pytest.mark.parametrize("count", [1, 4, 201])
-def test_too_few_cells_and_too_many_are_left_alone(count):
+def test_too_few_or_too_many_cells_are_not_pooled(count):
     likeness = Likeness(batch=np.full(count, 32.0), recipe=np.zeros(count, dtype=int))
     assert pooled(np.linspace(0.8, 0.9, count), likeness=likeness) is None
 
@@ -91,7 +91,7 @@ def test_errors_of_similar_cells_are_correlated():
     assert like > 0.4 and abs(unlike) < 0.3
 
 
-def test_few_degrees_of_freedom_have_tails_of_t():
+def test_errors_with_few_degrees_of_freedom_follow_t():
     ends = [np.quantile(pooled(LAW, freedom=freedom, draws=8000)[:, 0], [0.025, 0.975]) for freedom in (4, np.inf)]
     assert np.ptp(ends[0]) / np.ptp(ends[1]) == pytest.approx(2.776 / 1.960, rel=0.06)
 

@@ -30,17 +30,17 @@ def line(**other):
     return Line(**given | other)
 
 
-def test_throughput_follows_the_law_and_says_that_it_extrapolates():
+def test_throughput_follows_the_law_and_extrapolation_is_named():
     found = predict(line(), 16, Link(gpus_per_node=None))
     assert float(found.samples_per_s.point) == pytest.approx(1600 / 4.9, rel=1e-3)
     assert float(found.samples_per_s.lo) < 1600 / 4.9 < float(found.samples_per_s.hi)
     assert found.global_batch_size == 512
     assert "extrapolated" in found.how
-    assert "within what was measured" in predict(line(), 6, NODE).how
+    assert "extrapolated" not in predict(line(), 6, NODE).how
     assert math.isnan(float(found.time_to_target_s.point))
 
 
-def test_between_nodes_the_exchange_takes_its_time():
+def test_the_exchange_between_nodes_lowers_the_rate():
     link = Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
     # Two nodes: 2 · 1/2 · 4 GB / 10 GB/s + 2 · .01 s = .42 s on a step of 512 / 326.5 s.
     assert link.exchange_s(16, 1e9) == pytest.approx(0.42)
@@ -54,22 +54,28 @@ def test_between_nodes_the_exchange_takes_its_time():
     assert Link(gpus_per_node=8, latency_s=0.01).exchange_s(16, 1e9) == 0
 
 
-def test_refusals_of_predictions():
+def refusal(given, gpus, link):
+    """Return the only refusal."""
+    (found,) = given.refusals(gpus, link)
+    return found
+
+
+def test_predictions_far_from_what_was_measured_are_refused():
     assert line().refusals(64, Link(gpus_per_node=64)) == []
-    assert line().refusals(65, Link(gpus_per_node=72)) == ["65 GPUs are more than 8 times the 8 that were measured"]
+    assert refusal(line(), 65, Link(gpus_per_node=72)).startswith("65 GPUs")
     assert line().refusals(8, Link(gpus_per_node=None)) == []
-    assert line().refusals(9, Link(gpus_per_node=None))[0].startswith("how many GPUs a node has is not known")
+    assert "predict.gpus_per_node" in refusal(line(), 9, Link(gpus_per_node=None))
     assert line().refusals(8, NODE) == []
-    assert line().refusals(9, NODE)[0].startswith("9 GPUs take 2 nodes of 8, and the measurements saw one: give ")
-    assert line(n_params=NAN).refusals(16, Link(gpus_per_node=8, bandwidth_gb_s=1, latency_s=0.1)) == [
-        "device_batch_size=32: the trials report no n_params, which the exchange between nodes needs"
-    ]
+    crossing = refusal(line(), 9, NODE)
+    assert "predict.bandwidth_gb_s" in crossing and "predict.latency_s" in crossing and "2 nodes of 8" in crossing
+    without = refusal(line(n_params=NAN), 16, Link(gpus_per_node=8, bandwidth_gb_s=1, latency_s=0.1))
+    assert without.startswith("device_batch_size=32: ") and "n_params" in without
     for half in (Link(gpus_per_node=8, bandwidth_gb_s=1), Link(gpus_per_node=8, latency_s=0.1)):
         assert len(line().refusals(16, half)) == 1
     assert line().refusals(16, Link(gpus_per_node=4)) == []  # the eight that were measured took two nodes
     assert line(gpus=GPUS[:9], rates=RATES[:9], seeds=SEEDS[:9]).refusals(4, NODE) == []
-    two = line(gpus=GPUS[:6], rates=RATES[:6], seeds=SEEDS[:6])
-    assert two.refusals(4, NODE) == ["device_batch_size=32: a scaling law needs 3 GPU counts, and there are 2"]
+    few = refusal(line(gpus=GPUS[:6], rates=RATES[:6], seeds=SEEDS[:6]), 4, NODE)
+    assert few.startswith("device_batch_size=32: ") and "3 GPU counts" in few and few.endswith(" 2")
 
 
 def test_strong_scaling_keeps_the_batch_and_its_samples():
@@ -84,14 +90,14 @@ def test_samples_at_a_larger_batch_follow_the_critical_batch():
     found, source = samples_at(economy, 512)
     assert float(found.point) == pytest.approx(1000 * (1 + 512 / 200), rel=0.02)
     assert float(found.lo) < 1000 * (1 + 512 / 200) < float(found.hi)
-    assert source == "batch economy from samples to the target"
+    assert "samples to the target" in source
 
 
-def test_with_two_batches_the_noise_scale_stands_in():
+def test_with_two_batches_the_noise_scale_is_used():
     reached = np.where(GPUS <= 2, 1000 * (1 + 32 * GPUS / 200), NAN)
     found, source = samples_at(line(samples_to_target=reached, noise_scale=200.0), 512)
     assert float(found.point) == pytest.approx(1000 * (1 + 512 / 200))
-    assert source == "batch economy from the noise scale, taken as exact"
+    assert "noise scale" in source
     assert math.isnan(float(samples_at(line(samples_to_target=reached), 512)[0].point))
 
 
@@ -136,22 +142,33 @@ def test_time_to_target_combines_errors_of_samples_and_rate():
     assert math.log(time.point / time.lo) == pytest.approx(below)
 
 
-def test_a_prediction_names_its_basis():
-    """Without a target nothing of one, and on one node nothing of the way between nodes."""
-    assert predict(line(start_up_s=28.0), 8, NODE).how == "within what was measured"
+def test_a_prediction_names_only_the_bases_it_used(golden):
+    """Without a target there is no basis for samples; on one node there is none for the exchange between nodes."""
+    beyond, link = Link(gpus_per_node=None), Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
     reached = line(samples_to_target=np.full(12, 1000.0), start_up_s=28.0)
-    assert predict(reached, 8, NODE).how == (
-        "within what was measured; samples to the target as measured at this batch; 28 s of start-up as measured"
-    )
-    assert predict(line(), 16, Link(gpus_per_node=None)).how == "beyond the largest count measured: extrapolated"
-    link = Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
-    assert predict(line(), 16, link).how == (
-        "beyond the largest count measured: extrapolated; 0.42 s a step between nodes, hidden not at all (point, lower"
-        " end) to wholly (upper end)"
-    )
+    given = {
+        "no target": (line(start_up_s=28.0), 8, NODE),
+        "target": (reached, 8, NODE),
+        "extrapolated": (line(), 16, beyond),
+        "two nodes": (line(), 16, link),
+    }
+    how = {name: predict(*each).how for name, each in given.items()}
+    bases = {name: text.count("; ") + 1 for name, text in how.items()}
+    assert bases == {"no target": 1, "target": 3, "extrapolated": 1, "two nodes": 2}
+    assert "28 s of start-up" in how["target"] and "0.42 s a step" in how["two nodes"]
+    refused = [(line(), 65, Link(gpus_per_node=72)), (line(), 9, beyond), (line(), 9, NODE)]
+    refused += [(line(n_params=NAN), 16, link), (line(gpus=GPUS[:6], rates=RATES[:6], seeds=SEEDS[:6]), 4, NODE)]
+    economy = line(samples_to_target=1000 * (1 + 32 * GPUS / 200))
+    two = line(samples_to_target=np.where(GPUS <= 2, 1000 * (1 + 32 * GPUS / 200), NAN), noise_scale=200.0)
+    lines = [
+        *how.values(),
+        *(samples_at(each, 512)[1] for each in (economy, two)),
+        *(refusal(*each) for each in refused),
+    ]
+    golden("prediction/sentences.txt", "\n".join(lines) + "\n")
 
 
-def test_an_exchange_that_was_measured_is_not_paid_twice():
+def test_a_measured_exchange_is_not_counted_twice():
     """Eight GPUs were two nodes already: what the exchange between nodes takes is in the law."""
     link = Link(gpus_per_node=4, bandwidth_gb_s=10, latency_s=0.01)
     found, free = predict(line(), 16, link), predict(line(), 16, Link(gpus_per_node=None))
@@ -163,4 +180,4 @@ def test_start_up_adds_to_the_time_and_is_never_negative(start_up_s, more):
     reached = line(samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4), weak=False, batches=np.full(12, 256.0))
     found = predict(dataclasses.replace(reached, start_up_s=start_up_s), 16, Link(gpus_per_node=None))
     assert float(found.time_to_target_s.point) == pytest.approx(1000 / (1600 / 4.9) + more, rel=1e-3)
-    assert ("28 s of start-up as measured" in found.how) is (more > 0)
+    assert ("28 s of start-up" in found.how) is (more > 0)

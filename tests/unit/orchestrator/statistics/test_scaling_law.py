@@ -13,14 +13,14 @@ USL_RATES = 100 * GPUS / np.array([1, 1.12, 1.42, 2.26])
 AMDAHL_RATES = 100 * GPUS / np.array([1, 1.1, 1.3, 1.7])
 
 
-def test_usl_by_hand():
+def test_usl_equals_values_computed_by_hand():
     fit = Fit.of(USL, GPUS, USL_RATES)
     assert (fit.gamma, *fit.shape) == pytest.approx((100, 0.1, 0.01), rel=1e-4)
     assert float(fit.at(16).point) == pytest.approx(1600 / (1 + 1.5 + 2.4), rel=1e-4)
     assert (fit.freedom, fit.largest) == (1, 8)
 
 
-def test_amdahl_by_hand():
+def test_amdahls_law_equals_values_computed_by_hand():
     fit = Fit.of(AMDAHL, GPUS, AMDAHL_RATES)
     assert (fit.gamma, *fit.shape) == pytest.approx((100, 0.1), rel=1e-4)
     assert float(fit.at(16).point) == pytest.approx(1600 / 2.5, rel=1e-4)
@@ -89,11 +89,11 @@ def test_without_degrees_of_freedom_there_is_no_interval():
 
 
 def test_two_gpu_counts_are_refused():
-    with pytest.raises(TooFewCountsError, match="needs 3 GPU counts, and there are 2"):
+    with pytest.raises(TooFewCountsError, match="3 GPU counts.* 2"):
         Fit.of(AMDAHL, np.array([1.0, 1.0, 2.0]), np.array([1.0, 1.1, 2.0]))
 
 
-def test_critical_batch_by_hand():
+def test_the_critical_batch_equals_the_one_computed_by_hand():
     # E = 1000 (1 + B/200) samples: 1160, 1320, 1640, 2280 at 32, 64, 128, 256.
     batches = np.array([32.0, 64.0, 128.0, 256.0])
     found = critical_batch(batches, 1000 * (1 + batches / 200) * np.array([1.01, 0.99, 1.01, 0.99]))
@@ -115,7 +115,7 @@ def test_missed_targets_are_excluded_from_the_critical_batch():
         np.append(batches, [512, 512, 0, math.nan, math.inf]), np.append(samples, [math.nan, math.inf, 9, 9, 9])
     )
     assert (more.point, more.lo, more.hi) == (found.point, found.lo, found.hi)
-    with pytest.raises(TooFewCountsError, match="no trial reached the target"):
+    with pytest.raises(TooFewCountsError, match="no trial .*target"):
         critical_batch(batches, np.full(4, math.nan))
 
 
