@@ -63,6 +63,6 @@ def test_a_damaged_journal_is_quarantined(tmp_path: Path) -> None:
     begun = len(place.ran())
     status, out, err = place.run(*ARGUMENTS)
     assert status == 1 and f"line {ends[0] + 1}: corrupt" in out and "quarantine" in out
-    assert len(place.ran()) == begun + 1, "only the trial whose end was damaged runs again"
+    assert len(place.ran()) == begun + 1  # only the trial with the damaged record runs again
     status, out, err = place.run("mode=verify", *ARGUMENTS)
     assert (status, err) == (0, "") and "quarantine" in out

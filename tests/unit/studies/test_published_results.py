@@ -150,8 +150,6 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     reported("data_parallel", "full", tmp_path / "again" / "data_parallel_curves")
     for name in ("claims.md", "loss_distance.md"):
         again = tmp_path / "again" / "data_parallel_curves" / "tables" / name
-        assert again.read_text() == (tmp_path / "docs" / name).read_text(), (
-            "what is kept is all that the tables rest on"
-        )
+        assert again.read_text() == (tmp_path / "docs" / name).read_text()  # from the kept files alone
     apart = (tmp_path / "docs" / "loss_distance.md").read_text()
     assert "batch_norm=ghost:128" in apart and apart.count("| 50 ") == 10  # pairs of five cells

@@ -55,7 +55,7 @@ def test_a_wrong_slow_down_is_an_error(slow_down: Any) -> None:
     assert list(errors(CONFIG)) == []
 
 
-def test_a_model_that_does_not_fit_is_named_before_the_training() -> None:
+def test_unfit_model_is_an_error_before_training() -> None:
     model = {"name": "tests.unit.trainables.supervised.test_training:of_colours"}
     assert "N×1×8×8" in run(request(SLOWED, config=slowed(0, 2.0) | {"model": model}))["note"]
 

@@ -157,7 +157,7 @@ def test_both_sides_of_the_batch_must_agree():
         expanded({**axes, "global_batch_size": [32]})
 
 
-def test_one_process_with_several_gpus_takes_a_device_batch_for_each():
+def test_data_parallel_process_has_one_device_batch_per_gpu():
     held = setup(strategy="data_parallel", device="cuda")
     (trial,) = expanded({"gpus": [4], "device_batch_size": [32]}, held)
     assert (trial.gang.ranks, trial.batch.shares, trial.batch.global_batch_size) == (1, (128,), 128)
@@ -200,7 +200,7 @@ def test_device_batch_times_ranks_times_accumulation_is_the_global_batch():
     assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (384, (32, 32, 32, 32), 32)
 
 
-def test_a_rank_with_several_devices_takes_a_device_batch_for_each():
+def test_rank_has_one_device_batch_per_device():
     batch = multiply_device(32, ranks=1, devices_per_rank=4)
     assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (128, (128,), 32)
     assert divide_global(130, 1, devices_per_rank=4).device_batch_size == 33

@@ -141,7 +141,7 @@ def test_short_laps_are_no_windows(laps: list[Lap]) -> None:
     ("laps", "settled"),
     [(LONG[:1], False), (LONG[:2], True), ([Lap(seconds=1.9, steps=100)], True), ([Lap(seconds=3, steps=49)], True)],
 )
-def test_second_lap_is_needed_only_if_it_may_be_a_window(laps: list[Lap], settled: bool) -> None:
+def test_window_is_settled_by_two_laps_or_a_short_one(laps: list[Lap], settled: bool) -> None:
     assert is_timed_by(laps, least_s=2, least_steps=50) is settled
 
 

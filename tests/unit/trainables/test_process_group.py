@@ -22,7 +22,7 @@ def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
     assert [answer["status"] for answer in both(pair, gang_id="b", rendezvous=rendezvous())] == ["ok", "ok"]
 
 
-def test_a_rank_trains_alone_after_its_gang_as_in_a_new_process(pair: Processes) -> None:
+def test_single_rank_after_a_gang_equals_new_process(pair: Processes) -> None:
     alone = request(gang_id="alone")
     together = [request(rank=rank, shares=(32, 32)) for rank in range(2)]
     seen = []

@@ -3,7 +3,9 @@
 What a Hydra sweeper receives for a sweep.
 """
 
+import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,8 @@ def test_too_long_results_dir_is_one_error(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     too_long = "x" * 300
     assert main(["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"results_dir={too_long}"]) == 2
-    assert capsys.readouterr().err == f"results_dir={too_long}/batch_scaling cannot be created: File name too long\n"
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"results_dir={too_long}/batch_scaling ") and os.strerror(errno.ENAMETOOLONG) in told
 
 
 def test_multirun_of_one_sweep_reports_errors_without_prefix(capsys):
@@ -57,13 +60,12 @@ def test_version_lists_the_packages(capsys):
     assert all(f"{name} " in told for name in ("ray", "hydra-core", "torch", "Python")) and told.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("sweeps", "said"), [(2, ""), (MANY + 1, f"checking {MANY + 1} sweeps before the first one starts\n")]
-)
-def test_many_checks_are_announced(sweeps, said, capsys):
+@pytest.mark.parametrize(("sweeps", "announced"), [(2, []), (MANY + 1, [str(MANY + 1)])])
+def test_many_checks_are_announced(sweeps, announced, capsys):
     with initialised():
         check_each(["sweep=batch_scaling", "mode=plan", f"report.margin=range(1,{sweeps + 1})"])
-    assert capsys.readouterr() == ("", said)
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines()), re.findall(r"\d+", err)) == ("", len(announced), announced)
 
 
 def test_multirun_reports_errors_of_all_sweeps(capsys):
@@ -77,7 +79,7 @@ def test_missing_primary_config_is_one_error(multirun, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     assert main([*multirun, "--config-name=mine", "sweep=batch_scaling", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and told[0].startswith("--config-name=mine: there is no such primary config; ")
+    assert len(told) == 1 and told[0].startswith("--config-name=mine: ")
 
 
 def test_multirun_composes_once_and_checks_again_before_each_sweep(tmp_path, monkeypatch, capsys):
@@ -156,5 +158,5 @@ def test_objective_is_none_without_values(layout, tmp_path):
 
 
 def test_unknown_objective_column_lists_the_columns(layout):
-    with pytest.raises(KeyError, match=r"objective.column='acuracy' is not one of cell_id, status, val_accuracy"):
+    with pytest.raises(KeyError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
         objective_of(layout.root, {"column": "acuracy", "best": "max"})

@@ -1,5 +1,6 @@
 """mode=report with claims, mode=predict, compare and plan: from the command line to the text, on hand-made journals."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_predict_prints_throughput(start: Callable[..., tuple[int, str]]) -> Non
     # Amdahl's law with α = .1 is the USL with β = 0: 800 / 1.7 and 1600 / 2.5, times 1.01.
     assert "475 [" in told and "646 [" in told
     status, told = start("mode=predict", "predict.gpus=[33]", "predict.gpus_per_node=64")
-    assert (status, told) == (2, "mode=predict: 33 GPUs are more than 8 times the 4 that were measured\n")
+    assert status == 2 and told.startswith("mode=predict: ") and re.findall(r"\d+", told) == ["33", "8", "4"]
     assert start("mode=predict")[0] == 2
 
 
@@ -58,7 +59,7 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
 def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
     status, told = start("mode=plan")
     assert status == 0 and " 0 finished" in told
-    assert "holds results from another configuration or other code (source.mine:train: 'old' → (absent), and " in told
+    assert "another configuration" in told and "(source.mine:train: 'old' → (absent), " in told
     assert "mode=run would refuse" in told
     assert "mode=run would refuse" not in start("mode=plan", "allow_changed=true")[1]
     assert "another configuration" not in start("mode=plan", "sweep.name=fresh")[1]
@@ -66,13 +67,14 @@ def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]])
 
 def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
-    claim = f"sweep.claims=[{{sentence: Two are twice as fast, expression: '{twice}'}}]"
+    sentence = "Two are twice as fast"
+    claim = f"sweep.claims=[{{sentence: {sentence}, expression: '{twice}'}}]"
     status, told = start("mode=report", "report.html=false", claim)
     assert status == 0
     assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
     status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
     assert status == 1
-    assert "claims.fail_on: 'Two are twice as fast' is refuted" in told
+    assert f"claims.fail_on: '{sentence}'" in told
     status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")
     assert status == 2
     assert "sweep.claims" in told

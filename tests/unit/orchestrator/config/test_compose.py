@@ -91,7 +91,7 @@ def test_labels_may_have_any_name(given: str, capsys: pytest.CaptureFixture[str]
     assert "market-type: spot\n" in capsys.readouterr().out
 
 
-def test_axes_are_lists_however_they_are_written():
+def test_every_notation_of_an_axis_gives_a_list():
     given = {"gpus": "auto", "seed": "range(0,3)", "lr_rule": "none,linear", "model": "mlp", "optimizer": {"lr": [0.1]}}
     found = axes_of(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
     assert found == {

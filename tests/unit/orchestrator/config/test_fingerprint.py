@@ -182,14 +182,16 @@ def folder_own_code(tmp_path, monkeypatch):
         ("mine.training:train", None),
         ("mine.reaching:train", None),
         ("trainables.supervised.training:train", None),
-        ("mine.lacking:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
-        ("single:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
-        ("mine.broken:train", ("broken", "line 2: SyntaxError: expected ':'")),
+        ("mine.lacking:train", ("deeper", "'absent_library'")),
+        ("single:train", ("deeper", "'absent_library'")),
+        ("mine.broken:train", ("broken", "SyntaxError: expected ':'")),
     ],
 )
 def test_import_error_names_file_and_line(folder_own_code, name, told):
-    expected = [f"{folder_own_code / 'mine' / told[0]}.py, {told[1]}"] if told else []
-    assert list(import_errors([name], installed=True)) == expected
+    found = list(import_errors([name], installed=True))
+    assert len(found) == (told is not None)
+    for error in found:
+        assert error.startswith(f"{folder_own_code / 'mine' / told[0]}.py, line 2: ") and told[1] in error
     assert not {"mine", "single", "absent_library"} & set(sys.modules)
 
 

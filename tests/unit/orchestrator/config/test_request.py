@@ -27,7 +27,7 @@ def test_axes_with_null_are_nullable():
     assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
 
 
-def test_other_axes_may_have_been_excluded_or_zipped():
+def test_terms_record_excludes_and_zips_of_other_axes():
     plain = request(REQUEST, exclude=[])
     terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
     assert set(terms.axes) == {"gpus", "trainable.precision"}

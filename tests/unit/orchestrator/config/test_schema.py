@@ -35,7 +35,7 @@ def leaves(config, prefix=""):
             yield f"{prefix}{key}"
 
 
-def test_shipped_config_has_the_keys_of_the_schema_in_its_order():
+def test_shipped_config_has_the_schemas_keys_in_order():
     own = {section: value for section, value in CONFIG.items() if section not in ("trainable", "hydra")}
     assert list(leaves(own)) == list(SCHEMA)
 
@@ -111,7 +111,7 @@ def test_further_values_are_allowed(key, value):
 
 @pytest.mark.parametrize("section", ["resources", "sweep.budget", "tracker.mlflow"])
 @pytest.mark.parametrize("value", [None, 3, [1]])
-def test_value_in_place_of_a_section_is_one_line_with_its_keys(section, value):
+def test_value_in_place_of_a_section_is_one_error(section, value):
     (line,) = errors(with_value(CONFIG, section, value))
     assert line.startswith(section) and all(name in line for name in value_at(CONFIG, section))
 

@@ -64,7 +64,7 @@ def test_config_file_can_trust_the_own_folder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("listed", ["os", [1], ["a b"], [""], {"a": 1}])
 def test_trusted_modules_must_be_a_list_of_modules(listed: Any) -> None:
     (told,) = errors({"trusted_modules": listed})
-    assert "must be a list of modules" in told
+    assert told.startswith("trusted_modules ") and repr(listed) in told
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_infeasible_reason_names_need_and_nodes():
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))
-def test_against_trying_every_placement(sizes, ranks, cpus):
+def test_feasibility_equals_that_of_trying_every_placement(sizes, ranks, cpus):
     nodes = [node(cores, gpus, f"n{index}") for index, (cores, gpus) in enumerate(sizes)]
     wanted = gang(ranks, gpus=1, cpus=cpus)
     possible = any(
@@ -65,7 +65,7 @@ def test_exclusive_trial_uses_the_largest_gang_that_fits_its_node():
     assert kept_gang(alone(FOUR), ALL, [NODE] * 4) == FOUR
 
 
-def test_ranks_have_to_be_like_the_trials():
+def test_kept_gang_has_the_trials_kind_of_ranks():
     assert kept_gang(alone(WIDE), ALL, [NODE]) == WIDE
     mixed = replace(TWO, gpu_types=("H100", "A100"))
     assert kept_gang(alone(mixed), [alone(mixed), alone(replace(mixed, ranks=4))], [NODE] * 2) == mixed

@@ -382,12 +382,12 @@ def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
     return ran, trial_queue
 
 
-def test_later_rounds_are_doubted_too():
+def test_all_failing_is_detected_in_later_rounds():
     ran, trial_queue = run_all(lambda one: failed(), GRID[:3], rounds=[GRID[4:]])
     assert trial_queue.all_failing and len(ran) < len(GRID)
 
 
-def test_enough_cells_with_one_reason_are_doubted():
+def test_three_cells_with_one_reason_raise_doubt():
     assert not failures_after([(one, failed()) for one in GRID[:2]]).doubted
     assert failures_after([(one, failed()) for one in GRID[:3]]).doubted
     assert failures_after(

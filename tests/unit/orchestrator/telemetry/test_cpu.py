@@ -73,7 +73,7 @@ def test_a_process_counts_with_its_workers() -> None:
     assert os.getpid() not in usage.children
 
 
-def test_what_an_older_worker_had_done_is_not_counted() -> None:
+def test_earlier_cpu_time_of_a_worker_is_not_counted() -> None:
     with busy_worker() as worker:
         has_computed(worker)
         usage = Usage()
@@ -108,7 +108,7 @@ TWO = ("A", "B")
         ("GPU-123", ("A",)),
     ],
 )
-def test_cuda_visible_devices(restriction, left):
+def test_cuda_visible_devices_restricts_the_gpus(restriction, left):
     assert visible(TWO, restriction) == left
 
 

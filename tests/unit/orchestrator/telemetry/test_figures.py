@@ -65,7 +65,7 @@ def test_counters_may_be_sampled_less_often() -> None:
     assert found["energy_j"] == pytest.approx(300 + 300) and found["power_w"] == pytest.approx((1910 - 1110) / 2)
 
 
-def test_or_else_from_power_by_trapezoids() -> None:
+def test_energy_without_counter_is_integrated_from_power() -> None:
     found = figures([seen(gpu())], {}, alone=True)
     assert found["energy_j"] == pytest.approx(300 + 200) and found["power_w"] == pytest.approx(400)
     assert found["energy_source"] == "power" and "energy_j_per_sample" not in found
@@ -78,7 +78,7 @@ def test_counter_that_fails_in_the_window_is_not_used() -> None:
     assert found["energy_source"] == "counter + power"
 
 
-def test_what_was_not_seen_all_along_is_empty() -> None:
+def test_figures_with_missing_samples_are_empty() -> None:
     nothing = [*POWER[:6], *[math.nan] * 3]
     found = figures([seen(gpu(power_w=nothing, gpu_util=nothing))], {"samples_per_s": 9.0}, alone=True)
     assert found["energy_j"] == pytest.approx(500)
@@ -88,7 +88,7 @@ def test_what_was_not_seen_all_along_is_empty() -> None:
 @pytest.mark.parametrize(
     ("alone", "foreign_load"), [(False, {}), (True, {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0})]
 )
-def test_energy_is_empty_where_others_shared_the_device(alone: bool, foreign_load: dict[str, float | str]) -> None:
+def test_energy_is_empty_on_shared_devices(alone: bool, foreign_load: dict[str, float | str]) -> None:
     found = figures([seen(gpu(energy_j=COUNTER), foreign_load=foreign_load)], {}, alone=alone)
     assert found["gpu_util"] == pytest.approx(0.5) and not {"energy_j", "power_w", "energy_source"} & set(found)
 
@@ -105,7 +105,7 @@ def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
     assert found["throttle_reasons"] == "power cap"  # the thermal one was before the window
 
 
-def test_how_unlike_the_gpus_of_a_trial_are_used() -> None:
+def test_gpu_util_spread_is_the_range_over_gpus() -> None:
     ranks = [seen({"gpu0": {"gpu_util": [share] * 9, "power_w": POWER}}, rank=i) for i, share in enumerate((0.9, 0.2))]
     found = figures(ranks, {}, alone=True)
     assert found["gpu_util"] == pytest.approx(0.55) and found["gpu_util_spread"] == pytest.approx(0.7)
@@ -126,7 +126,7 @@ def test_energy_without_phases_is_the_whole_trials() -> None:
     assert found["power_w"] == pytest.approx(250) and found["gpu_util"] == pytest.approx(0.5)
 
 
-def test_processors_where_there_are_no_gpus() -> None:
+def test_cpu_figures_replace_gpu_figures_without_gpus() -> None:
     cpu = {"cpu_s": [2.0 * t for t in TIMES], "rss_gb": [1.0, *[1.5] * 8]}
     ranks = [
         seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, foreign_load={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
@@ -148,7 +148,7 @@ def test_processors_where_there_are_no_gpus() -> None:
     assert "energy_j" not in figures(ranks, {}, alone=True)
 
 
-def test_a_trial_of_no_samples() -> None:
+def test_trial_without_samples_has_no_figures() -> None:
     empty = Readings(
         rank=0,
         host="a",

@@ -74,7 +74,7 @@ def test_joined_ray_is_recognised_by_name() -> None:
     assert foreign_load(before, after, Owners(roots=[10], names=("raylet", "gcs_server")), 2)["foreign_cpu"] == 0
 
 
-def test_the_kernels_files(tmp_path: Path) -> None:
+def test_kernel_files_are_parsed(tmp_path: Path) -> None:
     proc, group = tmp_path / "proc", tmp_path / "group"
     (proc / "7").mkdir(parents=True)
     group.mkdir()

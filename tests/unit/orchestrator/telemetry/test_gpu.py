@@ -24,7 +24,7 @@ ALL = {
 }
 
 
-def test_every_figure_with_its_unit() -> None:
+def test_all_figures_have_their_unit() -> None:
     gpus = Gpus(1, nvml=Nvml())
     assert gpus.taps["gpu0"].read() == pytest.approx(ALL)
     assert not gpus.failure
@@ -38,7 +38,7 @@ def test_unsupported_figures_are_empty_without_a_failure() -> None:
 
 
 @pytest.mark.parametrize("call", range(1, 40))
-def test_a_failure_at_any_call_costs_figures_and_nothing_else(call: int) -> None:
+def test_failure_of_any_call_loses_only_figures(call: int) -> None:
     gpus = Gpus(2, nvml=Nvml(fails_at=call))
     rows = [tap.read() for _ in range(3) for tap in gpus.taps.values()]
     assert "GPU is lost" in gpus.failure
@@ -46,7 +46,7 @@ def test_a_failure_at_any_call_costs_figures_and_nothing_else(call: int) -> None
     assert not rows or rows[-1] == {}
 
 
-def test_without_a_library_there_are_no_figures_but_a_reason() -> None:
+def test_missing_library_gives_a_reason_and_no_figures() -> None:
     gpus = Gpus(1, nvml=Nvml(fails_at=1))
     assert gpus.taps == {} and gpus.failure == "NVML: GPU is lost"
     assert math.isnan(gpus.foreign_processes())
@@ -57,7 +57,7 @@ def test_without_a_library_there_are_no_figures_but_a_reason() -> None:
     ("visible", "devices"),
     [(None, [0, 1]), ("3,1", [3, 1]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"]), ("", [0, 1])],
 )
-def test_the_devices_are_those_that_cuda_shows(visible: str | None, devices: list[object]) -> None:
+def test_devices_follow_cuda_visible_devices(visible: str | None, devices: list[object]) -> None:
     nvml = Nvml()
     assert list(Gpus(2, visible, nvml).taps) == ["gpu0", "gpu1"]
     assert nvml.devices == devices
@@ -77,17 +77,17 @@ GONE = 2**22 + 1
         ((GONE, GONE + 1), 1),
     ],
 )
-def test_foreign_processes(pids: tuple[int, ...], foreign: int) -> None:
+def test_foreign_processes_are_counted(pids: tuple[int, ...], foreign: int) -> None:
     assert Gpus(1, nvml=Nvml(pids=pids)).foreign_processes() == foreign
 
 
-def test_foreign_processes_where_nvml_does_not_say() -> None:
+def test_foreign_processes_are_nan_if_nvml_omits_them() -> None:
     """Or names not even this process, which computes."""
     for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
         assert math.isnan(Gpus(1, nvml=silent).foreign_processes())
 
 
-def test_the_machines_models_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_models_are_empty_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Nvml()
     monkeypatch.setattr(gpu, "load_nvml", lambda: there)
     assert gpu_models() == ("NVIDIA H100", "NVIDIA H200") and there.devices == [0, 1, "shut down"]

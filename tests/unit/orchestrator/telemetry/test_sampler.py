@@ -60,7 +60,7 @@ def test_borders_are_sampled_and_phases_kept() -> None:
     assert pickle.loads(pickle.dumps(readings)) == readings
 
 
-def test_counters_are_read_at_borders_and_now_and_then() -> None:
+def test_counters_are_read_at_phase_borders_and_rarely_between() -> None:
     sources = [
         Source(name="sensor", read=lambda: {"now": 1.0}),
         Source(name="meter", read=lambda: {"sum": 1.0}, counts=True),
@@ -85,7 +85,7 @@ def test_short_phases_are_not_all_sampled() -> None:
     assert len(sampler.readings().phases) == 200
 
 
-def test_the_window_is_what_company_is_counted_over() -> None:
+def test_foreign_load_is_counted_over_the_window() -> None:
     stage = Stage()
     with stage.sampler() as sampler:
         for _ in range(3):
@@ -108,7 +108,7 @@ def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, flo
     assert sampler.readings().foreign_load.get("foreign_gpu_processes") == told
 
 
-def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
+def test_foreign_load_without_window_covers_later_epochs() -> None:
     stage = Stage()
     with stage.sampler() as sampler:
         stage.phase(sampler, "training", 1)
@@ -177,7 +177,7 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
     assert max(column) - column[0] > 1.5 * 2**26 / 2**30
 
 
-def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
+def test_cpu_time_of_loaders_before_a_window_is_excluded() -> None:
     """Workers are first looked for where the timed part begins."""
     usage = Usage()
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(flush=True)\ntime.sleep(60)"

@@ -31,20 +31,21 @@ def reasons(**metrics: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "parts"),
     [
-        ({"window_s": 1.9}, "timed window below 2 s or 50 steps"),
-        ({"window_steps": 49}, "timed window below 2 s or 50 steps"),
-        ({"foreign_cpu": 0.31, "foreign_cpu_by": "{hog}"}, "others took 31% of the cores' time, most of it {hog}"),
-        ({"foreign_gpu_processes": 2}, "2 foreign processes on the GPUs"),
-        ({"throttled_periods": 4}, "the CPU quota ran out in 4 periods"),
-        ({"swapped_pages": 5000}, "5000 pages were swapped"),
-        ({"throttle_reasons": "hardware slowdown, power cap"}, "throttled: hardware slowdown"),
-        ({"sm_clock_mhz": 1800, "throttle_reasons": ""}, "clock 1800 MHz, 9% below the device's median"),
+        ({"window_s": 1.9}, ["below 2 s", "50 steps"]),
+        ({"window_steps": 49}, ["below 2 s", "50 steps"]),
+        ({"foreign_cpu": 0.31, "foreign_cpu_by": "{hog}"}, ["others took 31%", "{hog}"]),
+        ({"foreign_gpu_processes": 2}, ["2 foreign processes", "GPUs"]),
+        ({"throttled_periods": 4}, ["CPU quota", "4 periods"]),
+        ({"swapped_pages": 5000}, ["5000 pages", "swapped"]),
+        ({"throttle_reasons": "hardware slowdown, power cap"}, ["throttled: hardware slowdown"]),
+        ({"sm_clock_mhz": 1800, "throttle_reasons": ""}, ["clock 1800 MHz", "9% below"]),
     ],
 )
-def test_each_cause_is_caught_with_its_figure(metrics: dict[str, Any], told: str) -> None:
-    assert reasons(**metrics) == [told]
+def test_reason_has_the_figure_of_each_cause(metrics: dict[str, Any], parts: list[str]) -> None:
+    (reason,) = reasons(**metrics)
+    assert all(part in reason for part in parts) and "power cap" not in reason
 
 
 @pytest.mark.parametrize(
@@ -62,11 +63,11 @@ def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
     assert reasons(**metrics) == []
 
 
-def test_what_is_not_ok_is_not_judged() -> None:
+def test_only_ok_trials_are_judged() -> None:
     assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 
 
-def test_devices_have_medians_of_their_own() -> None:
+def test_each_device_model_has_its_own_median() -> None:
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
     assert not any(each.fault for each in judged(records).values())
@@ -115,13 +116,13 @@ def test_disturbed_rerun_may_be_repeated() -> None:
     assert len(once_more(ran, ends(2, 2, attempt=2), (), 1)) == 2
 
 
-def test_nothing_runs_once_more_that_has_not_ended() -> None:
+def test_only_ended_trials_are_repeated() -> None:
     ran = [trial(f"t{n}", "quick") for n in range(2)]
     assert once_more([], ends(2, 2), (), 1) == []
     assert once_more(ran, {}, (), 1) == []
 
 
-def test_what_was_repeated_before_counts_and_is_not_repeated_again() -> None:
+def test_earlier_repetitions_count_and_are_not_run_again() -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     assert once_more(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
     assert [each.probes for each in once_more(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
@@ -146,10 +147,10 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "where", "what"),
+    ("now", "before", "where", "figure"),
     [
-        (0.4, 0.0, HERE, "others took 40% of the cores' time"),
-        (0.4, 0.0, HERE | {"host": "b"}, "others took 40% of the cores' time"),
+        (0.4, 0.0, HERE, "40%"),
+        (0.4, 0.0, HERE | {"host": "b"}, "40%"),
         (0.4, 0.4, HERE, ""),
         (0.0, 0.0, HERE, ""),
         (0.4, 0.0, HERE | {"torch": "2.7"}, ""),
@@ -157,11 +158,12 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
     ],
 )
 def test_valid_timing_is_preferred_to_a_disturbed_one(
-    now: float, before: float, where: dict[str, str], what: str
+    now: float, before: float, where: dict[str, str], figure: str
 ) -> None:
     now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
     earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
-    assert why_discarded(now_ended, {earlier.trial_id: earlier}) == what
+    reason = why_discarded(now_ended, {earlier.trial_id: earlier})
+    assert figure in reason and bool(reason) is bool(figure)
     assert why_discarded(dataclasses.replace(now_ended, status=Status.OOM), {earlier.trial_id: earlier}) == ""
 
 

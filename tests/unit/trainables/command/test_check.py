@@ -196,7 +196,7 @@ def test_a_config_axis_without_braces_is_remarked(argv, axis, unknown):
 
 
 @pytest.mark.parametrize("axis", ["seed", "grad_accum_steps"])
-def test_a_standard_axis_is_remarked_unless_the_command_may_read_it(axis, folder):
+def test_unread_standard_axis_is_remarked(axis, folder):
     asked = {"sweep": {"axes": {axis: [1, 2]}}, "mode": "run"}
     (remark,) = remarks(config(argv="python train.py {epochs}") | asked)
     assert f"sweep.axes.{axis} " in remark and f"SWEEP_{axis.upper()}" in remark
@@ -235,6 +235,6 @@ def test_a_command_that_does_not_receive_gpus_is_remarked(argv, text, gpus, unkn
         ("python train.py {epochs} {lr} {warmup_epochs}", ["linear"], 5, False),
     ],
 )
-def test_a_warm_up_that_does_not_reach_the_command_is_remarked(argv, rules, warmup_epochs, unknown):
+def test_warm_up_not_passed_to_the_command_is_remarked(argv, rules, warmup_epochs, unknown):
     asked = config(argv=argv) | {"sweep": {"axes": {"lr_rule": rules}}, "warmup_epochs": warmup_epochs, "mode": "run"}
     assert ["{warmup_epochs}" in each for each in remarks(asked)] == [True] * unknown

@@ -155,9 +155,9 @@ def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "digts"}, r"data 'digts' is not one of digits, mnist, "),
-        ({"name": "digits", "sub": 3}, r"data 'digits' has no key sub"),
-        ({"name": "npz"}, r"data 'npz' needs a value for path"),
+        ({"name": "digts"}, r"'digts' .*digits, mnist, "),
+        ({"name": "digits", "sub": 3}, r"'digits' has no key sub"),
+        ({"name": "npz"}, r"'npz' .* path"),
         ({"name": "digits", "subset": {"train": 0}}, r"data 'digits': .* 0 .*1437"),
         ({"name": "digits", "subset": {"test": 361}}, r" 361 .*360"),
         ({"name": "digits", "subset": {"tran": 1}}, r"subset .*no key tran; .*: train, test"),

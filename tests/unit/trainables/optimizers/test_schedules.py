@@ -65,9 +65,7 @@ def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
 
 
 @given(config=st.sampled_from(EVERY), share=st.floats(0, 2), length=st.floats(1, 1e12))
-def test_factors_depend_on_progress_only_and_are_within_0_and_1(
-    config: dict[str, Any], share: float, length: float
-) -> None:
+def test_factors_depend_only_on_progress_within_0_to_1(config: dict[str, Any], share: float, length: float) -> None:
     found = resolve(config)(share, 1.0)
     assert 0 <= found <= 1
     if not any(math.isclose(share, milestone) for milestone in STEP["milestones"]):
