@@ -33,7 +33,7 @@ def rate(rule, batch, optimizer=SGD, reference=0.1, multiplier=1.0, reference_ba
         ("lamb", ADAM, 0.1 * 2.8284271247461903, 0.1, 5),
     ],
 )
-def test_at_eight_times_the_reference_batch(rule, optimizer, value, warmup_from, warmup_epochs):
+def test_rules_at_eight_times_the_reference_batch(rule, optimizer, value, warmup_from, warmup_epochs):
     found = rate(rule, 1024, optimizer)
     assert found.value == pytest.approx(value, rel=1e-12)
     assert found.warmup_from == pytest.approx(warmup_from, rel=1e-12)

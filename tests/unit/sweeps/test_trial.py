@@ -40,7 +40,7 @@ def test_mixed_gpu_types_have_equally_many_ranks(ranks, types, counts):
         (gang(2, 0), 1, 0.0),
     ],
 )
-def test_the_devices_of_a_gang(held, devices, gpus):
+def test_gang_counts_devices_and_gpus(held, devices, gpus):
     assert (held.devices_per_rank, held.gpus) == (devices, gpus)
 
 

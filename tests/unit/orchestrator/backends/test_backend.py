@@ -77,7 +77,7 @@ def test_listener_exception_is_raised_again() -> None:
         guarded.reraise()
 
 
-def test_the_listener_is_called_as_it_is() -> None:
+def test_guarded_listener_forwards_calls() -> None:
     recorder = Recorder()
     with GuardedListener(recorder).listening() as listener:
         listener.ticked()

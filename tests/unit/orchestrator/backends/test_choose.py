@@ -24,7 +24,7 @@ def test_silent_address_is_refused_with_its_setting(key, monkeypatch):
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
-def test_an_address_of_ipv6_stands_in_brackets():
+def test_ipv6_address_in_brackets_is_accepted():
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening:
         check_reachable(request(backend="ray", address=f"[::1]:{listening.getsockname()[1]}"))
 

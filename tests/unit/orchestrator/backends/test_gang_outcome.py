@@ -55,7 +55,7 @@ def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
     assert outcome_of([LOST], world_size=3, wall_s=0.0).metrics == {}
 
 
-def test_a_ranks_own_account_is_taken_over() -> None:
+def test_rank_exit_keeps_the_ranks_result() -> None:
     told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
     end = RankExit.of(told | {"reusable": True, "cause": ""})
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}

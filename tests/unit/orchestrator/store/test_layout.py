@@ -28,7 +28,7 @@ def test_trial_ids_that_leave_the_directory_are_refused(trial_id: str) -> None:
         Layout(Path("results")).metrics(trial_id)
 
 
-def test_paths() -> None:
+def test_paths_of_result_files() -> None:
     layout = Layout(Path("r"))
     assert layout.metrics("a1") == Path("r/trials/a1/metrics.jsonl")
     assert layout.config("a1") == Path("r/trials/a1/config.yaml")

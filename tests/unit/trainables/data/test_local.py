@@ -155,7 +155,7 @@ REAL = os.environ.get("SWEEP_TEST_DATA")
         ({"name": "segmentation", "root": "dsb2018_256"}, (270, 64), (1, 256, 256), None),
     ],
 )
-def test_real_data(
+def test_real_data_have_known_counts_and_shape(
     config: dict[str, str], counts: tuple[int, int], input_shape: tuple[int, int, int], mean: float | None
 ) -> None:
     located = {key: value if key == "name" else str(Path(str(REAL)) / value) for key, value in config.items()}

@@ -181,7 +181,7 @@ def test_non_finite_loss_ends_the_training(loss: float) -> None:
 
 
 @pytest.mark.parametrize(("step_s", "apart"), [(3.0, 1), (0.3, 2), (0.0001, LOOK_EVERY_STEPS)])
-def test_host_looks_about_once_a_second(step_s: float, apart: int) -> None:
+def test_host_checks_for_a_stop_once_a_second(step_s: float, apart: int) -> None:
     stage, looks = Stage(step_s, steps=5000), [0]
 
     def look() -> bool:
