@@ -19,12 +19,13 @@ import hydra
 from omegaconf import DictConfig
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.config.compose import Composition, expanded, is_known, meaning, rewritten
+from orchestrator.config.compose import Composition, expanded, is_continuous, is_known, meaning, rewritten
 from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
-from orchestrator.config.hydra_section import check_hydra, saved_without_secrets
+from orchestrator.config.hydra_section import check_hydra, check_search_path, saved_without_secrets
 from orchestrator.config.search_path import (
     PRIMARY,
     config_dir,
+    folders,
     initialised,
     is_search_path,
     with_primary,
@@ -128,11 +129,19 @@ def main(arguments: Sequence[str]) -> int:
     if errors := list(_place_errors(flags)):
         return _wrong(ConfigError(errors))
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
-    if only_shows or flags.experimental_rerun:
-        return _through_hydra(given)
+    if flags.experimental_rerun:
+        return _wrong(ConfigError(["--experimental-rerun would unpickle a file, which can run any code"]))
     try:
         with with_primary(flags.config_name or PRIMARY, flags.config_dir):
-            return _run(given, flags, with_search_path(flags.overrides, flags.config_dir))
+            check_search_path()
+            overrides = with_search_path(flags.overrides, flags.config_dir)
+            if (only_shows or flags.cfg) and folders(overrides):  # Hydra opens log files also to show something
+                with initialised():
+                    Composition(overrides)  # reports all errors, where check_hydra reports the first one
+                    check_hydra(overrides)
+            if only_shows:
+                return _through_hydra(given)
+            return _run(given, flags, overrides)
     except ConfigError as error:
         return _wrong(error)
 
@@ -200,8 +209,11 @@ def _run_several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     found: Compositions = {}
     with initialised():
         config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))])
+        own = [each for each in overrides if is_search_path(each) or not each.lstrip("+~").startswith("hydra")]
+        if folders(overrides):  # files of the user's folder, which each sweep may choose
+            for sweep in expanded([each for each in own if "${hydra:" not in each and not is_continuous(each)]):
+                check_hydra(sweep)
         if is_known(config):
-            own = [each for each in overrides if is_search_path(each) or not each.lstrip("+~").startswith("hydra")]
             found = check_each(own)
     return _through_hydra(arguments, lambda: _sweep_of_this_job(found))
 

@@ -343,6 +343,14 @@ def is_known(hydra: Mapping[str, Any]) -> bool:
     return sweeper.get("_target_") == PLAIN_SWEEPER and not sweeper.get("params")
 
 
+def is_continuous(override: str) -> bool:
+    """Return whether an override is a range of numbers, from which a sweeper draws: `interval(0,1)`."""
+    try:
+        return any(each.is_sweep_override() and not each.is_discrete_sweep() for each in parsed([override]))
+    except HydraException:
+        return False
+
+
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
     try:

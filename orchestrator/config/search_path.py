@@ -45,6 +45,12 @@ def primary() -> str:
     return _chosen.get()[0]
 
 
+def primary_file() -> Path | None:
+    """Return the user's own primary config; None if the shipped one is in use."""
+    name, folder = _chosen.get()
+    return None if folder is None or name == PRIMARY else Path(folder) / f"{name.removesuffix('.yaml')}.yaml"
+
+
 def primary_arguments() -> list[str]:
     """Hydra's flags for the user's own primary config, which Hydra does not find via a search path override."""
     name, folder = _chosen.get()
