@@ -68,7 +68,7 @@ def test_equal_rules_share_the_reference_cell() -> None:
     found = Comparison(scaling="weak", reference_batch_size=32).references(cells)
     compared_with = dict(zip(cells["cell_id"], found, strict=True))
     assert compared_with["none-64-1.0"] == "none-32-1.0" and compared_with["linear-64-1.0"] == "linear-32-1.0"
-    assert compared_with["sqrt-64-1.0"] in ("none-32-1.0", "linear-32-1.0"), "its own did not run"
+    assert compared_with["sqrt-64-1.0"] in ("none-32-1.0", "linear-32-1.0")  # sqrt at 32 did not run
     assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
 
 
@@ -87,7 +87,7 @@ def test_warm_ups_share_the_reference_cell() -> None:
     own = cells[:1].assign(cell_id="linear-32-5", lr_rule="linear", warmup_epochs=5)
     both = pd.concat([cells, own], ignore_index=True)
     found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(both)
-    assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"], "its own rule, where that ran"
+    assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"]  # its own rule ran
 
 
 def test_mixed_devices_have_no_accuracy_reference() -> None:

@@ -65,7 +65,7 @@ def interval(row: Any, column: str) -> tuple[float, float, float]:
     return row[column], row[f"{column}_lo"], row[f"{column}_hi"]
 
 
-def test_the_columns_others_rely_on_come_first(sweep: list[TrialRecord]) -> None:
+def test_the_columns_of_the_interface_come_first(sweep: list[TrialRecord]) -> None:
     written = (
         "sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule"
         " lr_multiplier lr status n_seeds n_ok first_epoch_s epoch_s epoch_s_lo epoch_s_hi train_s samples_per_s"
@@ -78,7 +78,7 @@ def test_the_columns_others_rely_on_come_first(sweep: list[TrialRecord]) -> None
     assert list(summary["cell_id"]) == ["1-32-none", "1-32-linear", "2-32-none", "2-32-linear"]
 
 
-def test_the_baseline_cell(cells: pd.DataFrame) -> None:
+def test_the_baseline_cell_has_hand_computed_figures_and_intervals(cells: pd.DataFrame) -> None:
     row: Any = cells.loc["1-32-none"]
     half = T2 * math.log(2) / math.sqrt(3)
     assert interval(row, "samples_per_s") == pytest.approx((200, 200 * math.exp(-half), 200 * math.exp(half)))
@@ -88,7 +88,7 @@ def test_the_baseline_cell(cells: pd.DataFrame) -> None:
     assert (row["status"], row["n_seeds"], row["n_ok"], row["baseline_cell_id"]) == ("ok", 3, 3, "1-32-none")
     assert (row["device"], row["scaling"], row["peak_memory_gb"]) == ("NVIDIA H200", "weak", 1.5)
     assert (row["wall_s"], row["cost"]) == pytest.approx((10, 0.01))
-    assert row["timing_valid"] and row["note"] == "straggler: this trial took 2.0 times as long as its cell's median"
+    assert row["timing_valid"] and row["note"].startswith("straggler: ") and "2.0 times" in row["note"]
     assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
 
 
@@ -109,18 +109,20 @@ def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
     assert row["reference_cell_id"] == "1-32-none"
 
 
-def test_two_seeds_of_three(cells: pd.DataFrame) -> None:
+def test_a_cell_with_a_missing_seed_has_two_seeds(cells: pd.DataFrame) -> None:
     row: Any = cells.loc["1-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("ok", 2, 2)
     assert interval(row, "samples_per_s") == pytest.approx((100, 100, 100))
     assert math.isnan(row["time_to_target_s"])
-    assert row["note"] == "target reached by 1 of 2 seeds"
+    assert "target" in row["note"] and "1 of 2" in row["note"]
 
 
 def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
     row: Any = cells.loc["2-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
-    assert row["note"] == "1 of 3 seeds oom: CUDA out of memory; 1 of 3 seeds diverged: loss is nan"
+    oom, diverged = row["note"].split("; ")
+    assert oom.startswith("1 of 3") and oom.endswith("oom: CUDA out of memory")
+    assert diverged.startswith("1 of 3") and diverged.endswith("diverged: loss is nan")
     assert (row["samples_per_s"], row["accuracy"], row["speedup"]) == pytest.approx((150, 0.9, 1.5))
     assert row[["samples_per_s_lo", "accuracy_hi", "speedup_lo", "efficiency_hi"]].isna().all()
     assert row["device"] == "NVIDIA H200" and row["baseline_cell_id"] == "1-32-linear"
@@ -157,7 +159,7 @@ def test_only_an_ok_cell_is_a_baseline(bad: Status) -> None:
     assert list(summary["efficiency"]) == pytest.approx([1.0, 1.0, 0.75])
 
 
-def test_another_baseline_by_name() -> None:
+def test_a_named_baseline_replaces_the_default() -> None:
     rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
     records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
 
@@ -168,13 +170,13 @@ def test_another_baseline_by_name() -> None:
     assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
     assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
     assert all(pd.isna(each) for each in baselines(gpus=8))
-    with pytest.raises(ConfigError, match="'rule', which is not an axis of these results; axes: .*lr_rule"):
+    with pytest.raises(ConfigError, match="'rule'.*axes: .*lr_rule"):
         baselines(rule="none")
     with pytest.raises(ValueError, match="strong, weak"):
         collect(records, scaling="sideways")
 
 
-def test_further_axes_are_columns_and_tell_baselines_apart() -> None:
+def test_further_axes_are_columns_and_separate_baselines() -> None:
     key = "optimizer.momentum"
     values = [0.0, 0.9, None]
     records = [
@@ -234,15 +236,12 @@ def test_other_hardware_is_never_compared() -> None:
     assert list(summary["baseline_cell_id"].fillna("")) == ["1-32-none", "2-32-none", "", ""]
     assert list(summary["timing_valid"].astype("object").fillna("")) == [True, True, False, ""]
     assert list(summary["timing_fault"].fillna("")) == ["", "", "several_models", ""]
-    assert list(summary["note"]) == [
-        "",
-        "",
-        "seeds ran on different device models (cluster.gpu_type chooses one)",
-        "needs 8 ranks",
-    ]
+    first, second, mixed, infeasible = summary["note"]
+    assert (first, second, infeasible) == ("", "", "needs 8 ranks")
+    assert "device models" in mixed and "cluster.gpu_type" in mixed
 
 
-def test_timings_that_do_not_count_are_marked() -> None:
+def test_invalid_timings_are_marked() -> None:
     long = {"window_s": 2.0, "window_steps": 50}
     records = [
         record_of(0.25, timing="shared", metrics=measured(100, 0.9, **long)),
@@ -270,7 +269,7 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
     assert summary["speedup"].notna().all()
 
 
-def test_how_many_processes_timed_the_seeds_of_a_cell() -> None:
+def test_cells_count_processes_that_timed_valid_seeds() -> None:
     def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
         told = {"device_model": "NVIDIA H200"} | ({"process": process} if process else {})
         return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
@@ -286,7 +285,7 @@ def test_how_many_processes_timed_the_seeds_of_a_cell() -> None:
     assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
 
 
-def test_of_a_step_the_share_that_gpus_wait_for_launches() -> None:
+def test_launch_share_is_averaged_over_valid_gpu_trials() -> None:
     def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
         return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
 
@@ -300,7 +299,7 @@ def test_of_a_step_the_share_that_gpus_wait_for_launches() -> None:
     assert list(shares[:2]) == pytest.approx([0.3, 0.2]) and shares[2:].isna().all()
 
 
-def test_all_attempts_were_paid_for() -> None:
+def test_wall_time_and_cost_include_all_known_attempts() -> None:
     # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
     records = [
         record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
@@ -313,7 +312,7 @@ def test_all_attempts_were_paid_for() -> None:
     assert row["note"].startswith("slow; ") and "exclude 2 " in row["note"]
 
 
-def test_without_a_trial_there_is_no_row() -> None:
+def test_without_trials_the_table_is_empty() -> None:
     trials, summary = collect([], scaling="weak")
     assert len(trials) == len(summary) == 0
     assert list(summary.columns)[: len(COLUMNS)] == list(COLUMNS)
@@ -369,9 +368,9 @@ def test_a_disturbed_baseline_is_in_the_note() -> None:
     base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
     quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
     disturbed = [record_of(4, s, metrics=measured(400, 0.9) | busy) for s in range(2)]
-    notes = list(collect([*base, *quiet, *disturbed], scaling="weak")[1]["note"])
-    reason = "others took 30% of the cores' time"
-    assert notes == [reason, "the baseline's timing is not valid", reason]
+    first, beside, last = collect([*base, *quiet, *disturbed], scaling="weak")[1]["note"]
+    assert first == last and "30%" in first and "baseline" not in first
+    assert "baseline's timing" in beside and "30%" not in beside
 
 
 @pytest.mark.parametrize(
@@ -401,7 +400,7 @@ def cells_time_to_target(records: list[TrialRecord], **options: Any) -> pd.DataF
     return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
 
 
-def test_time_and_cost_to_the_target() -> None:
+def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
     def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
@@ -450,7 +449,7 @@ def accuracies(gpus: int, values: list[float]) -> list[TrialRecord]:
     return [record_of(gpus, seed, metrics={"accuracy": value}) for seed, value in enumerate(values)]
 
 
-def test_equivalence_against_the_reference() -> None:
+def test_cells_have_a_verdict_of_equivalence_with_the_reference() -> None:
     reference = accuracies(1, [0.90, 0.91, 0.92])
     # Differences −.001, .000, .001: error .000577, t(.95, 2) = 2.92, so ±.0017 around 0.
     alike = accuracies(2, [0.899, 0.910, 0.921])
@@ -493,7 +492,7 @@ def against_a() -> Differences:
     return Differences.of(OK, "accuracy", CELLS, pd.Series(["a"] * len(CELLS), index=CELLS))
 
 
-def test_a_row_a_cell_has_its_seeds_and_nothing_more():
+def test_by_cell_gives_one_row_of_seeds_per_cell():
     wanted = [[0.90, 0.92, 0.97], [0.93, 0.97, 0.96], [0.80, 0.90, 0.82], [0.5, NAN, NAN], [NAN] * 3]
     np.testing.assert_array_equal(by_cell(CELLS, OK, "accuracy"), wanted)
     np.testing.assert_array_equal(by_cell(CELLS[[2, 0, 2]], OK, "accuracy"), np.array(wanted)[[2, 0, 2]])

@@ -38,7 +38,7 @@ def test_consistent_rows_of_one_epoch_are_joined(layout: Layout) -> None:
         b'{"epoch":1,"loss":0.5,"step":9}\n{"epoch":1,"step":9,"val_accuracy":0.8}\n{"epoch":2,"loss":0.4}\n',
     )
     write(layout, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
-    write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # told twice: who knows which is right
+    write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # found twice: who knows which is right
     frame, findings = curves_frame(layout, ["a", "b", "c"])
     assert findings == []
     assert list(zip(frame["trial_id"], frame["epoch"], strict=True)) == [
@@ -56,32 +56,33 @@ def test_a_truncated_row_is_left_out(layout: Layout) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
     frame, findings = curves_frame(layout, ["a"])
     assert list(frame["epoch"]) == [1, 2]
-    assert [str(each) for each in findings] == ["trials/a/metrics.jsonl: 1 of 3 rows cannot be read; left out"]
+    (finding,) = map(str, findings)
+    assert finding.startswith("trials/a/metrics.jsonl: ") and "1 of 3 rows" in finding
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "found"),
     [
-        (b"\x00\xff\xfe", "1 of 1 rows cannot be read"),
-        (b"[1]\n2\n", "2 of 2 rows cannot be read"),
-        (b'{"loss":1}\n', "its rows have no epoch"),
+        (b"\x00\xff\xfe", "1 of 1 rows"),
+        (b"[1]\n2\n", "2 of 2 rows"),
+        (b'{"loss":1}\n', "no epoch"),
         (b'{"epoch":1,"loss":"low"}\n', "loss: not numbers"),
         (b'{"epoch":1,"loss":[]}\n', "loss: not numbers"),
-        (b'{"epoch":"first"}\n', "its rows have no epoch"),
-        (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows cannot be read"),
+        (b'{"epoch":"first"}\n', "no epoch"),
+        (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_finding(layout: Layout, content: bytes, told: str) -> None:
+def test_foreign_content_is_a_finding(layout: Layout, content: bytes, found: str) -> None:
     write(layout, "a", content)
-    assert told in str(curves_frame(layout, ["a"])[1][0])
+    assert found in str(curves_frame(layout, ["a"])[1][0])
 
 
 def test_a_missing_file_is_a_finding(layout: Layout) -> None:
     layout.metrics("a").mkdir(parents=True)
-    told = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
-    assert told[0] == "trials/a/metrics.jsonl: is not a file"
-    assert told[1] == "trials/gone/metrics.jsonl: there is no such file"
-    assert "is not a trial id" in told[2]
+    found = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
+    assert found[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in found[0]
+    assert found[1].startswith("trials/gone/metrics.jsonl: ") and "no such file" in found[1]
+    assert "not a trial id" in found[2]
 
 
 def test_many_missing_curves_are_abridged(layout: Layout) -> None:
@@ -119,9 +120,9 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
         names = [f"t{number}" for number in range(len(contents))]
         for name, content in zip(names, contents, strict=True):
             write(layout, name, content)
-        together, told = curves_frame(layout, names)
+        together, found = curves_frame(layout, names)
         expected = [_alone(content) for content in contents]
-    assert [finding.what for finding in told] == [each for _, troubles in expected for each in troubles]
+    assert [finding.what for finding in found] == [each for _, troubles in expected for each in troubles]
     found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
     for name, (columns, _) in zip(names, expected, strict=True):
         if columns and len(columns["epoch"]):
@@ -132,7 +133,7 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
     assert not found
 
 
-def test_no_trial_is_an_empty_frame(layout: Layout) -> None:
+def test_without_trials_the_frame_is_empty(layout: Layout) -> None:
     frame, findings = curves_frame(layout, [])
     assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]
 
@@ -143,20 +144,20 @@ def trial(**other):
     return given | {"time_to_target_s": math.nan} | other
 
 
-def test_start_up_is_no_samples():
+def test_start_up_time_adds_no_samples():
     # Reached at the end of the fourth epoch, after 30 + 3 · 2 s; by the rate it would be 18,000 samples.
     trials = pd.DataFrame([trial(time_to_target_s=36.0), trial(time_to_target_s=30.0), trial()])
     np.testing.assert_allclose(samples_to_target(trials), [4000, 1000, math.nan])
     np.testing.assert_allclose(start_up_s(trials), [28, 28, 28])
 
 
-def test_epochs_that_vary_in_length_are_still_whole_ones():
+def test_samples_to_the_target_are_whole_epochs():
     assert samples_to_target(pd.DataFrame([trial(time_to_target_s=36.7)])) == pytest.approx([4000])
     # Not more epochs than were trained.
     assert samples_to_target(pd.DataFrame([trial(time_to_target_s=60.0)])) == pytest.approx([10_000])
 
 
-def test_of_two_epochs_the_second_is_one_too():
+def test_a_target_reached_in_the_second_epoch_takes_two():
     two = trial(epochs=2, samples=2000, train_s=32.0, time_to_target_s=32.0)
     assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
 
@@ -170,13 +171,13 @@ def test_a_part_of_an_epoch_counts_as_a_part():
     assert samples_to_target(pd.DataFrame([within_the_first])) == pytest.approx([250])
 
 
-def test_a_long_first_epoch_counts_as_one():
+def test_a_long_first_epoch_counts_as_one_epoch():
     one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
     assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
     assert math.isnan(start_up_s(pd.DataFrame([one]))[0])
 
 
-def test_without_epochs_the_rate_stands_in():
+def test_without_epochs_samples_are_time_by_rate():
     trials = pd.DataFrame([{"time_to_target_s": 4.0, "samples_per_s": 500.0}])
     assert samples_to_target(trials) == pytest.approx([2000])
 
@@ -186,13 +187,13 @@ def test_a_single_epoch_has_no_start_up_time():
     assert math.isnan(start_up_s(one)[0])
 
 
-def test_epochs_shorter_than_a_second_are_epochs_too():
+def test_epochs_shorter_than_a_second_are_counted():
     # 30 s, and nine epochs of .2 s: after 30.6 s four have passed.
     quick = pd.DataFrame([trial(train_s=31.8, time_to_target_s=30.6)])
     assert samples_to_target(quick) == pytest.approx([4000]) and start_up_s(quick) == pytest.approx([29.8])
 
 
-def test_without_later_epochs_the_rate_is_used():
-    """As of a script that tells its epochs at its end, all at once."""
+def test_epochs_reported_at_the_end_are_ignored():
+    """The script reports all its epochs at once at its end."""
     at_once = pd.DataFrame([trial(train_s=30.0, time_to_target_s=30.0)])
     assert samples_to_target(at_once) == pytest.approx([15_000]) and math.isnan(start_up_s(at_once)[0])

@@ -37,7 +37,9 @@ def test_seeds_that_missed_the_target_add_their_time():
     found = time_s(cells, 0.97)
     # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
     np.testing.assert_allclose(found.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
-    assert (found.name, found.unit, found.why) == ("time to the target (validation accuracy 0.97)", "s", "")
+    assert (
+        (found.unit, found.why) == ("s", "") and found.name.startswith("time to the target ") and "0.97" in found.name
+    )
     assert time_s(cells, None).name == "time to the target"
 
 
@@ -46,7 +48,7 @@ def test_without_a_target_time_is_samples_over_rate():
     missed, without = time_s(cells, 0.97), time_s(cells, None)
     for found in (missed, without):
         np.testing.assert_allclose(found.values, [36.0, 60.0, 70.0])
-        assert found.name == "time for the fixed budget"
+        assert "fixed budget" in found.name
     assert missed.why == "target_missed"
     assert without.why == "no_target"
 
@@ -62,27 +64,29 @@ def test_a_rate_alone_uses_the_samples_of_the_budget(budget, value):
 
 
 @pytest.mark.parametrize(
-    ("objective", "price", "value", "unit", "told"),
+    ("objective", "price", "value", "unit"),
     [
-        ("time", 4.0, 36.0, "s", "time for the fixed budget"),
-        ("energy", 4.0, 3600.0, "J", "energy for the fixed budget"),  # 100 W for 36 s
-        ("cost", 4.0, 0.08, "at your price", "cost for the fixed budget"),  # 2 GPUs for a hundredth of an hour
-        ("cost", None, 0.02, "GPU-hours", "cost for the fixed budget"),
+        ("time", 4.0, 36.0, "s"),
+        ("energy", 4.0, 3600.0, "J"),  # 100 W for 36 s
+        ("cost", 4.0, 0.08, "at your price"),  # 2 GPUs for a hundredth of an hour
+        ("cost", None, 0.02, "GPU-hours"),
     ],
 )
-def test_the_objectives(objective, price, value, unit, told):
+def test_each_objective_has_its_value_unit_and_name(objective, price, value, unit):
     found = measured(trials(), objective, None, price)
-    assert found.values.item() == pytest.approx(value) and (found.unit, found.name) == (unit, told)
+    assert found.values.item() == pytest.approx(value) and found.unit == unit
+    assert found.name.startswith(f"{objective} ") and "fixed budget" in found.name
 
 
 def test_energy_and_cost_to_a_target_use_its_time():
     cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
     assert measured(cells, "energy", 0.9, None).values[0] == pytest.approx(3600.0)
     assert measured(cells, "cost", 0.9, 4.0).values[0] == pytest.approx(0.08)
-    assert measured(cells, "cost", 0.9, 4.0).name == "cost to the target (validation accuracy 0.9)"
+    name = measured(cells, "cost", 0.9, 4.0).name
+    assert name.startswith("cost to the target ") and "0.9" in name
 
 
-def test_worker_processes_cost_nothing_but_their_hours():
+def test_on_cpus_the_cost_is_in_worker_hours():
     cells = trials(device=["cpu"])
     found = measured(cells, "cost", None, 4.0)
     assert found.values.item() == pytest.approx(0.02) and found.unit == "worker-hours"

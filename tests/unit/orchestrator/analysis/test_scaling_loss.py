@@ -26,7 +26,7 @@ def summary(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_weak_scaling() -> None:
+def test_lost_shares_equal_those_computed_by_hand() -> None:
     """A step of 10 ms becomes one of 16 ms: 1 of the 6 lost to data, 3 to communication, 2 to slower passes."""
     one = parts(data=0.001, host=0.001, compute=0.008)
     two = parts(data=0.002, host=0.001, compute=0.010, communication=0.003)
@@ -112,7 +112,7 @@ def test_a_baseline_with_repeated_samples_is_recognised() -> None:
     assert four["lost_compute"] == pytest.approx(0.5) and four["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_three_percent_are_worth_a_remedy() -> None:
+def test_a_loss_of_three_percent_has_a_remedy() -> None:
     found = summary(parts(compute=0.0097), parts(compute=0.01))
     assert found["lost_compute"] == pytest.approx(0.03) and found["remedy"] == REMEDIES["lost_compute"]
 

@@ -28,11 +28,11 @@ from orchestrator.analysis.validity import counts, is_invalid, is_ratio_scaled, 
         ("step_count", False, False),
     ],
 )
-def test_timed_and_ratio_scaled_columns(column, timed, by_ratio):
+def test_columns_are_timed_and_ratio_scaled_by_name(column, timed, by_ratio):
     assert (is_timed(column), is_ratio_scaled(column)) == (timed, by_ratio)
 
 
-def test_without_any_timing_it_is_neither_valid_nor_not():
+def test_without_a_timing_its_validity_is_unknown():
     known = pd.Series([True, False, None], dtype="object")
     assert is_valid(known).tolist() == [True, False, False] and is_invalid(known).tolist() == [False, True, False]
 

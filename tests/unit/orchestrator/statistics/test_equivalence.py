@@ -69,7 +69,7 @@ def test_constant_seeds_settle_all_but_the_margin_itself(point, seeds):
 @pytest.mark.parametrize(
     ("point", "word"), [(0.0099, "equivalent"), (0.01, "inconclusive"), (-0.01, "inconclusive"), (0.0101, "better")]
 )
-def test_a_difference_of_just_the_margin_has_no_verdict(point, word):
+def test_only_a_difference_of_just_the_margin_is_inconclusive(point, word):
     assert difference(point, error=0.0).verdict(0.01) == word
 
 
