@@ -64,7 +64,7 @@ def test_a_claim_has_the_same_interval_as_the_table(frames: Any) -> None:
         (Status.SKIPPED, "confirmed"),
     ],
 )
-def test_a_seed_that_failed_by_its_config_leaves_a_claim_inconclusive(end: Status, verdict: str) -> None:
+def test_a_seed_that_its_config_failed_makes_claims_inconclusive(end: Status, verdict: str) -> None:
     records = [
         record_of(gpus, s, metrics={"accuracy": 0.9 + gpus / 100 + s * gpus / 1000})
         for gpus in (1, 2)

@@ -320,7 +320,7 @@ def test_high_probabilities_are_certain_and_low_ones_are_not() -> None:
     assert len(in_sentences(baseline).certainty) == 1
 
 
-def test_the_front_is_omitted_if_the_gpu_counts_have_it_all() -> None:
+def test_the_front_is_omitted_if_gpu_counts_cover_it() -> None:
     assert gpu_count_table(FOUND) is not None and front_table(replace(FOUND, front=(FAST, SLOW))) is None
     listed = front_table(replace(FOUND, front=(FAST, ACCURATE)))
     assert listed is not None and len(listed.frame) == 2

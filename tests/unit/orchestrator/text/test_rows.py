@@ -79,8 +79,8 @@ def test_axis_values_implied_by_others_are_omitted() -> None:
 
 
 def test_all_failed_cells_share_a_line() -> None:
-    failed = cells().assign(status="failed", note="no module", n_ok=0)
-    assert not_ok(failed, ["strategy"]) == ["all 12 cells: failed; no module"]
+    failed = cells().assign(status="failed", note="ImportError", n_ok=0)
+    assert not_ok(failed, ["strategy"]) == ["all 12 cells: failed; ImportError"]
 
 
 def test_a_single_failed_cell_has_its_own_line() -> None:
