@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from sweeps.errors import ConfigError
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
 PORT = 6379
 """The port of the cluster's head on a machine that no other user shares."""
+_HOST = re.compile(r"[\w.@:%\[\]][\w.@:%\[\]-]*")
+"""A host, `user@host` or an address. ssh would take a name that starts with a dash as an option."""
+
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=")
 
 
@@ -62,6 +66,13 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
     errors = [f"launch.target={target} needs launch.{key}" for key in _NEEDED.get(target, ()) if not section[key]]
     if target == "ray_up" and section["provider"] == "gcp" and not section["project"]:
         errors.append("launch.provider=gcp needs launch.project")
+    errors += [
+        f"launch.hosts has {host!r}, which is not a host's name"
+        for host in section["hosts"]
+        if not _HOST.fullmatch(host)
+    ]
+    if "\n" in (section["workdir"] or ""):
+        errors.append(f"launch.workdir={section['workdir']!r} has more than one line")
     others = [label for label in config["cluster"]["labels"] if label not in _BY_RAY]
     if others and target in ("slurm", "ssh"):
         errors.append(

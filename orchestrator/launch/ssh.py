@@ -14,7 +14,6 @@ def text(launch: Launch) -> str:
         workdir=shlex.quote(str(launch.workdir)),
         setup="\n".join(launch.setup) or NO_SETUP,
         hosts=" ".join(map(shlex.quote, launch.hosts)),
-        remote=shlex.quote("; ".join([f"cd {shlex.quote(str(launch.workdir))}", *launch.setup])),
         node=node,
         port=PORT,
         command=launch.command('cluster.address="$address"', wait_s=300),
@@ -38,13 +37,17 @@ ray start --head --node-ip-address="${{address%:*}}" --port={port} --include-das
 started+=($!)
 sleep 10
 for host in {hosts}; do
-    ssh -o BatchMode=yes "$host" bash -s <<END &
-export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$RAY_AUTH_TOKEN RAY_worker_niceness=0
-eval {remote}
-ray start --address=$address {node} & ray=\\$!
-trap "kill \\$ray" EXIT HUP TERM
-wait \\$ray
-END
+    {{
+        printf 'export RAY_AUTH_MODE=token RAY_worker_niceness=0 RAY_AUTH_TOKEN=%q\\naddress=%q\\n' \\
+            "$RAY_AUTH_TOKEN" "$address"
+        cat <<'END_OF_HOST'  # quoted: variables and commands in it are those of the host
+cd {workdir} || exit 1
+{setup}
+ray start --address="$address" {node} & ray=$!
+trap 'kill "$ray"' EXIT HUP TERM
+wait "$ray"
+END_OF_HOST
+    }} | ssh -o BatchMode=yes -- "$host" bash -s &
     started+=($!)
 done
 sleep 20

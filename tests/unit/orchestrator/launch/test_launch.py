@@ -54,6 +54,38 @@ def test_bash_understands_the_scripts(target):
     subprocess.run(["bash", "-n"], input=written(target, **CASES[target]), text=True, check=True)
 
 
+def test_ssh_runs_setup_on_the_host_and_nothing_on_the_head(tmp_path):
+    """Stand-ins for ssh, ray and python run the real script: `ssh` is a shell with another HOME."""
+    programs, host = tmp_path / "bin", tmp_path / "host"
+    programs.mkdir()
+    host.mkdir()
+    folder = tmp_path / "$(touch executed)"
+    folder.mkdir()
+    for name, text in {
+        "ssh": f'for last; do :; done\necho "$@" >> {tmp_path}/ssh\nHOME={host} bash -s',
+        "ray": "sleep 0.2",
+        "hostname": "echo 127.0.0.1",
+        "python": "echo token",
+        "sleep": "/bin/sleep 0.2",
+    }.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    given = {"hosts": ["node2"], "workdir": str(folder), "setup": [f'echo "$HOME $(echo one)" >> {tmp_path}/setup']}
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    subprocess.run(
+        ["bash"], input=written("ssh", **given), text=True, check=True, env=environment, cwd=tmp_path, timeout=60
+    )
+    assert set((tmp_path / "setup").read_text().splitlines()) == {f"{tmp_path} one", f"{host} one"}
+    assert (tmp_path / "ssh").read_text() == "-o BatchMode=yes -- node2 bash -s\n"
+    assert not list(tmp_path.rglob("executed"))
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "a b", "$(touch x)", ""])
+def test_hosts_are_names(host):
+    with pytest.raises(ConfigError, match="launch.hosts"):
+        written("ssh", hosts=[host])
+
+
 @pytest.mark.parametrize("target", CASES)
 def test_the_command_sets_the_wait_for_nodes_once(target):
     assert written(target, **CASES[target]).count("cluster.wait_s=") == 1
