@@ -36,8 +36,8 @@ def digest(path: Path) -> str:
 
 
 def hide_in_logs(folder: Path, secrets: Secrets) -> None:
-    """Remove secrets from the ranks' logs, once no rank writes to them any more."""
-    for log in sorted(folder.glob("rank*.log")):
+    """Remove secrets from the logs of ranks and commands, once nothing writes to them any more."""
+    for log in sorted(folder.glob("*.log")):
         content = log.read_bytes()
         text = content.decode("utf-8", "surrogateescape")
         clean = secrets.text(text)

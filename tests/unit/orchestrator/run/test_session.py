@@ -154,12 +154,12 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
     taken_up = session(layout, secrets=Secrets({secret: "<hidden>"}))
     taken_up.started(replace(TRIAL, config={"said": secret}))
     taken_up.reported(TRIAL, [{"epoch": 1, "said": secret}])
-    (layout.trial("t") / "rank0.log").write_text(f"my password is {secret}\n")
+    logs = {"rank0.log", "stdout.log", "stderr.log"}  # the last two are a command's
+    for name in logs:
+        (layout.trial("t") / name).write_text(f"my password is {secret}\n")
     taken_up.finished(TRIAL, replace(BROKEN, note=f"no {secret}", trace=f"no {secret}", provenance={"env": secret}))
     written = [path for path in layout.root.rglob("*") if path.is_file()]
-    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "rank0.log", "config.yaml"} <= {
-        each.name for each in written
-    }
+    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "config.yaml", *logs} <= {each.name for each in written}
     assert not [path for path in written if secret in path.read_text()]
     assert history(layout).all_rows["t"].note == "no <hidden>"
 
