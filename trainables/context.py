@@ -134,7 +134,7 @@ class Context:
     trial_dir: Path | None = None
     """The trial's folder, shared by all ranks, with its checkpoints; None if nothing is kept."""
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
-    stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
+    stop_requested: Callable[..., bool] = field(default=lambda **_: False, repr=False)
     observe: Callable[[str], None] = field(default=lambda phase: None, repr=False)
     """Called with the name of each phase when it begins, and with an empty string when it ends: see `phase`."""
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -184,12 +184,13 @@ class Context:
             _log.warning(text)
             self.remarks.append(text)
 
-    def should_stop(self) -> bool:
+    def should_stop(self, *, progress: bool = True) -> bool:
         """Return whether the trial should end early; all ranks must agree on it before they act.
 
-        If possible, call `checkpoint` and return: the trial may be started again.
+        If possible, call `checkpoint` and return: the trial may be started again. A call counts as progress of the
+        trial, which otherwise ends after `hang_s`; pass `progress=False` while waiting for something that may hang.
         """
-        return self.stop_requested()
+        return self.stop_requested() if progress else self.stop_requested(progress=False)
 
     def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
         """Write a checkpoint; all ranks call this at the same point. The checkpoint before it is kept as well.

@@ -121,7 +121,7 @@ Trainable = Callable[[Mapping[str, Any], Context], None]
 def run(
     request: Mapping[str, Any],
     emit: Emit,
-    should_stop: Callable[[], bool],
+    should_stop: Callable[..., bool],
     observe: Callable[[str], None] = lambda phase: None,
 ) -> dict[str, Any]:
     """Call the trainable as this rank, isolated from earlier trials; never raises an error of the trainable.
@@ -213,7 +213,7 @@ _SAME_NAMES = (
 """Fields that context and request have under the same name."""
 
 
-def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> Context:
+def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[..., bool]) -> Context:
     """Make the rank's context from a request; reported rows become JSON values."""
     batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
     return Context(

@@ -167,15 +167,16 @@ class _Rank:
             listener.reported(self._trial, [row])
             listener.ticked()
 
-    def should_stop(self) -> bool:
-        with self._listening() as listener:
+    def should_stop(self, *, progress: bool = True) -> bool:
+        with self._listening(progress) as listener:
             listener.ticked()
             self.given_up = self.given_up or listener.stopping()
         return self.given_up
 
     @contextmanager
-    def _listening(self) -> Iterator[Listener]:
-        self._alarm.moved()
+    def _listening(self, progress: bool = True) -> Iterator[Listener]:
+        if progress:
+            self._alarm.moved()
         self._alarm.held = True
         try:
             with self.guarded.listening() as listener:

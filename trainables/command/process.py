@@ -11,15 +11,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 from uuid import uuid4
+
+import psutil
 
 from trainables.command import process_tree
 from trainables.context import DivergedError, TrialTimeoutError
 from trainables.rank import OUT_OF_MEMORY_TEXTS
+
+BUSY = 0.01
+"""Share of one core that counts as progress: an interpreter that waits, or a logger's heartbeat, uses less."""
 
 POLL_S = 0.1
 """Interval at which output, exit and stop requests are checked."""
@@ -46,7 +51,37 @@ class Command:
     grace_s: float
 
 
-def run(command: Command, on_line: Callable[[str, str], None], should_stop: Callable[[], bool]) -> int | None:
+class StopRequest(Protocol):
+    """Says whether to stop; `progress` is whether the command has made any since the last call."""
+
+    def __call__(self, *, progress: bool) -> bool:
+        """Return whether the command is to be stopped."""
+
+
+class CpuTime:
+    """The CPU time of a command's processes, as a sign of progress while it prints nothing."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._looked, self._seconds = time.monotonic(), 0.0
+
+    def has_grown(self) -> bool:
+        """Return whether they used at least BUSY of a core since it was last seen to grow; looks once a second."""
+        elapsed = time.monotonic() - self._looked
+        if elapsed < 1.0:
+            return False
+        seconds = 0.0
+        with suppress(psutil.NoSuchProcess):
+            for process in (self._process, *self._process.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    seconds += sum(process.cpu_times()[:4])  # with those of its children that have ended
+        if abs(seconds - self._seconds) < BUSY * elapsed:
+            return False
+        self._looked, self._seconds = time.monotonic(), seconds
+        return True
+
+
+def run(command: Command, on_line: Callable[[str, str], None], should_stop: StopRequest) -> int | None:
     """Run the command to its end, calling `on_line(stream, line)` for each line of `stdout` and `stderr`.
 
     Returns the exit status (negative: the signal that killed it), or None if it was stopped because `should_stop()` was
@@ -56,6 +91,7 @@ def run(command: Command, on_line: Callable[[str, str], None], should_stop: Call
     streams = {"stdout": OutputLines(command.stdout), "stderr": OutputLines(command.stderr)}
     started = time.monotonic()
     with _started(command) as process:
+        cpu_time, progress = CpuTime(process.pid), True
         while True:
             try:
                 exit_code = process.wait(POLL_S)
@@ -64,10 +100,12 @@ def run(command: Command, on_line: Callable[[str, str], None], should_stop: Call
             for stream, output in streams.items():
                 for line in output.new(ended=exit_code is not None):
                     on_line(stream, line)
+                    progress = True
             if exit_code is not None:
                 return exit_code
-            if should_stop():
+            if should_stop(progress=progress or cpu_time.has_grown()):
                 return None
+            progress = False
             if command.timeout_s and time.monotonic() - started > command.timeout_s:
                 raise TrialTimeoutError(f"the command ran longer than timeout_s={command.timeout_s:g}")
 

@@ -55,10 +55,11 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             for row in metrics.line(line):
                 context.report(row)
 
-        def should_stop() -> bool:
-            for line in file.new():
+        def should_stop(*, progress: bool) -> bool:
+            lines = list(file.new())
+            for line in lines:
                 on_line("file", line)
-            return context.should_stop()
+            return context.should_stop(progress=progress or bool(lines))
 
         exit_code = process.run(command, on_line, should_stop)
         for line in file.new():

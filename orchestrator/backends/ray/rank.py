@@ -89,8 +89,8 @@ class Rank:
         self._moves += 1
         self._rows.append(row)
 
-    def _should_stop(self) -> bool:
-        self._moves += 1
+    def _should_stop(self, *, progress: bool = True) -> bool:
+        self._moves += progress
         self._has_stopped = self._stopping.is_set()
         return self._has_stopped
 

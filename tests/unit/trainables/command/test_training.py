@@ -179,7 +179,7 @@ def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     started = time.monotonic()
-    told = context(tmp_path, stop_requested=lambda: time.monotonic() > started + 0.5)
+    told = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
     run(tmp_path, [*PYTHON, "train.py"], told)
     assert with_token(before) == [] and time.monotonic() < started + 30
 
@@ -255,3 +255,25 @@ def test_step_seconds_give_throughput_if_the_batch_is_known(
     told = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
     assert told.metrics.get("samples_per_s") == samples_per_s
     assert any("no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [
+        ("kill -STOP $$", False),
+        ("sleep 60", False),
+        ("while :; do :; done", True),
+        ("while :; do echo step; sleep 0.3; done", True),
+    ],
+)
+def test_output_and_cpu_time_are_progress_and_polling_is_not(text: str, moves: bool, tmp_path: Path) -> None:
+    asked: list[tuple[float, bool]] = []
+    started = time.monotonic()
+
+    def stop_requested(*, progress: bool = True) -> bool:
+        asked.append((time.monotonic() - started, progress))
+        return asked[-1][0] > 4.0
+
+    run(tmp_path, ["bash", "-c", text], context(tmp_path, stop_requested=stop_requested))
+    assert asked[0][1]  # a started command counts, so that the time limit for a first step does not apply
+    assert any(progress for seconds, progress in asked if seconds > 2.0) is moves
