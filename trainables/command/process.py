@@ -63,21 +63,23 @@ class CpuTime:
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
-        self._looked, self._seconds = time.monotonic(), 0.0
+        self._looked = self._grew = time.monotonic()
+        self._seconds = 0.0
 
     def has_grown(self) -> bool:
         """Return whether they used at least BUSY of a core since it was last seen to grow; looks once a second."""
-        elapsed = time.monotonic() - self._looked
-        if elapsed < 1.0:
+        now = time.monotonic()
+        if now - self._looked < 1.0:
             return False
+        self._looked = now
         seconds = 0.0
         with suppress(psutil.NoSuchProcess):
             for process in (self._process, *self._process.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):
                     seconds += sum(process.cpu_times()[:4])  # with those of its children that have ended
-        if abs(seconds - self._seconds) < BUSY * elapsed:
+        if abs(seconds - self._seconds) < BUSY * (now - self._grew):
             return False
-        self._looked, self._seconds = time.monotonic(), seconds
+        self._grew, self._seconds = now, seconds
         return True
 
 
