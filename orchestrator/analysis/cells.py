@@ -297,7 +297,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     for column, interval in means.items():
         cells[column] = interval.point
         if column in _WITH_INTERVAL:
-            cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
+            most = 1.0 if column in ("accuracy", "val_accuracy") else np.inf
+            cells[f"{column}_lo"], cells[f"{column}_hi"] = np.maximum(interval.lo, 0.0), np.minimum(interval.hi, most)
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()

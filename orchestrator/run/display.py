@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +21,9 @@ from orchestrator.text.figures import counted
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+
+LAST_ENDED = 4
+"""How many ended trials the live table shows below the running ones."""
 
 IDLE_S = 20
 """Seconds without a running trial after which the display explains why nothing runs."""
@@ -43,6 +46,9 @@ class Display:
         self._total = self._waiting = waiting
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
+        self._disturbed = 0
+        self._last: deque[tuple[TrialSpec, TrialOutcome, str]] = deque(maxlen=LAST_ENDED)
+        """The last ended trials, with what disturbed their timing."""
         self._best: tuple[float, str] | None = None
         self._took_s: list[float] = []
         self._first_start = self._idle_since = time.monotonic()
@@ -74,11 +80,16 @@ class Display:
         if running := self._running.get(trial.trial_id):
             running.row = rows[-1]
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Count an ended trial and print a line; on a terminal only if the trial is not ok."""
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome, disturbed: str = "") -> None:
+        """Count an ended trial and print a line; on a terminal only if the trial is not ok.
+
+        `disturbed` says what disturbed its timing, which then does not count; empty if nothing did.
+        """
         if running := self._running.pop(trial.trial_id, None):
             self._took_s.append(time.monotonic() - running.began_s)
         self._ended[outcome.status] += 1
+        self._disturbed += bool(disturbed)
+        self._last.append((trial, outcome, disturbed))
         self._bar.advance(self._task)
         accuracy = outcome.metrics.get("val_accuracy")
         if outcome.status is Status.OK and accuracy is not None and (self._best is None or accuracy > self._best[0]):
@@ -89,7 +100,8 @@ class Display:
             for name, key in (("samples/s", "samples_per_s"), ("val", "val_accuracy")):
                 if outcome.metrics.get(key) is not None:
                     line += f"  {name} {_number(outcome.metrics[key])}"
-            line += f"  {outcome.note}" if outcome.note else ""
+            notes = [outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
+            line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
 
@@ -158,15 +170,26 @@ class Display:
     def _table(self) -> Table:
         """Return the table of the running trials, with the counts as its title."""
         ended = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
+        ended += f", {self._disturbed} disturbed" if self._disturbed else ""
         table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{ended}", title_justify="left")
         table.add_column("trial")
         table.add_column("axes", overflow="fold")  # the last axis, often the seed, must stay visible
-        for heading in ("epoch", "loss", "val accuracy", "seconds"):
-            table.add_column(heading)
+        for heading in (*_LIVE, "s"):
+            table.add_column(heading, justify="right")
+        table.add_column("state")
         for each in self._running.values():
-            figures = (_number(each.row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
-            table.add_row(_id(each.trial), Text(_axes(each.trial)), *figures, f"{time.monotonic() - each.began_s:.0f}")
+            row = (_number(each.row.get(key)) for key in _LIVE.values())
+            took = f"{time.monotonic() - each.began_s:.0f}"
+            table.add_row(_id(each.trial), Text(_axes(each.trial)), *row, took, "running")
+        for trial, outcome, disturbed in reversed(self._last):
+            row = (_number(outcome.metrics.get(key)) for key in ("epochs", *list(_LIVE.values())[1:]))
+            state = Text("disturbed", "yellow") if disturbed else Text(outcome.status)
+            table.add_row(_id(trial), Text(_axes(trial)), *row, f"{outcome.wall_s:.0f}", state, style="dim")
         return table
+
+
+_LIVE = {"epoch": "epoch", "loss": "loss", "val acc": "val_accuracy"}
+"""Columns of the live table, and the metrics in them."""
 
 
 def _id(trial: TrialSpec) -> str:

@@ -44,6 +44,8 @@ from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import Finding, read_results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.telemetry.foreign_load import load_now
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import Tracker, make_trackers
 from sweeps.errors import ConfigError
@@ -79,6 +81,20 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
 def _cpu() -> str:
     named = re.search(r"model name\s*:\s*(.+)", _CPU_INFO.read_text()) if _CPU_INFO.exists() else None
     return named[1].strip() if named else platform.processor()
+
+
+def load_warning(to_run: Sequence[TrialSpec]) -> str:
+    """Return a warning if other programs on this machine would disturb the timings of these trials; else empty."""
+    if all(trial.timing == "shared" for trial in to_run) or not Path("/proc/stat").exists():
+        return ""
+    share, busiest = load_now()
+    if share <= FOREIGN_CPU:
+        return ""
+    most = f", most of it {busiest}" if busiest else ""
+    return (
+        f"other programs use {share:.0%} CPU{most}: timings will be discarded; "
+        "close them, or accept with resources.timing=shared"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +135,8 @@ class SweepRun:
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
+            if known is not None and (busy := load_warning(planned.to_run)):
+                self.console.print(busy, style="yellow", markup=False, soft_wrap=True)
             began_s = time.monotonic()
             waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
             with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):

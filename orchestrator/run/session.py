@@ -23,7 +23,7 @@ from orchestrator.store.layout import Layout
 from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import digests
-from orchestrator.telemetry.timing_gate import why_discarded
+from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -123,11 +123,11 @@ class Session:
             self._display.retried(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
             return
-        self._journal_end(trial, outcome)
+        record = self._journal_end(trial, outcome)
         if outcome.status.is_result() or outcome.skipped_by or trial.repeats:
             # After the journal, so that a crash in between can still be continued.
             self._folders.drop_checkpoint(trial)
-        self._display.finished(trial, outcome)
+        self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
         reached(Moment.TRIAL_FINISHED)
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
@@ -187,7 +187,7 @@ class Session:
         found = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
         self._journal.append(Kind.PROBED, self._secrets.value(value | found))
 
-    def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+    def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._history.of(trial.trial_id).attempt
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
@@ -195,6 +195,7 @@ class Session:
         folder = self._layout.trial(trial.trial_id)
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
         drop(folder)
+        return record
 
 
 def _is_probe(trial: TrialSpec) -> bool:

@@ -111,6 +111,17 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
     return found
 
 
+def load_now(seconds: float = 0.5) -> tuple[float, str]:
+    """Return the fraction of the cores' time that other programs use now, and the busiest of them.
+
+    The caller and its children are not foreign. Takes `seconds`.
+    """
+    before = census(time.monotonic())
+    time.sleep(seconds)
+    found = foreign_load(before, census(time.monotonic()), Owners(roots=[os.getpid()]), len(cores()))
+    return float(found["foreign_cpu"]), str(found.get("foreign_cpu_by", ""))
+
+
 def _spent(before: Census, after: Census, pid: int) -> float:
     """Return a process's CPU time between the censuses; negative if it ended, because its parent's then includes it."""
     if pid not in after.processes:

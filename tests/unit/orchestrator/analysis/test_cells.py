@@ -527,3 +527,10 @@ def test_constant_unpaired_seeds_have_no_error():
     cells = pd.Index(["b"])
     (found,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested()
     assert (found.point, found.error, found.freedom) == pytest.approx((0.25, 0.0, 3.0))
+
+
+def test_an_accuracy_interval_stays_between_0_and_1() -> None:
+    values = {0: 0.02, 1: 0.5, 2: 0.98}
+    records = [record_of(1, seed, metrics=measured(100, value)) for seed, value in values.items()]
+    row: Any = collect(records, scaling="weak")[1].iloc[0]
+    assert (row["accuracy_lo"], row["accuracy_hi"]) == (0, 1)  # Student's t alone would give [-0.69, 1.69]

@@ -59,6 +59,21 @@ def test_a_terminal_shows_running_trials_and_the_best():
     assert "it broke [sic]" in shown
 
 
+def test_a_disturbed_trial_is_marked():
+    shown = {}
+    for terminal in (True, False):
+        with Display(console(terminal), waiting=2) as display:
+            for trial, load in zip(TRIALS[:2], ("", "others took 40% of the cores' time"), strict=True):
+                display.started(trial)
+                display.finished(trial, TrialOutcome(status=Status.OK, wall_s=1.5), load)
+            shown[terminal] = display._console.file.getvalue()
+    live = shown[True].splitlines()
+    assert any(TRIALS[1].trial_id[:8] in line and "disturbed" in line for line in live)
+    assert not any(TRIALS[0].trial_id[:8] in line and "disturbed" in line for line in live)
+    assert "2 ok, 1 disturbed" in shown[True]
+    assert "disturbed: others took 40%" in shown[False] and shown[False].count("disturbed") == 1
+
+
 def test_text_of_trials_is_never_markup():
     screen = console(terminal=True)
     with Display(screen, waiting=1) as display:

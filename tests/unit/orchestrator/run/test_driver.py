@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run import driver
-from orchestrator.run.driver import check_hardware, hardware_of
+from orchestrator.run.driver import check_hardware, hardware_of, load_warning
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
@@ -51,3 +51,13 @@ def test_changed_hardware_is_refused_unless_allowed() -> None:
 def test_only_hardware_known_on_both_sides_is_compared() -> None:
     check({"gpu": "H100"}, {"cpu": "A CPU"})
     check({}, {"gpu": "A100"})
+
+
+@pytest.mark.parametrize(
+    ("share", "timing", "told"), [(0.4, "exclusive", True), (0.4, "shared", False), (0.04, "exclusive", False)]
+)
+def test_a_busy_machine_is_announced(share: float, timing: Any, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "load_now", lambda: (share, "chrome"))
+    warning = load_warning([replace(ON_CPU, timing=timing)])
+    assert bool(warning) is told
+    assert not told or ("40%" in warning and "chrome" in warning and "resources.timing=shared" in warning)

@@ -10,8 +10,8 @@ from tests.unit.orchestrator.tables.markdown import table_rows
 def test_accuracies_are_compared_with_the_reference_batch(records: list[TrialRecord]) -> None:
     text = accuracy_markdown(collect(records, scaling="weak", reference_batch_size=32)[1])
     assert [tuple(row.values()) for row in table_rows(text)] == [
-        ("1×32", "32", "0.950 ± 0.127 (reference)", ""),
-        ("2×32", "64", "0.920 ± 0.127 ▼", "0.940 (oom, 1 of 2 ok)"),
+        ("1×32", "32", "0.950 [0.823, 1.000] (reference)", ""),
+        ("2×32", "64", "0.920 [0.793, 1.000] ▼", "0.940 (oom, 1 of 2 ok)"),
         ("4×32", "128", "0.950 ± 0.000", ""),
         ("8×32", "256", "", "infeasible"),
     ]

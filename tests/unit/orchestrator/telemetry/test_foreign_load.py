@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.telemetry.foreign_load import Census, Owners, Process, census, foreign_load
+from orchestrator.telemetry.foreign_load import Census, Owners, Process, census, foreign_load, load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 
 OURS = Owners(roots=[10])
@@ -140,3 +140,14 @@ def test_disturbed_windows_are_caught_and_clean_ones_pass() -> None:
     disturbed = [simulated(source, source.uniform(0.07, 0.5)) for _ in range(500)]
     assert sum(share > FOREIGN_CPU for share in clean) <= 0.02 * len(clean)
     assert sum(share > FOREIGN_CPU for share in disturbed) >= 0.95 * len(disturbed)
+
+
+def test_load_now_counts_programs_that_are_not_children() -> None:
+    busy = "exec timeout 20 sh -c 'while :; do :; done'"
+    told = subprocess.run(["sh", "-c", f"{busy} >/dev/null & echo $!"], capture_output=True, text=True, check=True)
+    orphan = int(told.stdout)
+    try:
+        share, busiest = load_now(seconds=1.0)
+    finally:
+        os.kill(orphan, signal.SIGTERM)
+    assert share > FOREIGN_CPU and busiest
