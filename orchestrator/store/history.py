@@ -137,7 +137,8 @@ class History:
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
         self._current = 0
         """The number of the last request's fingerprint."""
-        self._with_row: dict[str, TrialHistory] = {}
+        self.all_rows: dict[str, TrialRecord] = {}
+        """How each trial ended, under any config, by trial id."""
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
         for record in records:
             self.take(record)
@@ -178,15 +179,21 @@ class History:
         if record is None:
             self.unreadable.setdefault(trouble, []).append(trial_id)
         elif record.times:
-            self.trials.get(record.times, TrialHistory()).time_again(record)
+            timed = self.of(record.times)
+            timed.time_again(record)
+            self._keep_row(record.times, timed)
         else:
             trial.finish(record)
             trial.fingerprint = self._current
-            self._with_row.setdefault(trial_id, trial)
+            self._keep_row(trial_id, trial)
         files = value.get("files") if isinstance(value, Mapping) else None
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
+
+    def _keep_row(self, trial_id: str, trial: TrialHistory) -> None:
+        if trial.row:
+            self.all_rows[trial_id] = trial.row
 
     def _spend(self, value: Mapping[str, Any]) -> None:
         gpus, wall_s = value.get("gpus_held") or value.get("gpus"), value.get("wall_s")
@@ -198,11 +205,6 @@ class History:
         return self.trials.get(trial_id) or TrialHistory()
 
     @property
-    def all_rows(self) -> dict[str, TrialRecord]:
-        """How each trial ended, under any config, by trial id."""
-        return {trial_id: trial.row for trial_id, trial in self._with_row.items() if trial.row}
-
-    @property
     def rows(self) -> dict[str, TrialRecord]:
         """How each trial ended under the fingerprint of the last request, by trial id."""
         return self.rows_under(self.fingerprint)
@@ -210,7 +212,7 @@ class History:
     def rows_under(self, fingerprint: Mapping[str, Any] | None) -> dict[str, TrialRecord]:
         """Return how each trial ended that ran under this fingerprint, by trial id. Wider axes do not change it."""
         number = self._fingerprints.index(fingerprint) if fingerprint in self._fingerprints else -1
-        return {key: trial.row for key, trial in self._with_row.items() if trial.row and trial.fingerprint == number}
+        return {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:
