@@ -219,6 +219,17 @@ class Contenders:
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @property
+    def n_ok(self) -> Array:
+        """How many seeds of each cell are ok."""
+        return self.cells["n_ok"].to_numpy(dtype="float64")
+
+    @property
+    def n_timed(self) -> Array:
+        """How many of these have a valid timing; `n_timed` of the summary counts all of them where none has one."""
+        timed: Array = self.cells["n_timed"].where(is_valid(self.cells["timing_valid"]), 0).to_numpy(dtype="float64")
+        return timed
+
+    @property
     def on_cpu(self) -> bool:
         """True if `gpus` counts processes, because the machines have no GPUs."""
         return "cpu" in set(self.tried["device"])

@@ -202,6 +202,21 @@ class Choice:
         """Return the best of these cells; None if none qualifies. `p_best` is among all cells and is ignored."""
         return _best(np.where(rows, self._qualified, np.nan), self.accuracy_difference.point)
 
+    def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
+        """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
+
+        Cells are separable if the 95% interval of the ratio of their objectives excludes 1.
+        """
+        from scipy.special import stdtrit
+
+        level = self.log_objective
+        freedom = np.minimum(np.minimum(level.freedom, level.freedom[row]), NORMAL)
+        half = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL) * np.hypot(level.error, level.error[row])
+        alike = np.abs(level.point - level.point[row]) <= half
+        as_likely = self.p_best >= self.p_best[row] - BY_DRAWS
+        others = ~np.isnan(self._qualified) & (np.arange(len(level.point)) != row)
+        return np.asarray(others & (alike | as_likely))
+
     @property
     def _qualified(self) -> Array:
         """Logarithms of the objectives of the cells that qualify; NaN for others."""

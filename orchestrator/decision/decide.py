@@ -32,15 +32,19 @@ from orchestrator.decision.explain import (
     without_objective,
 )
 from orchestrator.decision.recommendation import (
+    CLEAR,
     FEWEST_SEEDS,
     NO_OBJECTIVE,
     NOTICED,
     SURE,
+    TIED,
+    UNDECIDED,
     Figure,
     GpuCount,
     MoreSeeds,
     Recommendation,
     Remark,
+    Rival,
     Setting,
     TradeOff,
     is_sure,
@@ -172,11 +176,33 @@ def _setting(
             for name, (each, unit) in intervals.items()
         },
         timing_valid=_plain(cell["timing_valid"]),
+        n_timed=int(found.n_timed[row]),
+        n_ok=int(found.n_ok[row]),
         note=str(cell["note"]),
         on_front=on_front,
         p_best=found.p_best(row),
         p_within_margin=float(found.choice.p_within[row]),
         why_not=why_not(found, found.chosen, row),
+    )
+
+
+def rivals(found: Contenders, chosen: int) -> tuple[Rival, ...]:
+    """Return the cells that may be the best instead of the chosen one, or tie with it; the likeliest first."""
+    choice, tied = found.choice, found.choice.ties_with(chosen)
+    others = (tied | (choice.p_best >= NOTICED)) & (np.arange(len(tied)) != chosen)
+    rows = sorted(np.flatnonzero(others).tolist(), key=lambda row: (-np.nan_to_num(choice.p_best[row]), not tied[row]))
+    return tuple(
+        Rival(
+            cell_id=str(found.cells["cell_id"][row]),
+            name=found.names[row],
+            p_best=found.p_best(row),
+            p_within_margin=float(choice.p_within[row]),
+            eligible=bool(choice.passes[row]),
+            tied=bool(tied[row]),
+            n_timed=int(found.n_timed[row]),
+            n_ok=int(found.n_ok[row]),
+        )
+        for row in rows
     )
 
 
@@ -366,6 +392,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
         headline=headline,
         details=tuple(details),
+        verdict=UNDECIDED,
         provisional=True,
         front=unbeaten,
         gpu_counts=gpu_counts(found),
@@ -378,10 +405,14 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         return outcome
     doubtful = tuple(caveats(found, chosen))
     asked, needed = further_seeds(found, chosen)
+    others = rivals(found, chosen)
+    sure = is_sure(found.p_best(chosen)) and not doubtful
     return replace(
         outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
+        verdict=CLEAR if sure else TIED if any(other.tied for other in others) else UNDECIDED,
+        rivals=others,
         provisional=bool(doubtful) or baseline is None,
         caveats=doubtful,
         p_best=found.p_best(chosen),

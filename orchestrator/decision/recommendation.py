@@ -26,6 +26,12 @@ NOTICED = 0.05
 """Cells less likely than this to be the best are not mentioned and get no further seeds."""
 
 
+CLEAR, TIED, UNDECIDED = "clear", "tied", "undecided"
+"""The verdicts. Clear: P(best) is SURE and nothing makes the recommendation provisional, except that accuracies may be
+unknown. Tied: an eligible cell is as likely to be the best, or not separable. Undecided: all else, such as one seed per
+cell, or no cell to recommend."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remark:
     """A statement about a decision: a code and its values. Cells are named by their labels."""
@@ -88,6 +94,24 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rival:
+    """A cell other than the chosen one that may be the best, or that ties with the chosen one."""
+
+    cell_id: str
+    name: str
+    p_best: float
+    """NaN, like the next field, if one seed per cell says nothing about chance."""
+    p_within_margin: float
+    eligible: bool
+    """Whether its accuracy is more likely than not within the margin, or not compared."""
+    tied: bool
+    """Whether it is eligible, and as likely as the chosen one to be the best or not separable from it by objective."""
+    n_timed: int
+    """Seeds with a valid timing."""
+    n_ok: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """One of the cells that a recommendation discusses, for use by programs."""
 
@@ -106,6 +130,9 @@ class Setting:
     figures: Mapping[str, Figure]
     timing_valid: bool | None
     """None means not known."""
+    n_timed: int
+    """Seeds with a valid timing."""
+    n_ok: int
     note: str
     on_front: bool
     """Whether no other cell beats it in time, accuracy and cost at once."""
@@ -137,6 +164,10 @@ class Recommendation:
     """The recommendation in one sentence, or why there is none."""
     details: tuple[Remark, ...] = ()
     """Further remarks that belong to the headline."""
+    verdict: str = ""
+    """CLEAR, TIED or UNDECIDED; empty without an objective."""
+    rivals: tuple[Rival, ...] = ()
+    """The likeliest first; also those that are not eligible but may prove to be."""
     provisional: bool
     p_best: float = math.nan
     """Probability that no cell within the margin is more than 2% better by the objective."""

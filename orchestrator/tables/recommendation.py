@@ -224,6 +224,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "sweep": sweep,
         "sentence": text.sentence,
         "objective": {"name": found.objective, "measure": found.measure or None},
+        "verdict": found.verdict or None,
         "recommended": chosen and _setting(chosen),
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
@@ -232,6 +233,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,
         "not_considered": [sentence(each) for each in found.left_out],
+        "rivals": [_with_chances(asdict(each)) for each in found.rivals],
         "baseline": baseline and _setting(baseline),
         "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
         "gpu_counts": [asdict(each) | {"why_none": sentence(each.why_none)} for each in found.gpu_counts],
@@ -244,8 +246,13 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
     return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
-def _setting(found: Setting) -> dict[str, Any]:
-    content = asdict(found)
+def _with_chances(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with its probabilities in one object."""
     chances = {"best": content.pop("p_best"), "within_margin": content.pop("p_within_margin")}
+    return content | {"probability": chances}
+
+
+def _setting(found: Setting) -> dict[str, Any]:
+    content = _with_chances(asdict(found))
     measured = {name: None if math.isnan(each.value) else asdict(each) for name, each in found.figures.items()}
-    return content | {"figures": measured, "probability": chances, "why_not": sentence(found.why_not) or None}
+    return content | {"figures": measured, "why_not": sentence(found.why_not) or None}

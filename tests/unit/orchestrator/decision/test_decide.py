@@ -11,7 +11,7 @@ from orchestrator.decision.decide import command, narrowed_to, pareto_front, wit
 from orchestrator.decision.recommendation import TradeOff
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import codes, decided, measured, values
+from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, values
 from tests.unit.orchestrator.records import record_of
 
 
@@ -81,6 +81,37 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
         for times in (0.5, 1.0, 2.0)
     ]
     assert decided(records).baseline_cell_id == "1-32-none-1.0"
+
+
+def test_verdicts() -> None:
+    """Four GPUs are clearly the best; they tie with two at nearly the same speed; one seed decides nothing."""
+    clear = decided(swayed({1: 100, 2: 200, 4: 400}, {1: 0.9, 2: 0.9, 4: 0.9}))
+    assert (clear.verdict, clear.rivals, clear.cell_id) == ("clear", (), "4-32-none")
+    tied = decided(swayed({1: 100, 2: 200, 4: 201}, {1: 0.9, 2: 0.9, 4: 0.9}))
+    (rival,) = tied.rivals
+    assert tied.verdict == "tied" and {rival.cell_id, tied.cell_id} == {"2-32-none", "4-32-none"}
+    assert rival.tied and rival.eligible and (rival.n_timed, rival.n_ok) == (3, 3)
+    assert rival.p_best + tied.p_best >= 1  # both are the best if they are within 2%
+    few = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
+    assert few.verdict == "undecided" and decided([], objective="none").verdict == ""
+
+
+def test_faster_cells_beyond_the_margin_are_rivals_that_do_not_tie() -> None:
+    drops = {1: [0, 0.002, -0.002], 2: [0.001, -0.001, 0], 4: [-0.009, -0.019, -0.008]}
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + drops[g][s])) for g in drops for s in range(3)]
+    found = decided(records)
+    assert found.verdict == "undecided" and [(r.cell_id, r.eligible, r.tied) for r in found.rivals] == [
+        ("4-32-none", False, False)
+    ]
+
+
+def test_only_valid_timings_are_counted_as_timed() -> None:
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
+    records[-1] = record_of(2, 2, metrics=measured(200, 0.902, **SHORT))
+    two = next(each for each in decided(records).shortlist if each.cell_id == "2-32-none")
+    assert (two.n_timed, two.n_ok) == (2, 3)
+    untimed = decided([record_of(1, s, metrics=measured(100, 0.9, **SHORT)) for s in range(3)])
+    assert untimed.verdict == "undecided" and [each.n_timed for each in untimed.shortlist] == [0]
 
 
 def test_indistinguishable_cells_need_no_more_seeds() -> None:

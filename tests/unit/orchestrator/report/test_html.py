@@ -272,6 +272,8 @@ def setting(cell_id: str, gpus: int, time_s: float, cost: float, accuracy: float
             "val_accuracy_difference": figure(accuracy - 0.95),
         },
         timing_valid=True,
+        n_timed=3,
+        n_ok=3,
         note="",
         on_front=True,
         p_best=NAN,
