@@ -31,6 +31,7 @@ from orchestrator.decision.explain import (
     why_not,
     without_objective,
 )
+from orchestrator.decision.gpu_steps import gpu_steps
 from orchestrator.decision.recommendation import (
     CLEAR,
     FEWEST_SEEDS,
@@ -396,6 +397,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         provisional=True,
         front=unbeaten,
         gpu_counts=gpu_counts(found),
+        gpu_steps=gpu_steps(found, terms),
         on_cpu=found.on_cpu,
         cost_unit=found.totals["cost"].unit,
         left_out=tuple(found.left_out),

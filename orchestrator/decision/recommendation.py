@@ -81,6 +81,48 @@ class GpuCount:
     """Why there is none, if there is none."""
 
 
+WORTH, NOT_WORTH, UNKNOWN = "worth it", "not worth it", "unknown"
+"""Whether further GPUs are worth it; the values of `GpuStep.worth`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSpeed:
+    """The speed-up of a step of the GPU axis at one batch, as a range over cells that differ in the rule and the like.
+
+    Speeds are samples per second.
+    """
+
+    batch: int
+    is_global: bool
+    """Whether `batch` is the global one, which the step keeps (strong scaling); else it is the batch per GPU."""
+    lo: float
+    hi: float
+    keeps_margin: bool | None
+    """Whether one of the cells with more GPUs is more likely than not within the margin; None if not compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuStep:
+    """A step of the GPU axis, such as the second GPU, and whether it is worth it. NaN means not known."""
+
+    gpus: float
+    fewer: float
+    """The number before the step."""
+    name: str
+    """`2nd GPU`, `2nd process`, `4 GPUs`."""
+    worth: str
+    p_worth: float
+    """Probability that a cell with this number beats the best one with fewer, by the objective and within the margin."""
+    gain: float
+    """The objective of the best cell with fewer GPUs over that of the best with this number: 2 is half the time."""
+    gain_lo: float
+    gain_hi: float
+    """Ends of its 95% interval."""
+    cost: float
+    """The cost of the latter over that of the former; NaN on CPUs."""
+    by_batch: tuple[StepSpeed, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A mean over a cell's ok seeds; NaN means not measured; interval ends are NaN with one seed."""
@@ -186,6 +228,8 @@ class Recommendation:
     """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
     """From the fewest GPUs to the most; empty if only one number was tried."""
+    gpu_steps: tuple[GpuStep, ...] = ()
+    """Whether each number of GPUs after the smallest is worth it."""
     on_cpu: bool = False
     """Whether `gpus` counts processes, because the machines have no GPUs."""
     cost_unit: str = ""

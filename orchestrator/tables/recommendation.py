@@ -237,6 +237,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "baseline": baseline and _setting(baseline),
         "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
         "gpu_counts": [asdict(each) | {"why_none": sentence(each.why_none)} for each in found.gpu_counts],
+        "gpu_steps": [asdict(each) for each in found.gpu_steps],
         "undecided": {
             "would_change": text.sensitivity,
             "more_seeds": [asdict(each) for each in found.more_seeds],

@@ -1,0 +1,125 @@
+"""Says for each step of the GPU axis whether the further GPUs are worth it: the second GPU, then four instead of two.
+
+A number of GPUs is worth it if one of its cells beats, by the objective, the best cell with fewer GPUs, and keeps its
+accuracy. The probability of that is the largest over its cells of P(better by more than TIE) · P(accuracy within the
+margin), where the logarithms of the objectives have moderated t distributions (`decision.choice`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.analysis.baseline import FIXED_SIDE
+from orchestrator.analysis.validity import is_valid
+from orchestrator.config.request import Terms
+from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.choice import NORMAL, TIE
+from orchestrator.decision.recommendation import NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
+from orchestrator.statistics.intervals import TAIL, Array
+from orchestrator.text.rows import gpu_word, gpus_in_words
+from sweeps.status import Status
+
+_OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
+
+
+def gpu_steps(found: Contenders, terms: Terms) -> tuple[GpuStep, ...]:
+    """Return a step for each number of GPUs tried after the smallest; none if only one was tried."""
+    counts = sorted(set(found.tried["gpus"].astype("float64")))
+    return tuple(_step(found, terms, fewer, gpus) for fewer, gpus in zip(counts, counts[1:], strict=False))
+
+
+def _step(found: Contenders, terms: Terms, fewer: float, gpus: float) -> GpuStep:
+    own = found.cells["gpus"].to_numpy(dtype="float64")
+    level, choice = found.choice.log_objective, found.choice
+    timed = ~np.isnan(level.point)
+    reference, best = choice.best_of(timed & (own < gpus)), choice.best_of(timed & (own == gpus))
+    p_worth = _p_worth(found, reference, timed & (own == gpus))
+    gain, lo, hi = _gain(found, reference, best)
+    cost = found.totals["cost"].means()
+    known = reference is not None and best is not None and not found.on_cpu
+    return GpuStep(
+        gpus=gpus,
+        fewer=fewer,
+        name=f"2nd {gpu_word(on_cpu=found.on_cpu, one=True)}"
+        if gpus == 2
+        else gpus_in_words(gpus, on_cpu=found.on_cpu),
+        worth=_worth(found, reference, gpus, p_worth),
+        p_worth=p_worth,
+        gain=gain,
+        gain_lo=lo,
+        gain_hi=hi,
+        cost=float(cost[best] / cost[reference]) if known else math.nan,
+        by_batch=tuple(_by_batch(found, terms, fewer, gpus)),
+    )
+
+
+def _p_worth(found: Contenders, reference: int | None, rows: npt.NDArray[np.bool_]) -> float:
+    """Return the probability that one of the rows is worth it; NaN if that is not known."""
+    from scipy.special import stdtr
+
+    level, compared = found.choice.log_objective, ~np.isnan(found.choice.accuracy_difference.point)
+    if reference is None or not rows.any():
+        return math.nan
+    ahead = level.point[reference] - level.point - math.log1p(TIE)
+    error = np.hypot(level.error, level.error[reference])
+    freedom = np.minimum(np.minimum(level.freedom, level.freedom[reference]), NORMAL)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        faster = np.where(error > 0, stdtr(freedom, ahead / error), np.where(np.isnan(error), np.nan, ahead > 0))
+    chances: Array = (faster * np.where(compared, found.choice.p_within, 1.0))[rows]
+    return math.nan if np.isnan(chances).any() else float(chances.max())
+
+
+def _worth(found: Contenders, reference: int | None, gpus: float, p_worth: float) -> str:
+    if reference is None or math.isnan(p_worth) or not found.are_timed:
+        return UNKNOWN
+    if p_worth >= SURE:
+        return WORTH
+    cells = found.tried.set_index("cell_id")["gpus"]
+    open_yet = (
+        each for each in found.untimed if cells[each.cell_id] == gpus and each.objective < found.objectives[reference]
+    )
+    return NOT_WORTH if p_worth <= 1 - SURE and not any(open_yet) else UNKNOWN
+
+
+def _gain(found: Contenders, reference: int | None, best: int | None) -> tuple[float, float, float]:
+    """Return the objective of the best cell with fewer GPUs over that of the best with this number, with its ends."""
+    from scipy.special import stdtrit
+
+    if reference is None or best is None:
+        return math.nan, math.nan, math.nan
+    level = found.choice.log_objective
+    ahead = float(level.point[reference] - level.point[best])
+    freedom = min(float(level.freedom[reference]), float(level.freedom[best]), NORMAL)
+    half = float(stdtrit(freedom, TAIL)) * math.hypot(level.error[reference], level.error[best])
+    return math.exp(ahead), math.exp(ahead - half), math.exp(ahead + half)
+
+
+def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Iterator[StepSpeed]:
+    """Yield the range of speed-ups over `fewer` GPUs at each batch, over the cells that differ in nothing else."""
+    tried = found.tried[(found.tried["status"] == Status.OK.value) & (found.tried["samples_per_s"] > 0)]
+    valid = is_valid(tried["timing_valid"])
+    tried = tried[valid] if valid.any() else tried
+    if tried.empty:
+        return
+    side = FIXED_SIDE[tried["scaling"].iloc[0]]
+    alike = [side, "device", *(column for axis, column in terms.axes.items() if axis not in _OF_SCALE)]
+    columns: Sequence[str] = list(dict.fromkeys([*alike, "cell_id", "samples_per_s"]))
+    few, many = (tried.loc[tried["gpus"] == count, columns] for count in (fewer, gpus))
+    pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))
+    passes = dict(zip(found.cells["cell_id"], found.choice.passes.tolist(), strict=True))
+    compared = found.contest.baseline is not None
+    for batch, group in pairs.groupby(side):
+        ratio = group["samples_per_s"] / group["samples_per_s fewer"]
+        known = [passes[cell] for cell in group["cell_id"] if cell in passes]
+        yield StepSpeed(
+            batch=int(batch),
+            is_global=side == "global_batch_size",
+            lo=float(ratio.min()),
+            hi=float(ratio.max()),
+            keeps_margin=any(known) if compared and known else None,
+        )
