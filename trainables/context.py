@@ -136,7 +136,11 @@ class Context:
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
     stop_requested: Callable[..., bool] = field(default=lambda **_: False, repr=False)
     observe: Callable[[str], None] = field(default=lambda phase: None, repr=False)
-    """Called with the name of each phase when it begins, and with an empty string when it ends: see `phase`."""
+    """Called with the name of each phase when it begins, and with an empty string when it ends: see `phase`.
+
+    Also called with `reported` whenever the trial reports something, which marks the timed part of a trial without
+    phases.
+    """
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics set by `summarize`; those of rank 0 become the trial's row."""
     remarks: list[str] = field(default_factory=list)
@@ -157,6 +161,7 @@ class Context:
         The last row's `epoch`, `loss` and `val_accuracy` also become the trial's, unless `summarize` sets them.
         """
         self.metrics |= {name: row[key] for key, name in _TRIAL_METRICS.items() if key in row}
+        self.observe("reported")
         if self.rank == 0:
             self.rows.append(dict(row))
             self.emit(dict(row))
@@ -164,6 +169,7 @@ class Context:
     def summarize(self, metrics: Mapping[str, Any]) -> None:
         """Set metrics of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
         self.metrics.update(metrics)
+        self.observe("reported")
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

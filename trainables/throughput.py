@@ -29,8 +29,10 @@ def throughput(
     def take() -> None:
         step()
 
-    pace = warm_up(take, clock=clock, gang=gang, warmup=warmup)
-    window = measure_window(take, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
+    with context.phase("warmup"):
+        pace = warm_up(take, clock=clock, gang=gang, warmup=warmup)
+    with context.phase("window"):
+        window = measure_window(take, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
     return {
         "samples_per_s": window.steps * context.batch.global_batch_size / window.seconds,
         "window_s": window.seconds,

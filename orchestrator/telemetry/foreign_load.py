@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,12 +171,18 @@ def _throttled(group: Path) -> int | None:
 CENSUS_COST = 0.01
 """Censuses may take at most this fraction of the time, except around a window, where each is taken."""
 
+SHORTEST_S = 1.0
+"""If the reports of a trial without phases span less time, the load during the whole trial counts instead."""
+
 LOOK_EVERY_S = 1.0
 """How often to look for the workers of a trial that reports no phases."""
 
 
 class TimedForeignLoad:
-    """Takes censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
+    """Takes censuses around the timed part of a trial: a window, or else the training epochs from the second on.
+
+    For a trial that reports no phases, such as a command, the timed part lies between its first and its last report.
+    """
 
     def __init__(self, count: Callable[[float], Census], usage: Usage) -> None:
         """`count` takes a census; `usage.children` is set to the workers that it finds."""
@@ -184,12 +190,17 @@ class TimedForeignLoad:
         self._epochs, self._cost_s = 0, 0.0
         self._first: Census | None = None
         self._last: Census | None = None
-        self._windowed, self._looked_s = False, -math.inf
+        self._earliest: Census | None = None
+        """The first look at a trial that has reported no phase."""
+        self._windowed, self._by_reports, self._looked_s = False, False, -math.inf
         self._foreign_processes: list[float] = []
         """Foreign processes on the GPUs at the start and the end of the window."""
 
     def begins(self, phase: str, time_s: float) -> None:
         """Note that a phase begins; the first timed one starts the measurement."""
+        if self._by_reports:  # the trial has phases after all
+            self._first = self._last = None
+            self._by_reports = False
         self._epochs += phase == TRAINING
         if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
             self._first, self._last = self._counted(time_s), None
@@ -212,13 +223,33 @@ class TimedForeignLoad:
         """Find the workers of a trial that reports no phases, such as a command, at most once every LOOK_EVERY_S."""
         if time_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = time_s
-            self._counted(time_s)
+            found = self._counted(time_s)
+            self._earliest = self._earliest or found
+
+    def reported(self, time_s: float) -> bool:
+        """Note a report of a trial without phases; return whether a census was taken."""
+        self._by_reports = True
+        if self._first is None:
+            self._first = self._counted(time_s)
+            return True
+        if (time_s - (self._last or self._first).time_s) * CENSUS_COST <= self._cost_s:
+            return False
+        self._last = self._counted(time_s)
+        return True
+
+    @property
+    def workers(self) -> Sequence[int]:
+        """Return the ids of this process's descendants at the last census."""
+        return self._usage.children
 
     def figures(self, driver: int | None) -> dict[str, float | str]:
         """Return columns of the trial's row. The work of the `driver`, if it is on this machine, is not foreign."""
-        if self._first is None or self._last is None:
+        first, last = self._first, self._last
+        if self._by_reports and first is not None and (last is None or last.time_s - first.time_s < SHORTEST_S):
+            first, last = self._earliest, last or first
+        if first is None or last is None or last.time_s <= first.time_s:
             return {}
-        found = foreign_load(self._first, self._last, Owners.here(driver), len(cores()))
+        found = foreign_load(first, last, Owners.here(driver), len(cores()))
         if self._foreign_processes:
             found["foreign_gpu_processes"] = max(self._foreign_processes)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -85,8 +85,8 @@ class Gpus:
         """The first thing that went wrong; empty if nothing did."""
         return self._failure or next((tap.failure for tap in self.taps.values() if tap.failure), "")
 
-    def foreign_processes(self) -> float:
-        """Return the number of other processes that compute on these GPUs; NaN if unknown.
+    def foreign_processes(self, workers: Collection[int] = ()) -> float:
+        """Return the number of processes that compute on these GPUs besides this one and its workers; NaN if unknown.
 
         In a container NVML may use other process ids: if none of them exists here, one is taken to be this process.
         If NVML lists no process at all, it does not know of this one either, and the number is unknown.
@@ -99,8 +99,10 @@ class Gpus:
                 return math.nan
             if not pids:
                 return math.nan
-            is_one_of_them = os.getpid() in pids or not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-            found += max(0, len(pids) - is_one_of_them)
+            own = len({os.getpid(), *workers}.intersection(pids))
+            if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
+                own = 1
+            found += max(0, len(pids) - own)
         return float(found) if self._handles else math.nan
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.telemetry.cpu import Rapl, Usage, cores, cpu_tap, machine_id
-from orchestrator.telemetry.foreign_load import Census, TimedForeignLoad, census
+from orchestrator.telemetry.foreign_load import SHORTEST_S, Census, TimedForeignLoad, census
 from orchestrator.telemetry.gpu import Gpus
-from orchestrator.telemetry.sources import WINDOW, Readings, Series, Tap
+from orchestrator.telemetry.sources import REPORTED, WINDOW, Readings, Series, Tap
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ class Sampler:
         self._now = now
         self._series = {device: Series() for device in self._taps}
         self._phases: list[tuple[float, str]] = []
+        self._reports_s: tuple[float, float] | None = None
+        """The times of the first and the last report of a trial without phases."""
         self._foreign_load = TimedForeignLoad(count, watched.usage)
         self._failure, self._ticks, self._last, self._counted = "", 0, -math.inf, -math.inf
         self._ends, self._lock = threading.Event(), threading.Lock()
@@ -98,7 +100,7 @@ class Sampler:
 
     def observe(self, phase: str) -> None:
         """Begin a phase; an empty name ends the current one. See `trainables.context.Context.observe`."""
-        self._guarded(lambda: self._border(phase))
+        self._guarded(self._reported if phase == REPORTED else lambda: self._border(phase))
 
     def readings(self) -> Readings:
         """Return the readings, once the trial has ended."""
@@ -111,12 +113,29 @@ class Sampler:
             host=socket.gethostname(),
             cores=len(cores()),
             series={device: series.columns for device, series in self._series.items()},
-            phases=tuple(self._phases),
+            phases=self._timed_phases(),
             foreign_load=self._foreign_load.figures(self._sampling.driver_here),
             failure=failure,
             ticks=self._ticks,
             machine=machine_id(),
         )
+
+    def _timed_phases(self) -> tuple[tuple[float, str], ...]:
+        """Return the phases; for a trial without phases a window from its first to its last report."""
+        if self._phases or self._reports_s is None or self._reports_s[1] - self._reports_s[0] < SHORTEST_S:
+            return tuple(self._phases)
+        first_s, last_s = self._reports_s
+        return (first_s, WINDOW), (last_s, "")
+
+    def _reported(self) -> None:
+        if self._phases:
+            return
+        now_s = self._now() - self._began
+        self._reports_s = (self._reports_s[0] if self._reports_s else now_s, now_s)
+        if self._foreign_load.reported(now_s):
+            self._sample()
+            if self._gpus is not None:
+                self._foreign_load.saw_processes(self._gpus.foreign_processes(self._foreign_load.workers))
 
     def _border(self, phase: str) -> None:
         before = self._phases[-1][1] if self._phases else ""
@@ -125,7 +144,7 @@ class Sampler:
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
         if WINDOW in (phase, before) and self._gpus is not None:
-            self._foreign_load.saw_processes(self._gpus.foreign_processes())
+            self._foreign_load.saw_processes(self._gpus.foreign_processes(self._foreign_load.workers))
         if not phase:
             self._foreign_load.ends(before, self._now() - self._began)
         self._phases.append((self._now() - self._began, phase))

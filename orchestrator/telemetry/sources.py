@@ -55,6 +55,9 @@ class Tap:
 TRAINING, WINDOW = "training", "window"
 """Phases by which trials are timed: see `trainables.context.Context.phase`."""
 
+REPORTED = "reported"
+"""Not a phase: the trial has just reported something, which marks the timed part of a trial without phases."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:

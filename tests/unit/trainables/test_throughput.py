@@ -7,6 +7,13 @@ from trainables.context import Context
 from trainables.throughput import throughput
 
 
+def test_warm_up_and_window_are_phases() -> None:
+    phases: list[str] = []
+    told = Context.alone(observe=phases.append)
+    throughput(lambda: None, told, least_s=0.01, least_steps=5, warmup=Warmup(steps=1, seconds=0.0))
+    assert phases == ["warmup", "", "window", ""]
+
+
 def test_throughput_is_samples_per_window_seconds() -> None:
     found = throughput(
         lambda: time.sleep(0.002),

@@ -81,6 +81,10 @@ def test_foreign_processes_are_counted(pids: tuple[int, ...], foreign: int) -> N
     assert Gpus(1, nvml=Nvml(pids=pids)).foreign_processes() == foreign
 
 
+def test_workers_on_the_gpus_are_not_foreign() -> None:
+    assert Gpus(1, nvml=Nvml(pids=(os.getppid(), 1))).foreign_processes([os.getppid()]) == 1
+
+
 def test_foreign_processes_are_nan_if_nvml_omits_them() -> None:
     """Or names not even this process, which computes."""
     for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.telemetry.cpu import Usage, cpu_tap
 from orchestrator.telemetry.figures import Device, timed
-from orchestrator.telemetry.foreign_load import Census, Process
+from orchestrator.telemetry.foreign_load import Census, Process, TimedForeignLoad
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import Source, Tap
 
@@ -100,7 +100,7 @@ def test_foreign_load_is_counted_over_the_window() -> None:
 @pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
 def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, float], told: float | None) -> None:
     stage, looks = Stage(), iter(seen)
-    gpus: Any = SimpleNamespace(foreign_processes=lambda: next(looks), failure="")
+    gpus: Any = SimpleNamespace(foreign_processes=lambda workers: next(looks), failure="")
     watching = Sampler(Sampling(hz=0), Watched(rank=0, taps={}, gpus=gpus), count=stage.census, now=lambda: stage.now_s)
     with watching as sampler:
         stage.phase(sampler, "training", 1)
@@ -116,6 +116,40 @@ def test_foreign_load_without_window_covers_later_epochs() -> None:
         stage.phase(sampler, "training", 2)
         stage.phase(sampler, "training", 2)
     assert sampler.readings().foreign_load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+
+
+def test_reports_mark_the_timed_part_of_a_trial_without_phases() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        stage.now_s += 10  # start-up
+        for _ in range(4):
+            sampler.observe("reported")
+            stage.now_s += 2
+        stage.now_s += 5  # the last evaluation
+    readings = sampler.readings()
+    assert timed(readings) == [(10, 16)]
+    assert readings.foreign_load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+    assert stage.counted == 4
+
+
+def test_load_during_the_whole_trial_counts_if_it_reports_once() -> None:
+    stage = Stage()
+    measured = TimedForeignLoad(stage.census, Usage())
+    measured.look(0)
+    stage.now_s += 10
+    measured.reported(10)
+    assert measured.figures(None)["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+
+
+def test_reports_of_a_trial_with_phases_mark_nothing() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        sampler.observe("reported")
+        stage.now_s += 3
+        stage.phase(sampler, "window", 4)
+        sampler.observe("reported")
+        stage.now_s += 3
+    assert timed(sampler.readings()) == [(3, 7)]
 
 
 def test_trial_without_phases_has_no_foreign_load() -> None:
