@@ -113,7 +113,8 @@ def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Ite
     pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))
     passes = dict(zip(found.cells["cell_id"], found.choice.passes.tolist(), strict=True))
     compared = found.contest.baseline is not None
-    for batch, group in pairs.groupby(side):
+    for batch in sorted(set(pairs[side])):
+        group = pairs[pairs[side] == batch]
         ratio = group["samples_per_s"] / group["samples_per_s fewer"]
         known = [passes[cell] for cell in group["cell_id"] if cell in passes]
         yield StepSpeed(

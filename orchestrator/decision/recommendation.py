@@ -112,7 +112,7 @@ class GpuStep:
     """`2nd GPU`, `2nd process`, `4 GPUs`."""
     worth: str
     p_worth: float
-    """Probability that a cell with this number beats the best one with fewer, by the objective and within the margin."""
+    """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
     gain: float
     """The objective of the best cell with fewer GPUs over that of the best with this number: 2 is half the time."""
     gain_lo: float
