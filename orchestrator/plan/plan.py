@@ -109,8 +109,6 @@ class Plan:
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """The share of a GPU that each trial holds, as measured by earlier trials."""
-    seed_by_seed: bool = False
-    """See `orchestrator.schedule.scheduler.batches`."""
     changed: Sequence[str] = ()
     """The differences from the config and code of earlier results, which the plan leaves out."""
 
@@ -120,12 +118,10 @@ class Plan:
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
         rerun: Rerun = NO_RERUN,
-        *,
-        seed_by_seed: bool = False,
     ) -> Plan:
         """Return the plan; with `rerun.word` `failed`, every trial without a result runs again."""
         durations = Durations(records.values())
-        ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
+        ordered = in_order(list(trials), durations.expected_s)
         named = rerun.selected(ordered)
         ids = {trial.trial_id for trial in ordered}
         effective_records = {
@@ -144,7 +140,6 @@ class Plan:
             named=named,
             again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
             shares=MemoryShares.of(records.values()),
-            seed_by_seed=seed_by_seed,
         )
 
     @property
@@ -173,7 +168,7 @@ class Plan:
     def forecast(self) -> Forecast:
         """The schedule of the trials to run, simulated."""
         trials = [self.shares.foreseen(trial) for trial in self.to_run]
-        return Forecast.of(trials, self.nodes, self.durations.expected_s, seed_by_seed=self.seed_by_seed)
+        return Forecast.of(trials, self.nodes, self.durations.expected_s)
 
 
 def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Plan:
@@ -188,8 +183,8 @@ def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Pl
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
-    rows, seed_by_seed = history.rows_under(fingerprint), selection.limit.is_set
-    planned = Plan.of(grid.trials(nodes), rows, nodes, selection.rerun, seed_by_seed=seed_by_seed)
+    rows = history.rows_under(fingerprint)
+    planned = Plan.of(grid.trials(nodes), rows, nodes, selection.rerun)
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

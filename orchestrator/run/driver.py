@@ -131,7 +131,7 @@ class SweepRun:
             backend, nodes = (None, known) if known else self._start(started, grid)
             trials, selection = grid.trials(nodes), request.selection
             rows = self.journal.history.rows_under(self.fingerprint)
-            planned = Plan.of(trials, rows, nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
+            planned = Plan.of(trials, rows, nodes, selection.rerun)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")

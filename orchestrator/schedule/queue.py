@@ -223,8 +223,7 @@ class TrialQueue:
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._scheduler is None:
-            by_seed = self._budget.limit.is_set
-            self._scheduler = Scheduler((), nodes, self._durations.expected_s, seed_by_seed=by_seed)
+            self._scheduler = Scheduler((), nodes, self._durations.expected_s)
             self._add(self._trials)
             self._began_s = now_s - self._budget.wall_s
         elif list(nodes) != list(self._nodes):

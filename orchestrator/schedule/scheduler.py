@@ -22,11 +22,13 @@ Expected = Callable[[TrialSpec], float | None]
 
 
 class TrialBatch:
-    """Trials of one shape and one seed; they run one after another, longest first, to keep their workers warm."""
+    """Trials of one shape and one seed; they run one after another to keep their workers warm."""
 
-    def __init__(self, shape: Shape, trials: Iterable[TrialSpec]) -> None:
+    def __init__(self, shape: Shape, trials: Iterable[TrialSpec], *, backwards: bool = False) -> None:
+        """`backwards`: whether they run shortest first instead of longest first."""
         self.shape = shape
         self.trials = deque(trials)
+        self._backwards = backwards
         self._is_open = False
 
     def open(self, expected_s: Expected) -> None:
@@ -49,47 +51,42 @@ class TrialBatch:
             seconds = expected_s(trial)
             return math.inf if seconds is None else seconds
 
-        self.trials = deque(sorted(self.trials, key=length_s, reverse=True))
+        self.trials = deque(sorted(self.trials, key=length_s, reverse=not self._backwards))
 
 
-def batches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed: bool = False) -> list[TrialBatch]:
-    """Return the trials as batches, in the order in which they run.
+def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatch]:
+    """Return the trials as batches, in the order in which they run: seed by seed, within a seed shape by shape.
 
-    Going through all cells before the next seed interleaves repeats (A B A' B'), so that a machine's drift affects all
-    cells alike. For trials that have whole nodes to themselves (`exclusive`) nothing else matters: the order is seed
-    by seed, within a seed shape by shape, and turns around at every seed (large to small, small to large, …), which
-    halves the number of shape changes. Otherwise packing comes first: large gangs before small ones, because small ones
-    fill the gaps that large ones leave, and seed by seed within each shape. If the sweep may end early
-    (`seed_by_seed`), all go seed by seed. Then repeats are missing at its end rather than the small gangs with which
-    the large ones are compared.
+    The order turns around at every seed (A B C, C B A, A B C, …), so that a machine's slow drift affects all cells
+    almost alike. Turning around also halves the number of shape changes. Trials of one shape that run side by side turn
+    around only as a group: within it the longest come first, which leaves less time idle. If a sweep ends early,
+    repeats are missing rather than the small gangs with which the large ones are compared.
     """
-    in_turns = [trial for trial in trials if seed_by_seed or trial.timing == "exclusive"]
-    others = [trial for trial in trials if not seed_by_seed and trial.timing != "exclusive"]
     found: list[TrialBatch] = []
     seed = attrgetter("seed")
-    for turn, (_, repeat) in enumerate(groupby(sorted(in_turns, key=seed), key=seed)):
-        found += _by_shape(repeat, large_first=turn % 2 == 0)
-    for batch in _by_shape(others, large_first=True):
-        seeds = groupby(sorted(batch.trials, key=seed), key=seed)
-        found += [TrialBatch(batch.shape, repeat) for _, repeat in seeds]
+    for turn, (_, repeat) in enumerate(groupby(sorted(trials, key=seed), key=seed)):
+        found += _by_shape(repeat, backwards=turn % 2 == 1)
     for batch in found:
         batch.sort(expected_s)
     return found
 
 
-def in_order(
-    trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None, *, seed_by_seed: bool = False
-) -> list[TrialSpec]:
+def in_order(trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None) -> list[TrialSpec]:
     """Return the trials in the order in which they start if only one runs at a time."""
-    return [trial for batch in batches(trials, expected_s, seed_by_seed=seed_by_seed) for trial in batch.trials]
+    return [trial for batch in batches(trials, expected_s) for trial in batch.trials]
 
 
-def _by_shape(trials: Iterable[TrialSpec], *, large_first: bool) -> list[TrialBatch]:
+def _by_shape(trials: Iterable[TrialSpec], *, backwards: bool) -> list[TrialBatch]:
     alike: dict[Shape, list[TrialSpec]] = {}
     for trial in trials:
         alike.setdefault(Shape.of(trial), []).append(trial)
-    by_size = sorted(alike.items(), key=lambda item: item[0].size, reverse=large_first)
-    return [TrialBatch(shape, same) for shape, same in by_size]
+    by_size = sorted(alike.items(), key=lambda item: (item[0].timing, item[0].size), reverse=not backwards)
+    return [
+        TrialBatch(shape, reversed(same), backwards=True)
+        if backwards and shape.timing == "exclusive"
+        else TrialBatch(shape, same)
+        for shape, same in by_size
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,11 +178,8 @@ class Scheduler:
     starts early.
     """
 
-    def __init__(
-        self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
-    ) -> None:
-        """`seed_by_seed`: see `batches`."""
-        self._expected_s, self._seed_by_seed = expected_s, seed_by_seed
+    def __init__(self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> None:
+        self._expected_s = expected_s
         self._batches: dict[Shape, deque[tuple[int, TrialBatch]]] = {}
         self._number = 0
         self._waiting: set[str] = set()
@@ -223,7 +217,7 @@ class Scheduler:
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
         """Append these trials to the waiting ones."""
-        for batch in batches(trials, self._expected_s, seed_by_seed=self._seed_by_seed):
+        for batch in batches(trials, self._expected_s):
             self._batches.setdefault(batch.shape, deque()).append((self._number, batch))
             self._number += 1
         self._waiting.update(trial.trial_id for trial in trials)

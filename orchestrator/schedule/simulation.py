@@ -27,14 +27,12 @@ def simulate(
     nodes: Sequence[Node],
     expected_s: Expected,
     takes_s: Callable[[TrialSpec], float],
-    *,
-    seed_by_seed: bool = False,
 ) -> list[ScheduledTrial]:
     """Return the trials in order of their starts if they take `takes_s` instead of the expected `expected_s`.
 
-    Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.batches`.
+    Every trial must fit the nodes.
     """
-    scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
+    scheduler = Scheduler(trials, nodes, expected_s)
     schedule: list[ScheduledTrial] = []
     ends: list[tuple[float, int]] = []
     now_s = 0.0
@@ -70,9 +68,7 @@ class Forecast:
     expected_s: Expected
 
     @staticmethod
-    def of(
-        trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
-    ) -> Forecast:
+    def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Forecast:
         """Return the forecast; a trial of unknown duration is assumed to take the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
         typical_s = statistics.median(known) if known else 1.0
@@ -81,7 +77,7 @@ class Forecast:
             seconds = expected_s(trial)
             return typical_s if seconds is None else seconds
 
-        schedule = simulate(trials, nodes, expected_s, takes_s, seed_by_seed=seed_by_seed)
+        schedule = simulate(trials, nodes, expected_s, takes_s)
         return Forecast(schedule=schedule, expected_s=expected_s)
 
     @property

@@ -70,6 +70,37 @@ PROCESSES = {
 """Luck of processes as it was measured: on two CPU cores, and on GPUs that wait for launches (docs/numbers.md)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """The noise of the logarithm of a rate on a machine whose speed changes slowly during a sweep."""
+
+    amplitude: float
+    """The speed changes from −amplitude to +amplitude."""
+    own: float
+    """Standard deviation of what trials do not share."""
+    wave: bool = False
+    """Whether the speed goes up and down again once, instead of in one direction."""
+    seed: float = 0.03
+    """Standard deviation of what all cells of a seed share."""
+
+    def draw(self, generator: np.random.Generator, at: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Draw noise for trials of these seeds that are timed at these times, from 0 to 1."""
+        shared = self.seed * generator.standard_normal(seeds.max() + 1)[seeds]
+        shape = np.sin(2 * np.pi * at) if self.wave else 2 * at - 1
+        return self.amplitude * shape + shared + self.own * generator.standard_normal(at.shape)
+
+
+DRIFTS = {
+    "none": Drift(amplitude=0.0, own=0.005),
+    "+2%, trials ± 0.5%": Drift(amplitude=0.02, own=0.005),
+    "-2%, trials ± 0.5%": Drift(amplitude=-0.02, own=0.005),
+    "+0.5%, trials ± 0.13%": Drift(amplitude=0.005, own=0.0013),
+    "-0.5%, trials ± 0.13%": Drift(amplitude=-0.005, own=0.0013),
+    "2%, up and down, trials ± 0.5%": Drift(amplitude=0.02, own=0.005, wave=True),
+}
+"""Trials vary by about a quarter of the drift."""
+
+
 def usl(gpus: np.ndarray, gamma: float, alpha: float, beta: float) -> np.ndarray:
     """Return throughput by the Universal Scalability Law."""
     return gamma * gpus / (1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1))

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
+from orchestrator.analysis.trials import collect
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
 from orchestrator.decision.decide import further_seeds
 from orchestrator.decision.recommendation import SURE
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.intervals import Moments, mean_interval, welch
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.scaling_law import USL, Fit
-from tests.simulation.worlds import CLEAN, Noise, World, usl
+from orchestrator.store.record import TrialOutcome, TrialRecord
+from sweeps.status import Status
+from sweeps.trial import Gang, TrialSpec
+from tests.contract.trials import trial
+from tests.simulation.worlds import CLEAN, Drift, Noise, World, usl
 
 
 def covered(interval, truth) -> float:
@@ -34,6 +43,70 @@ def interval_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
         "paired ratio": covered(mean_interval(one - other), 0.0),
         "unpaired ratio": covered(welch(Moments.of(one), Moments.of(apart)), 0.0),
     }
+
+
+GPUS, BATCHES = (1, 2, 4), (32, 64, 128)
+"""The cells of a sweep whose trials are ordered by the project's scheduler, on one machine with 4 GPUs."""
+
+
+def coverage_in_order(drift: Drift, seeds: int, sweeps: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return the coverage of `speedup` in summary.csv, and the median half width of its interval.
+
+    Trials run in the order of the project's scheduler; from its simulated schedule comes the time at which each is
+    timed, and from that the machine's speed.
+    """
+    trials = [on_gpus(gpus, batch, seed) for gpus in GPUS for batch in BATCHES for seed in range(seeds)]
+    nodes = (Node(name="a", cpus=64, gpus=max(GPUS)),)
+    records = []
+    for sweep in range(sweeps):
+        takes_s = {cell: 60 * np.exp(0.5 * generator.standard_normal()) for cell in {each.cell_id for each in trials}}
+        stays = simulate(trials, nodes, lambda each: None, lambda each, takes_s=takes_s: takes_s[each.cell_id])
+        at = np.array([stay.end_s for stay in stays]) / makespan_s(stays)
+        logs = drift.draw(generator, at, np.array([stay.trial.seed for stay in stays]))
+        for stay, log in zip(stays, logs, strict=True):
+            records.append(recorded(stay.trial, sweep, 1000 * stay.trial.gpus**0.9 * np.exp(log), ended_s=stay.end_s))
+    cells = collect(records, scaling="weak", reference_batch_size=BATCHES[0])[1]
+    cells = cells[cells["gpus"] > 1]
+    truth = cells["gpus"].astype(float) ** 0.9
+    half = np.log(cells["speedup_hi"] / cells["speedup_lo"]) / 2
+    hits = (cells["speedup_lo"] <= truth) & (truth <= cells["speedup_hi"])
+    return {"coverage": float(hits.mean()), "half width": float(half.median())}
+
+
+def on_gpus(gpus: int, batch: int, seed: int) -> TrialSpec:
+    """Return a trial with this batch on each of its GPUs."""
+    return dataclasses.replace(
+        trial(f"{gpus} {batch} {seed}", "quick", timing="device"),
+        cell_id=f"{gpus} {batch}",
+        axes={"gpus": gpus, "device_batch_size": batch, "lr_rule": "none", "seed": seed},
+        gpus=gpus,
+        gang=Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=1),
+        device="cuda",
+        strategy="ddp",
+        seed=seed,
+    )
+
+
+def recorded(
+    trial: TrialSpec, sweep: int, samples_per_s: float, *, accuracy: float | None = None, ended_s: float = 0.0
+) -> TrialRecord:
+    """Return the record of an ok trial in one of many simulated sweeps."""
+    outcome = TrialOutcome(
+        status=Status.OK,
+        wall_s=10.0,
+        metrics={"samples_per_s": samples_per_s} | ({} if accuracy is None else {"accuracy": accuracy}),
+        provenance={"device_model": "H200"},
+    )
+    finished_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=ended_s)
+    per_gpu = trial.axes["device_batch_size"]
+    return dataclasses.replace(
+        TrialRecord.of(trial, outcome, attempt=1, finished_at=finished_at.isoformat(timespec="seconds")),
+        trial_id=f"{sweep} {trial.trial_id}",
+        cell_id=f"{sweep} {trial.cell_id}",
+        sweep=str(sweep),
+        global_batch_size=int(per_gpu * trial.gpus),
+        device_batch_size=per_gpu,
+    )
 
 
 def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator, cells: int = 18) -> float:

@@ -212,24 +212,6 @@ def test_wait_for_nodes_starts_when_nothing_runs():
     assert ids(trial_queue.left_out) == [("four", Status.INFEASIBLE)]
 
 
-def test_with_a_budget_seeds_run_one_after_another():
-    mixed = [
-        dataclasses.replace(trial(f"{n}.{seed}", "quick", ranks=n, timing="device"), seed=seed)
-        for n in (1, 2)
-        for seed in (0, 1)
-    ]
-
-    def order(limit):
-        trial_queue, found = on(TrialQueue(mixed, budget=SweepBudget(limit=limit)), TWO), []
-        while start := trial_queue.next(0.0):
-            found.append(start.trial.trial_id)
-            trial_queue.ended(start.trial.trial_id, 0.0)
-        return found
-
-    assert order(BudgetLimits()) == ["2.0", "2.1", "1.0", "1.1"]
-    assert order(BudgetLimits(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
-
-
 def test_wait_goes_on_when_all_nodes_have_left():
     trial_queue = on(
         TrialQueue([trial("single", "quick"), trial("four", "quick", ranks=4)], patience=Patience(wait_s=120.0)), ONE

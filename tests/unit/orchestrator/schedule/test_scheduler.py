@@ -1,6 +1,7 @@
 import dataclasses
 import random
 from collections import Counter
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -128,12 +129,18 @@ def test_long_trial_starts_early():
     assert makespan_s(stays) <= 800
 
 
-def test_exclusive_repeats_are_interleaved():
-    trials = [cores(f"{cell}{seed}", ranks, seed=seed) for cell, ranks in (("a", 1), ("b", 2)) for seed in (0, 1)]
-    seconds = {"a0": 9.0, "a1": 9.0, "b0": 1.0, "b1": 1.0}
+def test_exclusive_order_turns_around_at_every_seed():
+    trials = [
+        cores(f"{cell}{seed}", ranks, seed=seed) for cell, ranks in (("a", 1), ("b", 2), ("c", 2)) for seed in (0, 1)
+    ]
     nodes = (Node(name="a", cpus=2, gpus=0),)
-    stays = simulate(trials, nodes, lambda t: seconds[t.trial_id], lambda t: seconds[t.trial_id])
-    assert [stay.trial.trial_id for stay in stays] == ["b0", "a0", "a1", "b1"]
+    assert [stay.trial.trial_id for stay in simulate(trials, nodes, unknown, lambda t: 1.0)] == [
+        *("b0", "c0", "a0"),
+        *("a1", "c1", "b1"),
+    ]
+    seconds = {"a": 1.0, "b": 1.0, "c": 9.0}
+    known = simulate(trials, nodes, lambda t: seconds[t.cell_id[0]], lambda t: seconds[t.cell_id[0]])
+    assert [stay.trial.trial_id for stay in known] == ["c0", "b0", "a0", "a1", "b1", "c1"]
 
 
 def test_a_mixed_pair_has_one_gpu_of_each_type():
@@ -229,14 +236,32 @@ def test_makespan_is_near_the_lower_bound(gpus):
     assert bound_s <= makespan_s(stays) <= 1.05 * bound_s
 
 
-def test_seed_by_seed_runs_every_size_once_first():
-    trials = [gang(f"{gpus} {cell} {seed}", gpus, seed=seed) for gpus in (1, 2, 4) for cell in "ab" for seed in (0, 1)]
-    four = (Node(name="a", cpus=64, gpus=4),)
+def grid(counts, cells, seeds):
+    """Return the trials of a grid on GPUs, with durations that fall with the number of GPUs."""
+    trials = [
+        dataclasses.replace(gang(f"{gpus} {cell} {seed}", gpus, seed=seed), cell_id=f"{gpus} {cell}")
+        for gpus in counts
+        for cell in range(cells)
+        for seed in range(seeds)
+    ]
+    rng = random.Random(cells)
+    takes = {each.cell_id: rng.lognormvariate(4, 0.5) / each.gpus**0.5 for each in trials if not each.seed}
+    return trials, lambda each: takes[each.cell_id]
 
-    def seeds(seed_by_seed):
-        stays = simulate(trials, four, unknown, lambda t: 10.0, seed_by_seed=seed_by_seed)
-        assert len(stays) == len(trials)
-        return [stay.trial.seed for stay in sorted(stays, key=lambda stay: stay.end_s)]
 
-    assert seeds(seed_by_seed=True) == [0] * 6 + [1] * 6
-    assert seeds(seed_by_seed=False)[:4] == [0, 0, 1, 1]  # four GPUs, twice
+def test_order_on_gpus_turns_around_at_every_seed():
+    trials, takes = grid((1, 2, 4), 2, 3)
+    stays = simulate(trials, (Node(name="a", cpus=64, gpus=4),), unknown, takes)
+    groups = [(key, len(list(same))) for key, same in groupby((stay.trial.seed, stay.trial.gpus) for stay in stays)]
+    sizes = [(0, 4), (0, 2), (0, 1), (1, 1), (1, 2), (1, 4), (2, 4), (2, 2), (2, 1)]
+    assert groups == [(size, 2) for size in sizes]
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_order_by_seed_lengthens_a_sweep_by_less_than_5_percent(gpus):
+    """Compares with an order that is free to run all seeds of a size together: 9 cells of each size, 3 seeds."""
+    trials, takes = grid([2**power for power in range(4) if 2**power <= gpus], 9, 3)
+    nodes = (Node(name="a", cpus=64, gpus=gpus),)
+    apart = [dataclasses.replace(each, seed=0) for each in trials]
+    by_seed, by_size = (makespan_s(simulate(each, nodes, unknown, takes)) for each in (trials, apart))
+    assert by_size <= by_seed <= 1.05 * by_size
