@@ -44,8 +44,9 @@ class Backend(Protocol):
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials in the order of the queue, and report to the listener; a plain sequence makes its own queue.
 
-        The ranks write their logs to `results_dir/trials/<trial_id>/`. Returns when the queue is over, or when the
-        listener asked to stop and nothing runs any more. A trial that is abandoned then is not reported as finished.
+        The ranks write their logs to `results_dir/trials/<trial_id>/`; `results_dir/trials` must exist. Returns when
+        the queue is over, or when the listener asked to stop and nothing runs any more. A trial that is abandoned then
+        is not reported as finished.
         """
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ class InProcessBackend:
 
     def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> TrialOutcome | None:
         """Run one trial. Return how it ended; None if it was abandoned."""
-        trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trial_dir.mkdir(mode=0o700, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         alarm = Alarm(self._settings.limits)
         rank = _Rank(trial, GuardedListener(listener), alarm)

@@ -82,8 +82,10 @@ def _replace(path: Path, data: bytes, *, durably: bool) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a private directory durably, unless it exists. Raises OSError if it is a link."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Create a private directory durably, unless it exists. Raises OSError if it is a link, or without its parent.
+
+    A results directory that disappears during a sweep must not be made again: its journal would be missing.
+    """
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -164,6 +166,10 @@ _TO_DO = {
     errno.EIO: "the disk reports errors: look at the system's log, and move the results to another disk",
     errno.EMFILE: "this process has too many files open: raise the limit (ulimit -n)",
     errno.ENFILE: "the machine has too many files open",
+    errno.EFBIG: "a file may not become that large: raise the limit (ulimit -f)",
+    errno.ENOENT: "a folder of the results was deleted: the same command makes it again",
+    errno.EACCES: "look at the permissions of the results directory",
+    errno.EPERM: "look at the permissions of the results directory",
 }
 
 
@@ -181,15 +187,13 @@ def fails(error: OSError) -> bool:
 def advice(error: OSError, results_dir: Path) -> str:
     """A message for a file system error: the path, the free space, and what to do."""
     place = Path(str(error.filename)) if error.filename else results_dir
-    if not results_dir.is_dir():
-        state = "was moved or deleted, or its disk is no longer there: bring it back, and the same command continues"
-        return f"stopped: {place} cannot be written ({error.strerror or error}). {results_dir} {state}."
-    to_do = _TO_DO.get(error.errno or 0, "look at the permissions of the results directory")
+    stopped = f"stopped: {place} cannot be written ({error.strerror or error})."
+    if not results_dir.is_dir() or error.errno == errno.ESTALE:
+        state = "or its journal was moved, deleted or replaced, or its disk is no longer there"
+        return f"{stopped} {results_dir} {state}: bring it back, and the same command continues."
+    to_do = _TO_DO.get(error.errno or 0, "look at the system's log")
     room = f"{_free(results_dir)}: " if error.errno in _FULL else ""
-    return (
-        f"stopped: {place} cannot be written ({error.strerror or error}). {room}{to_do}. "
-        "What is in the journal is safe, and the same command continues."
-    )
+    return f"{stopped} {room}{to_do}. What is in the journal is safe, and the same command continues."
 
 
 def _free(folder: Path) -> str:

@@ -8,6 +8,7 @@ Anything else in the file is damage.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -20,9 +21,10 @@ from typing import Any
 
 from orchestrator.store import files
 from orchestrator.store.failpoints import Moment, reached
-from orchestrator.store.files import write_durably
+from orchestrator.store.files import sync_directory, write_durably
 from orchestrator.store.history import History
 from orchestrator.store.layout import quarantine_of
+from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
 
 _HEAD = b'{"checksum":"'
@@ -108,39 +110,49 @@ def replay(path: Path) -> Replay:
 
 
 class Journal:
-    """A journal open for writing. Its owner must hold the lock of the directory."""
+    """A journal open for writing, and locked. Its owner must hold the lock of the directory, too."""
 
-    def __init__(self, path: Path, lines: list[bytes], damages: tuple[Damage, ...]) -> None:
+    def __init__(self, path: Path, file: int, lines: list[bytes], damages: tuple[Damage, ...]) -> None:
         self.damages = damages
         self.history = History(map(decode, lines))
         """The state of the sweep after every acknowledged record."""
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self._end = os.fstat(self._file).st_size
+        self._file = file
+        self._end = os.fstat(file).st_size
         self._refusal = ""
 
     @staticmethod
     def open(path: Path) -> Journal:
-        """Open or create a journal. What is not a record is moved to the quarantine file and listed in `damages`."""
-        if not path.exists():
-            write_durably(path, b"")
-        lines, damages = split(path.read_bytes())
-        if damages:
-            _quarantine(path, damages)
-            write_durably(path, b"".join(line + b"\n" for line in lines))
-        return Journal(path, lines, damages)
+        """Open or create a journal. What is not a record is moved to the quarantine file and listed in `damages`.
+
+        Raises LockedError if another driver has it open, which is possible only if the lock file was removed.
+        """
+        file = _locked(path)
+        try:
+            lines, damages = split(path.read_bytes())
+            if damages:
+                _quarantine(path, damages)
+                write_durably(path, b"".join(line + b"\n" for line in lines))
+                damaged, file = file, _locked(path)
+                os.close(damaged)
+            return Journal(path, file, lines, damages)
+        except BaseException:
+            os.close(file)
+            raise
 
     def append(self, kind: Kind, value: Mapping[str, Any]) -> None:
         """Append a record of JSON values; it is durable when this returns. Numbers that are not finite become null.
 
-        Raises JournalError if it cannot be made durable (disk full, read-only, input/output error). The file is then
-        truncated to the previous record, if that is still possible, and this journal refuses all further records.
+        Raises JournalError if it cannot be made durable (disk full, read-only, input/output error), or if the path no
+        longer leads to it (moved, deleted, replaced). The file is then truncated to the previous record, if that is
+        still possible, and this journal refuses all further records.
         """
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal accepts no more records: {self._refusal}", str(self._path))
         line = encode(kind, value)
         try:
             _write(self._file, line + b"\n")
+            _check_place(self._path, self._file)
         except BaseException as error:
             self._refusal = str(error) or type(error).__name__
             # Best effort: a tail that cannot be cut off now counts as torn, and the next `open` cuts it off.
@@ -166,6 +178,34 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _locked(path: Path) -> int:
+    """Open the journal, which is created if there is none, and lock it until it is closed."""
+    is_new = not path.exists()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if is_new:
+            sync_directory(path.parent)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _check_place(path, file)
+    except BlockingIOError:
+        os.close(file)
+        raise LockedError(path.parent, None) from None
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_place(path: Path, file: int) -> None:
+    """Raise OSError if the path leads to another file than the open one, or to none."""
+    try:
+        same = os.path.samestat(os.lstat(path), os.fstat(file))
+    except (FileNotFoundError, NotADirectoryError):
+        same = False
+    if not same:
+        raise OSError(errno.ESTALE, "it was moved, deleted or replaced", str(path))
 
 
 def _write(file: int, line: bytes) -> None:

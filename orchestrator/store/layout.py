@@ -117,6 +117,7 @@ class Layout:
         somebody who passed on the directory may have planted.
         """
         if not self.root.is_dir():
+            self.root.parent.mkdir(parents=True, exist_ok=True)
             make_directory(self.root)
         for directory in (self.trials, self.tables):
             make_directory(directory)

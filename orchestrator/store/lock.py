@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -54,8 +55,9 @@ class LockedError(RuntimeError):
 class DirectoryLock:
     """Context manager that locks a results directory.
 
-    The kernel holds the lock (flock) and releases it if the owner dies; the owner file only names the owner. Raises
-    LockedError at once, without waiting, if another driver holds the lock.
+    The kernel holds the lock (flock) and releases it if the owner dies; the owner file only names the owner. An open
+    journal is locked as well, in case somebody removes the lock file. Raises LockedError at once, without waiting, if
+    another driver holds one of the locks.
     """
 
     def __init__(self, layout: Layout, *, made: bool = False) -> None:
@@ -70,6 +72,9 @@ class DirectoryLock:
             self._lock.acquire(blocking=False)
         except (Timeout, FileNotFoundError):  # or another driver has just removed the unused directory
             raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
+        if _is_locked(self._layout.journal):
+            self._lock.release()
+            raise LockedError(self._layout.root, _owner(self._layout.owner))
         reached(Moment.LOCKED)
         try:
             write_durably(self._layout.owner, json.dumps(asdict(Owner.me())).encode())
@@ -95,6 +100,21 @@ def owner_alive(layout: Layout) -> Owner | None:
     """The owner of the directory, unless its process is known to be dead."""
     owner = _read(layout.owner)
     return owner if owner and owner.may_live() else None
+
+
+def _is_locked(journal: Path) -> bool:
+    """Return whether a driver has the journal open."""
+    try:
+        file = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # reported when it is opened for writing
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def _owner(path: Path) -> Owner | None:

@@ -95,8 +95,10 @@ class Copying:
 
     def _copy(self) -> None:
         """Copy what is new; the journal last, as it was at the beginning of the copy."""
-        journal = _whole_lines(self._layout.journal)
         try:
+            journal = _whole_lines(self._layout.journal)
+            if self._journal_bytes and not journal:  # what is in the store may be all that is left
+                raise FileNotFoundError(f"{self._layout.root} was moved or deleted")
             for name, path in self._files():
                 self._put(name, path)
             for name in [each for each in self._there if self._is_over(each)]:
@@ -123,7 +125,8 @@ class Copying:
 
     def _is_over(self, name: str) -> bool:
         """Return whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
-        return "/checkpoint/" in name and not (self._layout.root / name).exists()
+        path = self._layout.root / name
+        return path.parent.name == "checkpoint" and not path.exists() and path.parent.parent.is_dir()
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Every file of the results, with its name in the store, except links and half-written files."""

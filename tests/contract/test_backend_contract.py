@@ -1,5 +1,6 @@
 """Check the contract of every back end, and below it that of gangs of processes."""
 
+import shutil
 import signal
 import time
 import urllib.request
@@ -65,6 +66,18 @@ def ray_backend() -> Iterator[RayBackend]:
     assert not left
 
 
+def with_trials(results_dir: Path) -> Path:
+    """Create the folder for the trials, as the driver does before it calls the back end."""
+    (results_dir / "trials").mkdir()
+    return results_dir
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """Return a results directory for one test."""
+    return with_trials(tmp_path)
+
+
 @pytest.fixture(scope="module", params=["inprocess", "ray"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return InProcessBackend() if request.param == "inprocess" else request.getfixturevalue("ray_backend")
@@ -72,7 +85,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(scope="module")
 def results_dir(tmp_path_factory: pytest.TempPathFactory, backend: Backend) -> Path:
-    return tmp_path_factory.mktemp("results")
+    return with_trials(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +184,13 @@ def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Pat
     assert recorder.events == [("started", "reports"), ("reported", "reports")]
 
 
+def test_a_deleted_results_directory_is_not_made_again(backend: Backend, tmp_path: Path) -> None:
+    recorder = Recorder(on_row=lambda: shutil.rmtree(tmp_path, ignore_errors=True))
+    with suppress(FileNotFoundError):
+        backend.run([trial("reports", "quick", rows=1), trial("next", "quick")], tmp_path, recorder)
+    assert recorder.outcomes["reports"].status is Status.OK and not tmp_path.exists()
+
+
 def test_an_empty_sweep_runs_nothing(backend: Backend, tmp_path: Path) -> None:
     backend.run([], tmp_path, Recorder())
 
@@ -187,7 +207,7 @@ SHARING = ("beside", "side")
 
 @pytest.fixture(scope="module")
 def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, Path]:
-    recorder, results_dir = Recorder(), tmp_path_factory.mktemp("gangs")
+    recorder, results_dir = Recorder(), with_trials(tmp_path_factory.mktemp("gangs"))
     meeting = tmp_path_factory.mktemp("meeting")
     gangs = [
         ("speaks", "quick", {}),

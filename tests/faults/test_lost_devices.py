@@ -30,6 +30,7 @@ def on_gpu(name: str, **config: str) -> TrialSpec:
 
 def test_a_lost_gpu_is_quarantined(backend: RayBackend, tmp_path: Path) -> None:
     first, second = Recorder(), Recorder()
+    (tmp_path / "trials").mkdir()
     backend.run([on_gpu("one", broken="0"), on_gpu("two", broken="0")], tmp_path, first)
     (struck,) = [outcome for outcome in first.outcomes.values() if outcome.cause is Cause.DEVICE]
     assert struck.status is Status.FAILED and "uncorrectable ECC" in struck.note and "quarantine: GPU 0" in struck.note

@@ -1,7 +1,11 @@
 """Test trials that fail, diverge or do not fit: their rows in the tables, and which trials run again."""
 
+import shutil
+
 import pandas as pd
 import pytest
+
+from tests.drivers.place import SMALL, wait_for
 
 
 def test_failures_are_rows_and_rerun_is_explicit(place):
@@ -36,6 +40,17 @@ def test_rerun_repeats_only_selected_trials(place):
     }
     assert place.run(*narrow, "mode=verify")[0] == 0
     assert "0123456789" in place.run(*narrow, "rerun=[0123456789]")[2]
+
+
+@pytest.mark.parametrize("what", ["results/traced", "results/traced/journal.jsonl", "results/traced/trials"])
+def test_results_that_disappear_end_the_sweep(place, what):
+    started = place.start("sweep=traced", *SMALL, "trainable.pause_s=2")
+    wait_for(lambda: place.finished(), started)
+    shutil.move(place.folder / what, place.folder / "moved")
+    out, err = started.communicate()
+    assert started.returncode == 1 and "tables:" not in out
+    assert len(err.splitlines()) == 1 and "Traceback" not in err
+    assert not (place.folder / what).exists() and len(place.ran("done")) < 4
 
 
 def test_a_diverged_trial_is_a_result(place):

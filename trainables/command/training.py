@@ -37,7 +37,6 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     settings = CommandSettings.of(config["trainable"])
     with tempfile.TemporaryDirectory() as scratch:
         trial_dir = (context.trial_dir or Path(scratch)).absolute()
-        trial_dir.mkdir(parents=True, exist_ok=True)
         values = {**config, **_values(settings, config, context, trial_dir)}
         work = trial_dir / WORK
         if work.exists() and not settings.keep_work:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune import Stopper
 from ray.tune.experiment import Trial
@@ -150,6 +151,7 @@ class Experiment:
         stop = _Stop(guarded)
         starting = Starting(
             results_dir=results_dir.absolute(),
+            driver_node=ray.get_runtime_context().get_node_id(),
             settings=self.settings,
             quarantine=self.quarantine,
             secrets=extensions.secrets,

@@ -284,9 +284,9 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "settings": RunSettings, "lost": GPUs in quarantine}. Every
-    result has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's
-    callbacks, each result contains the figures of the last row as well.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": RunSettings, "lost": GPUs in
+    quarantine}. Every result has the "rows" reported since the previous one, and the last result also the trial's
+    "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -364,11 +364,12 @@ class Supervisor:
         self._ranks = self._workers.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._turn, self._settings.limits)
         shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
+        here = [{"on_driver_node": node == config["driver_node"]} for node in self._workers.nodes]
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._turn, self._trial.rank_request(rank) | shared, meeting, self._settings.sampling
+                self._turn, self._trial.rank_request(rank) | shared | here[rank], meeting, self._settings.sampling
             ): rank
             for rank, actor in enumerate(self._ranks)
         }

@@ -73,7 +73,10 @@ class Rank:
         """
         self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on, calls about this turn are answered
-        with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
+        folder = Path(request["trial_dir"])
+        # On the driver's node the results directory must not be made again after it was deleted.
+        folder.mkdir(mode=0o700, parents=not request["on_driver_node"], exist_ok=True)
+        with _output_to(rank_log(folder, request["rank"])):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
             with Sampler.on(sampling, request) as sampler:
@@ -157,7 +160,6 @@ def _free_port(host: str) -> int:
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
     """Append everything written to stdout and stderr, also by C code, to this file."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     for stream in kept:

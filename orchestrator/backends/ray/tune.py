@@ -57,6 +57,8 @@ class Starting:
 
     results_dir: Path
     """Absolute."""
+    driver_node: str = ""
+    """The id of the driver's node, where the results directory exists."""
     settings: RunSettings = field(default_factory=RunSettings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
@@ -66,6 +68,7 @@ class Starting:
         return {
             "trial": spec,
             "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
+            "driver_node": self.driver_node,
             "settings": self.settings,
             "lost": sorted(self.quarantine.devices),
         }

@@ -33,9 +33,16 @@ FULL = TrialOutcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OS
 SKIPPED = TrialOutcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
 
 
+_journals: dict[Path, Journal] = {}
+"""The last driver's journals, by path."""
+
+
 def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
-    """Return the session of a further driver."""
-    return session_on(layout, Journal.open(layout.journal), retries=retries, secrets=secrets or Secrets())
+    """Return the session of a further driver; the one before it has ended."""
+    if before := _journals.pop(layout.journal, None):
+        before.close()
+    journal = _journals[layout.journal] = Journal.open(layout.journal)
+    return session_on(layout, journal, retries=retries, secrets=secrets or Secrets())
 
 
 def session_on(layout: Layout, journal: Journal, **settings: Any) -> Session:

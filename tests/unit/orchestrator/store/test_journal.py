@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.store.journal import Journal, JournalError, decode, encode, replay, split
+from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
@@ -158,6 +159,35 @@ def test_record_on_a_full_disk_is_not_acknowledged(
         journal.append(Kind.STARTED, {"trial_id": "late"})
     assert values(path) == VALUES
     journal.close()
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "folder moved", "replaced"])
+def test_record_in_a_journal_that_is_gone_is_not_acknowledged(tmp_path: Path, how: str) -> None:
+    folder, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
+    folder.mkdir()
+    path = folder / "journal.jsonl"
+    before = fill(path)
+    with Journal.open(path) as journal:
+        if how == "deleted":
+            path.unlink()
+        else:
+            (folder if how == "folder moved" else path).rename(elsewhere)
+        if how == "replaced":
+            path.write_bytes(before)
+        with pytest.raises(JournalError, match="moved, deleted or replaced"):
+            journal.append(Kind.STARTED, {"trial_id": "lost"})
+        assert journal.history.of("lost").attempt == 0
+    left = {"moved": elsewhere, "folder moved": elsewhere / path.name, "replaced": path}.get(how)
+    assert path.exists() == (how == "replaced") and (left is None or left.read_bytes() == before)
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage\n"])
+def test_journal_is_locked_until_it_is_closed(path: Path, damage: bytes) -> None:
+    fill(path)
+    path.write_bytes(damage + path.read_bytes())
+    with Journal.open(path), pytest.raises(LockedError):
+        Journal.open(path)
+    Journal.open(path).close()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), KeyboardInterrupt()])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock, LockedError, owner_alive
 
@@ -61,6 +62,17 @@ def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
     assert Layout(tmp_path).owner.exists()
     with DirectoryLock(Layout(tmp_path)), pytest.raises(LockedError, match=f"process {os.getpid()} "):
         DirectoryLock(Layout(tmp_path)).__enter__()
+
+
+def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with DirectoryLock(layout), Journal.open(layout.journal):
+        layout.lock.unlink()
+        with pytest.raises(LockedError, match=f"process {os.getpid()} "):
+            DirectoryLock(layout).__enter__()
+        assert owner_alive(layout)
+    with DirectoryLock(layout):
+        pass
 
 
 def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Results in a store, which is a folder here: what is copied, what is fetched, and what is refused."""
 
 import os
+import shutil
 import threading
 import time
 from io import StringIO
@@ -75,6 +76,19 @@ def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Pa
         pass
     assert "tables/summary.csv" in read(store / "demo")
     assert machine.told.getvalue() == ""
+
+
+def test_deleted_results_stay_in_the_store(machine: Machine, store: Path) -> None:
+    with machine.copying:
+        machine.write("journal.jsonl", "first\n")
+        machine.write("trials/a/checkpoint/state", "1")
+    before = read(store)
+    with machine.again():
+        shutil.rmtree(machine.layout.trials)
+    assert read(store) == before and machine.told.getvalue() == ""
+    with machine.again():
+        shutil.rmtree(machine.layout.root)
+    assert read(store) == before and "moved or deleted" in machine.told.getvalue()
 
 
 def test_results_continue_on_another_machine_and_back(machine: Machine, tmp_path: Path, store: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_free_port_can_be_listened_on() -> None:
 
 
 def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "trials" / "t" / "rank0.log"
+    log = tmp_path / "rank0.log"
     for _ in range(2):
         with _output_to(log):
             os.write(1, b"out\n")
@@ -48,13 +48,24 @@ def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     rank = Rank(1, 0)
-    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu"}
+    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
     rank.run(1, request, None, Sampling(hz=0))
     assert (rank.rows(1, 0), rank.rows(1, 1), rank.moves(1)) == ([{"epoch": 1}], [], 2)
     assert (rank.rows(2, 0), rank.moves(2)) == ([], 0)
     rank.stop(1)
     outcome, *_ = rank.run(2, request, None, Sampling(hz=0))
     assert not outcome["asked_to_stop"] and rank.rows(1, 0) == []
+
+
+def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
+    log = tmp_path / "deleted" / "trials" / "t" / "rank0.log"
+    request = {"trial_dir": str(log.parent), "rank": 0, "device": "cpu"}
+    with pytest.raises(FileNotFoundError):
+        Rank(1, 0).run(1, {**request, "on_driver_node": True}, None, Sampling(hz=0))
+    Rank(1, 0).run(1, {**request, "on_driver_node": False}, None, Sampling(hz=0))
+    assert log.exists()
 
 
 def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +79,6 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
         return {"trace": "", "cause": "", "asked_to_stop": [before, should_stop()]}
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: stopped)
-    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu"}
+    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
     outcome, *_ = rank.run(1, request, None, Sampling(hz=0))
     assert outcome["asked_to_stop"] == [False, True] and outcome["stopped"]
