@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -96,13 +98,10 @@ def join(context: Context) -> Gang:
         return gang
     leave()
     if gang.world_size > 1:
-        if not (context.rendezvous or "").startswith("tcp://"):
-            message = f"rendezvous={context.rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at"
-            raise ValueError(message)
         on_gpu = gang.device.startswith("cuda")
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
-            init_method=context.rendezvous,
+            store=_store(context.rendezvous, gang),
             rank=gang.rank,
             world_size=gang.world_size,
             timeout=PATIENCE,
@@ -110,6 +109,21 @@ def join(context: Context) -> Gang:
         )
         _connected = gang
     return gang
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def _store(rendezvous: str | None, gang: Gang) -> Any:
+    """Return the store through which the ranks find each other. On the loopback, no other machine reaches it."""
+    meeting = urlsplit(rendezvous or "")
+    if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:
+        raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
+    serves, listening = gang.rank == 0, None
+    if serves and meeting.hostname == LOOPBACK:  # by itself, a store listens on all addresses
+        listening = socket.create_server((LOOPBACK, meeting.port)).detach()
+    place = (meeting.hostname, meeting.port, gang.world_size, serves)
+    return dist.TCPStore(*place, timeout=PATIENCE, master_listen_fd=listening)  # type: ignore[attr-defined]
 
 
 def leave() -> None:

@@ -23,9 +23,10 @@ from ray.tune.schedulers import FIFOScheduler
 from orchestrator.backends.backend import ClusterSpec, GuardedListener, RunSettings
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
-from orchestrator.backends.ray.cluster import Cluster, environment, handler_kept
+from orchestrator.backends.ray.cluster import Cluster, handler_kept
 from orchestrator.backends.ray.early_stop import EarlyStop
 from orchestrator.backends.ray.head import HeadWatch
+from orchestrator.backends.ray.local_cluster import environment
 from orchestrator.backends.ray.private_tune import gangs_in_tune
 from orchestrator.backends.ray.tune import Attempt, GangTrainable, QueueSearch, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions

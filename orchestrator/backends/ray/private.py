@@ -14,7 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ray._private import parameter, ray_logging, services
+from ray._private import parameter, ray_constants, ray_logging, services
 from ray._private import utils as ray_utils
 from ray._private.state import state
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
@@ -51,16 +51,30 @@ def sigterm_unhandled() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def fewer_processes(*, log_monitor: bool) -> Iterator[None]:
-    """Make `ray.init` start no process that a sweep does not need and that would compute next to timed trials.
+LOOPBACK = "127.0.0.1"
+SESSION = "session"
+"""Name of the folder with the session's logs and sockets; Ray's own would exceed the length of a socket's path."""
 
-    These are the autoscaler's monitor and the log monitor, a quarter of the CPU time of a start. The dashboard agent
-    takes any free port: if another Ray on this machine has the default port, the agent would retry for seconds.
-    `ray start` has options for all this, `ray.init` has no arguments.
+
+@contextmanager
+def of_one_machine(*, log_monitor: bool) -> Iterator[None]:
+    """Make `ray.init` start a cluster that no other machine reaches, with the processes that a sweep needs.
+
+    Ray listens on the loopback alone if that is its node's address, but replaces this address by another one unless
+    clusters are disabled. The autoscaler's monitor and the log monitor are left out: they take a quarter of the CPU
+    time of a start, and would compute next to timed trials. The dashboard agent takes any free port: if another Ray
+    on this machine has the default port, the agent would retry for seconds. `ray.init` has no arguments for all this.
     """
-    settings = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
-    with patched(parameter, "RayParams", partial(parameter.RayParams, **settings)):
+    settings = {
+        "no_monitor": True,
+        "include_log_monitor": log_monitor,
+        "dashboard_agent_listen_port": 0,
+        "session_name": SESSION,
+    }
+    with (
+        patched(ray_constants, "ENABLE_RAY_CLUSTER", False),
+        patched(parameter, "RayParams", partial(parameter.RayParams, **settings)),
+    ):
         yield
 
 

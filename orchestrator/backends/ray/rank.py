@@ -34,6 +34,10 @@ PROCESS_GROUP = "trainables.process_group"
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
+LOOPBACK = "127.0.0.1"
+_NETWORK_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""They name the network interface on which ranks listen for one another."""
+
 _RENDEZVOUS_PORTS = range(20_000, 30_000)
 """Outside the ranges of the kernel and Ray, so that nothing takes the port before rank 0 listens."""
 
@@ -50,6 +54,8 @@ class Rank:
         self._gpus = _take_gpus(lost) if gpus >= 1 else []
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
+        if ray.util.get_node_ip_address() == LOOPBACK:  # a cluster of this machine alone
+            os.environ.update(dict.fromkeys(_NETWORK_VARIABLES, "lo" if sys.platform == "linux" else "lo0"))
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
         self._turn = 0

@@ -1,3 +1,4 @@
+import psutil
 import pytest
 
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run, without_times
@@ -50,6 +51,19 @@ def test_ranks_need_a_rendezvous() -> None:
 def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
     gangs = [Gang(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
     assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))
+
+
+def listened(rank: int, meet: str) -> list[str]:
+    """Connect; return the addresses on which this process listens."""
+    process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    found = psutil.Process().net_connections(kind="inet")
+    return [each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN]
+
+
+def test_ranks_of_one_machine_listen_on_the_loopback(pair: Processes) -> None:
+    meet = rendezvous()
+    first, second = pair.call(listened, (0, meet), (1, meet))
+    assert set(first) | set(second) == {"127.0.0.1"}
 
 
 def rank_local(rank: int, meet: str) -> str:

@@ -19,7 +19,9 @@ CALLED = {
     "ray._private.utils:set_sigterm_handler": ["sigterm_handler"],
     "ray._private.grpc_utils:init_grpc_channel": ["address"],
     "ray._private.state:state.get_draining_nodes": [],
-    "ray._private.parameter:RayParams": ["no_monitor", "include_log_monitor", "dashboard_agent_listen_port"],
+    "ray._private.parameter:RayParams": [
+        *("no_monitor", "include_log_monitor", "dashboard_agent_listen_port", "session_name"),
+    ],
     "ray.job_config:JobConfig": ["_py_driver_sys_path"],
     "ray.air._internal.usage:tag_callbacks": ["callbacks"],
     "ray.tune.execution.tune_controller:TuneController": ["search_alg", "resource_manager_factory"],
@@ -53,6 +55,7 @@ def test_signature_of_private_name(name: str) -> None:
     "name",
     [
         "ray._private.ray_logging:stdout_deduplicator",
+        "ray._private.ray_constants:ENABLE_RAY_CLUSTER",
         "ray._raylet:Config.initialize",
         "ray._raylet:AuthenticationTokenLoader.instance",
         "ray._raylet:AuthenticationTokenLoader.reset_cache",

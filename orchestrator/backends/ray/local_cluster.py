@@ -1,0 +1,215 @@
+"""Ray on this machine alone: a private folder, addresses of the loopback only, and an end with a time limit.
+
+`PrivateFolder` has Ray's files while it runs. `LocalCluster` starts Ray and ends it. `leave_ray` disconnects from any
+cluster.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+from orchestrator.backends.backend import NotStartedError
+from orchestrator.backends.ray import private
+from orchestrator.backends.ray.token import keep_token_private, token_file
+from orchestrator.config.fingerprint import is_installed
+
+CODE = Path(__file__).parents[3]
+"""The folder that contains the four packages."""
+
+PREFIX = "orchestrator-ray-"
+LONGEST_SOCKET = 103
+"""Bytes of the longest path of a Unix socket, on the system with the lowest limit."""
+
+
+class PrivateFolder:
+    """A folder that only this user can open, for the logs and sockets of one Ray.
+
+    It is locked while its driver lives, so that the next driver recognises and removes folders of killed ones.
+    """
+
+    def __init__(self) -> None:
+        """Create it. Raises OSError if no folder for temporary files is suitable."""
+        parent = _place()
+        remove_stale(parent)
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # 0700
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if self.path.exists():  # else another driver took it for a stale one before it was locked
+                return
+            os.close(self._lock)
+
+    @property
+    def for_ray(self) -> Path:
+        """The folder to give to Ray, which lets all users write into its folder."""
+        return self.path / "ray"
+
+    def remove(self) -> None:
+        """Remove it. What a process that is just ending still writes is left to the next driver."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_stale(parent: Path) -> None:
+    """Remove this user's folders in `parent` whose drivers were killed."""
+    for path in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # in use, another user's, or removed meanwhile
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _place() -> Path:
+    """Return the first writable folder for temporary files whose path is short enough for Ray's sockets."""
+    places = [Path(each).absolute() for each in (os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp") if each]
+    for place in places:
+        socket = place / f"{PREFIX}12345678" / "ray" / private.SESSION / "sockets" / "plasma_store"
+        if len(os.fsencode(socket)) <= LONGEST_SOCKET and os.access(place, os.W_OK | os.X_OK):
+            return place
+    tried = ", ".join(map(str, dict.fromkeys(places)))
+    raise OSError(f"no writable folder with a short path for its sockets in {tried}: RAY_TMPDIR can name one")
+
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray would run trials at a lower priority than other processes
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; without it there is a warning in every log
+}
+STARTS = 2
+"""How many attempts to start Ray, each of which may exceed Ray's own limit of half a minute."""
+_TOO_LATE = "timed out during startup"
+
+
+class LocalCluster:
+    """Ray on this machine, from its start to `close`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Start Ray with these options of `ray.init`. Raises NotStartedError if that fails."""
+        keep_token_private(token_file())
+        self._before = set(psutil.Process().children())
+        try:
+            self._folder = PrivateFolder()
+            self.context = self._started(options)
+        except Exception as error:  # Ray has no narrower class for a node that takes too long
+            message = f"Ray could not be started here: {' '.join(str(error).split())}"
+            raise NotStartedError(f"{message} (if the machine is busy, try again later)") from error
+        self._processes = set(psutil.Process().children()) - self._before
+
+    def close(self) -> None:
+        """End all of Ray's processes, and remove its files."""
+        leave_ray(self._processes)
+        self._folder.remove()
+
+    def _started(self, options: Mapping[str, Any]) -> Any:
+        for attempt in range(1, STARTS + 1):
+            try:
+                return self._start(options)
+            except BaseException as error:
+                leave_ray(set(psutil.Process().children()) - self._before)
+                if attempt == STARTS or _TOO_LATE not in str(error):
+                    self._folder.remove()
+                    raise
+        return None
+
+    def _start(self, options: Mapping[str, Any]) -> Any:
+        with (
+            environment(_ENVIRONMENT),
+            private.of_one_machine(log_monitor=bool(options.get("log_to_driver"))),
+            blocked_in_children(signal.SIGHUP),  # a closed terminal sends it to all; Ray handles Ctrl-C itself
+        ):
+            return ray.init(
+                address="local",
+                job_config=private.job_importing_from([*_own_folders(), str(CODE)]),
+                dashboard_host=private.LOOPBACK,
+                _node_ip_address=private.LOOPBACK,
+                _temp_dir=str(self._folder.for_ray),
+                **options,
+            )
+
+
+SHUTDOWN_S = 4.0
+"""How long `ray.shutdown` may take: if a raylet is stopped, it never returns."""
+_KILL_S = 5.0
+
+
+def leave_ray(started: Iterable[psutil.Process]) -> None:
+    """Disconnect from Ray, and end these processes with all their descendants, whatever they do."""
+    ours = _trees(started)
+    shutdown = threading.Thread(target=ray.shutdown, daemon=True, name="ray shutdown")
+    shutdown.start()
+    shutdown.join(SHUTDOWN_S)
+    _kill(ours)
+    shutdown.join(_KILL_S)  # it returns once the raylet is dead
+
+
+def _trees(started: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return these processes and all their descendants."""
+    found: list[psutil.Process] = []
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            found += [process, *process.children(recursive=True)]
+    return found
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_KILL_S)
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these environment variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def blocked_in_children(number: int) -> Iterator[None]:
+    """Block this signal in processes that this thread starts; this process still receives it, in another thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _own_folders() -> list[str]:
+    """Return the folders from which the driver imports code that is not installed, such as the folder of a script.
+
+    In reverse order, because workers insert one after the other at the front of their path.
+    """
+    pythons_own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    return [
+        path
+        for path in reversed(sys.path)
+        if path and os.path.isdir(path) and not is_installed(Path(path))
+        if not any(Path(path).is_relative_to(each) for each in pythons_own)
+    ]
