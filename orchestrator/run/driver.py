@@ -113,6 +113,8 @@ class SweepRun:
         """Report damage. Raises ConfigError if the journal is of another config."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
+        for unusable in self.journal.unusable:
+            self.console.print(f"journal: {unusable}", style="red", markup=False, soft_wrap=True)
         history, request = self.journal.history, self.request
         changes = history.changes(self.fingerprint)
         if changes and history.has_answers and not request.allow_changed:
@@ -213,8 +215,8 @@ class SweepRun:
                 who = counted(again, "trial has", "trials have")
                 more = "their rows are unchanged; the same command runs them again"
                 console.print(f"{who} not run again: {more}", soft_wrap=True)
-        damages = self.journal.damages
-        findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
+        flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
+        findings = [Finding(where=self.layout.journal.name, what=each) for each in flaws]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
             known = {"driver": self._who, "fingerprint": self.fingerprint, "findings": findings}
             summary = SweepSummary.of(self.request, self.layout, planned.trials, ends, **known)

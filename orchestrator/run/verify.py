@@ -235,7 +235,8 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
     damages = [f"{layout.journal}: {damage}" for damage in found.damages]
     torn = [text for text, damage in zip(damages, found.damages, strict=True) if damage.reason.startswith("torn")]
-    violations = [*reading.violations, *(damage for damage in damages if damage not in torn)]
+    unusable = [f"{layout.journal}: {each}" for each in found.unusable]
+    violations = [*reading.violations, *(damage for damage in damages if damage not in torn), *unusable]
     if same and history.missing is not None:
         violations += of_the_plan(planned, history.rows, history.missing)
     violations += of_ended_trials(layout, history)

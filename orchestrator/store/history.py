@@ -132,8 +132,6 @@ class History:
         """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
         self.spent_gpu_s = 0.0
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
-        self.unreadable: dict[str, list[str]] = {}
-        """Trials with a terminal record that is no `TrialRecord`, by what is wrong with it."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
         self._current = 0
         """The number of the last request's fingerprint."""
@@ -174,11 +172,11 @@ class History:
             self.hardware = {**self.hardware, **hardware}
 
     def _take_end(self, trial_id: str, value: Any) -> None:
-        record, trouble = checked_record(value)
-        trial = self.trials.setdefault(trial_id, TrialHistory())
+        record, _ = checked_record(value)
         if record is None:
-            self.unreadable.setdefault(trouble, []).append(trial_id)
-        elif record.times:
+            return
+        trial = self.trials.setdefault(trial_id, TrialHistory())
+        if record.times:
             timed = self.of(record.times)
             timed.time_again(record)
             self._keep_row(record.times, timed)
@@ -186,7 +184,7 @@ class History:
             trial.finish(record)
             trial.fingerprint = self._current
             self._keep_row(trial_id, trial)
-        files = value.get("files") if isinstance(value, Mapping) else None
+        files = value.get("files")
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0

@@ -25,7 +25,7 @@ from orchestrator.store.files import sync_directory, write_durably
 from orchestrator.store.history import History
 from orchestrator.store.layout import quarantine_of
 from orchestrator.store.lock import LockedError
-from orchestrator.store.record import Kind, Record
+from orchestrator.store.record import Kind, Record, flaw
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16
@@ -51,7 +51,7 @@ def encode(kind: str, value: Mapping[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """The record in an intact line."""
+    """The record in an intact line, which this program has written."""
     content = json.loads(_body(line))
     return Record(kind=content["kind"], value=content["value"])
 
@@ -101,20 +101,44 @@ class Replay:
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
+    unusable: tuple[str, ...]
+    """A line for each reason to leave out intact records; they stay in the journal."""
+
+    @staticmethod
+    def of(data: bytes) -> Replay:
+        """Read the contents of a journal. Every mode reads them here."""
+        lines, damages = split(data)
+        records: list[Record] = []
+        flaws: dict[str, list[int]] = {}
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = decode(line)
+                why = flaw(record)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                why = f"{type(error).__name__}: {error}"
+            if why:
+                flaws.setdefault(why, []).append(number)
+            else:
+                records.append(record)
+        unusable = tuple(
+            f"record {first}{f' and {len(more)} more' if more else ''}: {why}; left out"
+            for why, (first, *more) in flaws.items()
+        )
+        return Replay(records=tuple(records), damages=damages, unusable=unusable)
 
 
 def replay(path: Path) -> Replay:
     """Read a journal without changing it. Raises FileNotFoundError if there is none."""
-    lines, damages = split(path.read_bytes())
-    return Replay(records=tuple(map(decode, lines)), damages=damages)
+    return Replay.of(path.read_bytes())
 
 
 class Journal:
     """A journal open for writing, and locked. Its owner must hold the lock of the directory, too."""
 
-    def __init__(self, path: Path, file: int, lines: list[bytes], damages: tuple[Damage, ...]) -> None:
-        self.damages = damages
-        self.history = History(map(decode, lines))
+    def __init__(self, path: Path, file: int, found: Replay) -> None:
+        self.damages, self.unusable = found.damages, found.unusable
+        """As in `Replay`."""
+        self.history = History(found.records)
         """The state of the sweep after every acknowledged record."""
         self._path = path
         self._file = file
@@ -129,13 +153,14 @@ class Journal:
         """
         file = _locked(path)
         try:
-            lines, damages = split(path.read_bytes())
-            if damages:
-                _quarantine(path, damages)
-                write_durably(path, b"".join(line + b"\n" for line in lines))
+            data = path.read_bytes()
+            found = Replay.of(data)
+            if found.damages:
+                _quarantine(path, found.damages)
+                write_durably(path, b"".join(line + b"\n" for line in split(data)[0]))
                 damaged, file = file, _locked(path)
                 os.close(damaged)
-            return Journal(path, file, lines, damages)
+            return Journal(path, file, found)
         except BaseException:
             os.close(file)
             raise

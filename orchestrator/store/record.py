@@ -231,6 +231,55 @@ _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """Tables cannot hold larger ones."""
 
 
+_FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    Kind.SWEEP: ({"fingerprint": dict}, {"rerun": (str, list), "driver": dict, "hardware": dict}),
+    Kind.STARTED: ({"trial_id": str, "attempt": int}, {"times": str}),
+    Kind.RETRIED: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
+    Kind.CUT_OFF: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
+    Kind.PROBED: (
+        {"trial_id": str, "speed": str, "size": str, "status": Status, "wall_s": float},
+        {name: float for name in ("gpus", "gpus_held", "samples_per_s", "epoch_s")}
+        | {name: float for name in ("reserved_memory_gb", "device_memory_gb")},
+    ),
+    Kind.ENDED: ({"missing": int}, {}),
+}
+"""The types of the fields that a record must have, and of those that it may have, where something depends on them."""
+
+_DEEPEST = 100
+"""The most levels of a value; functions that visit values are recursive."""
+
+
+def flaw(record: Record) -> str:
+    """Return why a record is left out although its checksum is right; empty if it is sound.
+
+    It may be from a later version or another program. Fields of other names are ignored.
+    """
+    kind, value = record.kind, record.value
+    if not isinstance(kind, str) or kind not in set(Kind):
+        return f"the kind {kind!r:.60} is unknown"
+    if not isinstance(value, Mapping):
+        return f"{kind}: not an object"
+    if _is_deeper(value, _DEEPEST):
+        return f"{kind}: more than {_DEEPEST} values within one another"
+    if kind == Kind.FINISHED:
+        return f"{kind}: {wrong}" if (wrong := checked_record(value)[1]) else ""
+    required, optional = _FIELDS[kind]
+    for name, expected in {**required, **optional}.items():
+        if name in value and not _as(expected, value[name])[1]:
+            return f"{kind}: {name} is {value[name]!r:.60}"
+        if name in required and name not in value:
+            return f"{kind}: without {name}"
+    if "trial_id" in required and not TRIAL_ID.fullmatch(value["trial_id"]):
+        return f"{kind}: trial_id is not an id"
+    return ""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inside = value.values() if isinstance(value, Mapping) else value
+    nested = (each for each in inside if isinstance(each, (Mapping, list)))
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in nested)
+
+
 def checked_record(value: Any) -> tuple[TrialRecord | None, str]:
     """Return the record in these JSON values, or None and what is wrong with them. Unknown fields are ignored."""
     if not isinstance(value, Mapping):

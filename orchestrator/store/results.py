@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.store.history import History
-from orchestrator.store.journal import decode, split
+from orchestrator.store.journal import Replay, replay
 from orchestrator.store.layout import JOURNAL, Layout
-from orchestrator.store.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,33 +35,16 @@ class Results:
 
 def read_results(layout: Layout) -> Results:
     """Read the journal and list what is wrong with it or with the trials' folder. Changes nothing on disk."""
-    records, findings = _read_records(layout.journal)
-    history = History(records)
-    findings += [_unreadable(reason, trials) for reason, trials in history.unreadable.items()]
+    try:
+        found = replay(layout.journal)
+    except OSError as error:
+        found = Replay(records=(), damages=(), unusable=(f"cannot be read: {error.strerror}",))
+    history = History(found.records)
+    flaws = [*(f"{damage}; left out" for damage in found.damages), *found.unusable]
+    findings = [Finding(where=JOURNAL, what=each) for each in flaws]
     if others := len(history.all_rows) - len(history.rows):
         findings.append(Finding(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
     return Results(history=history, findings=[*findings, *unknown_folders(layout, history)])
-
-
-def _read_records(journal: Path) -> tuple[list[Record], list[Finding]]:
-    try:
-        lines, damages = split(journal.read_bytes())
-    except OSError as error:
-        return [], [Finding(where=journal.name, what=f"cannot be read: {error.strerror}")]
-    findings = [Finding(where=journal.name, what=f"{damage}; left out") for damage in damages]
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(decode(line))
-        except (ValueError, KeyError, TypeError) as error:
-            what = f"record {number} is of another form: {error!r}; left out"
-            findings.append(Finding(where=journal.name, what=what))
-    return records, findings
-
-
-def _unreadable(reason: str, trials: Sequence[str]) -> Finding:
-    more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
-    return Finding(where=JOURNAL, what=f"the end of trial {trials[0]}{more}: {reason}; left out")
 
 
 def unknown_folders(layout: Layout, history: History) -> Iterable[Finding]:

@@ -69,7 +69,7 @@ def files(tmp_path: Path) -> Layout:
 
 
 def ended(files: Layout, *more: Record) -> History:
-    value: dict[str, Any] = {"trial_id": "a", "attempt": 1, "files": digests(files.trial("a"))}
+    value = RECORD.to_json() | {"trial_id": "a", "attempt": 1, "files": digests(files.trial("a"))}
     return History([started(), Record(kind=Kind.FINISHED, value=value), *more])
 
 

@@ -217,7 +217,7 @@ def test_records_of_any_form_are_accepted():
     values = [None, 7, [], {}, {"trial_id": 3, "attempt": "x", "wall_s": "y", "times": [], "cause": []}]
     odd = [Record(kind=kind, value=value) for kind in kinds for value in values]
     history = History([*odd, SWEEP, end(), *odd[:-1], SWEEP])
-    assert list(history.rows) == [ID] and history.unreadable
+    assert list(history.rows) == [ID]
 
 
 def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():

@@ -21,6 +21,8 @@ from tests.unit.orchestrator.records import record_of
 
 VALUES = [{"trial_id": f"t{number}", "attempt": 1, "label": "é|\n\t"} for number in range(4)]
 
+NEXT = {"trial_id": "next", "attempt": 1}
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -60,7 +62,7 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
         record_of(2, status=Status.DIVERGED, trial_id="a", attempt=2),
     ]
     with Journal.open(path) as journal:
-        journal.append(Kind.SWEEP, {"config": {}})
+        journal.append(Kind.SWEEP, {"fingerprint": {}})
         for each in ends:
             journal.append(Kind.STARTED, {"trial_id": each.trial_id, "attempt": each.attempt})
             journal.append(Kind.FINISHED, each.to_json())
@@ -72,8 +74,8 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
 
 def test_numbers_that_are_not_finite_become_null(path: Path) -> None:
     with Journal.open(path) as journal:
-        journal.append(Kind.STARTED, {"loss": [float("nan"), 1.0, {"worst": float("inf")}]})
-    assert values(path) == [{"loss": [None, 1.0, {"worst": None}]}]
+        journal.append(Kind.STARTED, NEXT | {"loss": [float("nan"), 1.0, {"worst": float("inf")}]})
+    assert values(path) == [NEXT | {"loss": [None, 1.0, {"worst": None}]}]
 
 
 def test_truncation_loses_only_the_torn_record(path: Path) -> None:
@@ -90,8 +92,8 @@ def test_a_torn_record_is_cut_off_before_the_next_one(path: Path) -> None:
         path.write_bytes(whole[:length])
         with Journal.open(path) as journal:
             assert len(journal.damages) == _is_torn(whole, length)
-            journal.append(Kind.STARTED, {"trial_id": "next"})
-        assert values(path) == [*VALUES[: whole[:length].count(b"\n")], {"trial_id": "next"}]
+            journal.append(Kind.STARTED, NEXT)
+        assert values(path) == [*VALUES[: whole[:length].count(b"\n")], NEXT]
 
 
 def _is_torn(whole: bytes, length: int) -> bool:
@@ -217,8 +219,8 @@ def test_next_journal_cuts_off_a_remaining_torn_tail(path: Path, monkeypatch: py
             journal.append(Kind.STARTED, {"trial_id": "lost"})
     with Journal.open(path) as journal:
         assert [damage.line for damage in journal.damages] == [5]
-        journal.append(Kind.STARTED, {"trial_id": "next"})
-    assert values(path) == [*VALUES, {"trial_id": "next"}]
+        journal.append(Kind.STARTED, NEXT)
+    assert values(path) == [*VALUES, NEXT]
 
 
 def test_closed_journal_accepts_no_record(path: Path) -> None:
@@ -235,7 +237,7 @@ def test_value_without_a_json_form_changes_nothing(path: Path) -> None:
         with pytest.raises(TypeError):
             journal.append(Kind.STARTED, {"trial_id": object()})
         assert path.read_bytes() == before
-        journal.append(Kind.STARTED, {"trial_id": "next"})
+        journal.append(Kind.STARTED, NEXT)
 
 
 def test_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:

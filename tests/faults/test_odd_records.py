@@ -1,0 +1,180 @@
+"""Test that records with a valid checksum and odd contents, as of a later version, raise in no mode."""
+
+import copy
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+
+from orchestrator.cli.checked_sweep import CheckedSweep, checked
+from orchestrator.cli.modes import MODES
+from orchestrator.config.compose import Composition
+from orchestrator.config.search_path import config_dir
+from orchestrator.run import driver
+from orchestrator.store.layout import Layout
+from sweeps.errors import ConfigError
+
+CHECKED_MODES = ("plan", "report", "verify", "compare", "run")
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": [value]}
+    return value
+
+
+ODD = [
+    *(None, "preempted", "", 3, -1, 1.5, 10**30, 1e308, float("nan"), True, "\x1b[31m", "\ud800", "x" * 5000),
+    *([], {}, [1, 2], {"a": 1}, [None], [[]], {"": None}, {"a": {"b": []}}, nested(40), nested(400)),
+]
+PROBED = {
+    **{"trial_id": "a-probe", "probes": "a", "speed": "x", "size": "s", "status": "ok", "note": ""},
+    **dict.fromkeys(("gpus", "gpus_held", "wall_s", "samples_per_s", "reserved_memory_gb", "device_memory_gb"), 1.0),
+}
+
+
+class NoWatcher:
+    """A watcher that does nothing: processes are not tested here."""
+
+    def __init__(self, root: Path) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, CheckedSweep]]:
+    """Run a small sweep, of which one seed fails, and configure each mode for its results."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
+    overrides = (
+        *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1", "report.html=false"),
+        *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
+        *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
+        *(f"results_dir={folder}", f"compare.with={folder}/batch_scaling"),
+    )
+    with pytest.MonkeyPatch.context() as patched, hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        patched.syspath_prepend(folder)
+        patched.setattr(driver, "Watcher", NoWatcher)
+        found = {mode: checked(Composition((*overrides, f"mode={mode}"))) for mode in CHECKED_MODES}
+        assert MODES["run"](found["run"]) == 1
+        yield found
+
+
+Records = list[tuple[Any, Any]]
+
+
+def read(journal: Path) -> Records:
+    records = [(each["kind"], each["value"]) for each in map(json.loads, journal.read_bytes().splitlines())]
+    started = next(value for kind, value in records if kind == "started")
+    return [*records[:-1], ("probed", PROBED), ("cut_off", {**started, "wall_s": 1.0}), records[-1]]
+
+
+def written(records: Records) -> bytes:
+    """Return a journal with checksums that are right, whatever the records are."""
+    bodies = [json.dumps({"kind": kind, "value": value}, separators=(",", ":")).encode() for kind, value in records]
+    sums = (hashlib.sha256(body).hexdigest()[:16].encode() for body in bodies)
+    return b"".join(b'{"checksum":"%b",%b\n' % (each, body[1:]) for each, body in zip(sums, bodies, strict=True))
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each container within a value, with each of its keys."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from places(value[key])
+
+
+def mutated(records: Records, chance: random.Random) -> Records:
+    found = copy.deepcopy(records)
+    number = chance.randrange(len(found))
+    kind, value = found[number]
+    container, key = chance.choice(list(places(value)))
+    match chance.randrange(10):
+        case 0:
+            found[number] = chance.choice(["of a later version", None, [], *(kind for kind, _ in records)]), value
+        case 1:
+            found[number] = kind, chance.choice(ODD)
+        case 2 if isinstance(container, dict):
+            del container[key]
+        case 3 if isinstance(container, dict):
+            container[chance.choice(["", "\x1b", "a.b", "\ud800", "provenance.x"])] = container.pop(key)
+        case _:
+            container[key] = chance.choice(ODD)
+    return found
+
+
+def try_all(sweeps: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> dict[str, int]:
+    """Return the exit status of each mode for the sweep's folder with this journal; 2 for a refusal."""
+    statuses = {}
+    for mode, sweep in sweeps.items():
+        root = sweep.request.results_dir
+        shutil.rmtree(root)
+        shutil.copytree(kept, root)
+        Layout(root).journal.write_bytes(journal)
+        try:
+            statuses[mode] = MODES[mode](sweep)
+        except ConfigError:
+            statuses[mode] = 2
+    return statuses
+
+
+@pytest.fixture
+def kept(sweeps: Mapping[str, CheckedSweep], tmp_path: Path) -> Iterator[Path]:
+    """Return a copy of the results, which are as before at the end."""
+    root = sweeps["run"].request.results_dir
+    shutil.copytree(root, tmp_path / "kept")
+    yield tmp_path / "kept"
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "kept", root)
+
+
+UNUSABLE = [
+    ("of a later version", {}),
+    ("sweep", {}),
+    ("started", {"trial_id": "../x", "attempt": 1}),
+    ("ended", {"missing": None}),
+    ("retried", {"trial_id": "a", "attempt": "x", "wall_s": 1.0}),
+    ("probed", PROBED | {"status": "preempted"}),
+    ("finished", nested(400)),
+    ("finished", None),
+]
+
+
+def test_unusable_records_are_reported_and_left_out(
+    sweeps: Mapping[str, CheckedSweep], kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = read(Layout(kept).journal)
+    statuses = try_all(sweeps, kept, written([first, *UNUSABLE, *others]))
+    assert statuses == {"plan": 0, "report": 1, "verify": 1, "compare": 0, "run": 1}  # one seed failed
+    told = capsys.readouterr()
+    for number in range(2, len(UNUSABLE) + 2):
+        assert told.err.count(f" record {number}: ") == 1 and told.out.count(f" record {number}: ") >= 2
+
+
+def try_mutants(sweeps: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:
+    records = read(Layout(kept).journal)
+    for seed in seeds:
+        statuses = try_all(sweeps, kept, written(mutated(records, random.Random(seed))))
+        assert set(statuses.values()) <= {0, 1, 2}, (seed, statuses)
+
+
+def test_some_odd_records_raise_in_no_mode(sweeps: Mapping[str, CheckedSweep], kept: Path) -> None:
+    try_mutants(sweeps, kept, range(3))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("piece", range(4))
+def test_odd_records_raise_in_no_mode(sweeps: Mapping[str, CheckedSweep], kept: Path, piece: int) -> None:
+    try_mutants(sweeps, kept, range(100 * piece, 100 * (piece + 1)))
