@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.overrides import overrides_of
+from orchestrator.config.request import RUNNING
 from orchestrator.store import trial_files
 from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
 from orchestrator.store.results import read_results
@@ -176,8 +177,8 @@ def run_sweep(
         _configured(config, overrides, config_dir) as configured,
     ):
         mode, folder = configured.request.mode, configured.request.results_dir
-        if mode not in ("run", "report"):
-            raise ConfigError([f"mode={mode}: run_sweep takes mode=run and mode=report; plan_sweep plans a sweep"])
+        if mode not in (*RUNNING, "report"):
+            raise ConfigError([f"mode={mode}: run_sweep takes mode={', '.join(RUNNING)} and report; plan_sweep plans"])
         return SweepResults(exit_status=MODES[mode](configured), folder=folder)
 
 

@@ -22,6 +22,7 @@ from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.config.compose import Composition, expanded, is_continuous, is_known, meaning, rewritten
 from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
 from orchestrator.config.hydra_section import check_hydra, check_search_path, saved_without_secrets
+from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import (
     PRIMARY,
     config_dir,
@@ -76,7 +77,7 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         place = request.store or str(request.results_dir)
         now = configured.grid.fingerprint()
         first, before = fingerprints.setdefault(place, (own, now))
-        if request.mode == "run" and not request.allow_changed and now != before:
+        if request.mode in RUNNING and not request.allow_changed and now != before:
             errors.append(
                 f"{whose}its results would go to {place}, as those with {' '.join(first)} do, but the configs differ:"
                 " give each sweep a folder, for example with 'results_dir=results/${hydra:job.num}'"
@@ -160,7 +161,7 @@ def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> in
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
             return alone(composition.config)
         configured = checked(composition)
-        if configured.request.mode != "run":
+        if configured.request.mode not in RUNNING:
             return MODES[configured.request.mode](configured)
         check_hydra(overrides, results_dir=configured.request.results_dir)
     return _through_hydra(given, lambda: configured)

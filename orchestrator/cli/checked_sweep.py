@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.compose import Composition, CompositionError
-from orchestrator.config.request import READING, Request
+from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
     SCHEMA,
@@ -80,7 +80,7 @@ def checked(composition: Composition) -> CheckedSweep:
         elsewhere = asks_cluster(request)
 
         def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
-            runs_here = request.mode == "run" and not elsewhere
+            runs_here = request.mode in RUNNING and not elsewhere
             return list(_trial_errors(config, composition.arguments, whole=whole, runs_here=runs_here))
 
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, trainable_part, value_at
 from orchestrator.config.trust import UNSET
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -52,7 +53,7 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
         yield f"cluster.gpu_type={cluster['gpu_type']} and resources.device=cpu contradict each other: remove one"
     has_cluster = not in_process and (cluster["address"] or os.environ.get("RAY_ADDRESS"))
-    if cluster["labels"] and config["mode"] in ("run", "plan") and not has_cluster:
+    if cluster["labels"] and config["mode"] in (*RUNNING, "plan") and not has_cluster:
         hint = "there is none: set cluster.address, or remove the labels (cluster.gpu_type works without a cluster)"
         yield f"cluster.labels={cluster['labels']} choose among the nodes of a cluster, but {hint}"
     yield from tracker_errors(config["tracker"])

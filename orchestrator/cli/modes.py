@@ -109,6 +109,7 @@ def _writing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], in
 
 MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "run": _writing(_run),
+    "settle": _writing(_run),
     "plan": _plan,
     "report": _writing(_report),
     "verify": _verify,

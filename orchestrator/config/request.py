@@ -31,6 +31,9 @@ def device(config: Mapping[str, Any]) -> str:
     return "cuda" if configured == "auto" and gpu_types(config) else configured
 
 
+RUNNING = ("run", "settle")
+"""Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
+
 READING = ("report", "predict", "compare")
 """Modes that only read results; they do not check that trials could run here."""
 

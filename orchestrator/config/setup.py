@@ -25,7 +25,7 @@ from sweeps.axes import Axes, Point
 from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, without
 from sweeps.rerun import rerun_errors
-from sweeps.sweep import Setup, trials
+from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -75,18 +75,9 @@ class Grid:
         checked. `check` is applied to each config in which config axes are set.
         """
         there = tuple(nodes)
-
-        def setup_of(config_axes: Point) -> Setup:
-            key = digest(config_axes)
-            if key not in self._variants:
-                config = self._composition.variant(config_axes) if config_axes else self._composition.config
-                if config_axes and (errors := check(config)):
-                    raise ConfigError(errors)
-                self._variants[key] = config
-            return setup(self._variants[key], there, self._versions, self._secrets)
-
         if there not in self._trials:
-            self._trials[there] = trials(replace(self._request.sweep, axes=self.axes(there)), setup_of)
+            whole = replace(self._request.sweep, axes=self.axes(there))
+            self._trials[there] = trials(whole, lambda point: self._setup(point, there, check))
         found = self._trials[there]
         if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
             errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in found])]
@@ -94,6 +85,20 @@ class Grid:
             if errors:
                 raise ConfigError(errors)
         return found
+
+    def further(self, trial: TrialSpec, seeds: Sequence[int], nodes: Sequence[Node]) -> list[TrialSpec]:
+        """Return trials of the same cell with these seeds, which need not be among the sweep's."""
+        axes = {**{axis: [value] for axis, value in trial.axes.items()}, "seed": list(seeds)}
+        return trials(Sweep(name=trial.sweep, axes=axes), lambda point: self._setup(point, nodes))
+
+    def _setup(self, config_axes: Point, nodes: Sequence[Node], check: Check = lambda config: ()) -> Setup:
+        key = digest(config_axes)
+        if key not in self._variants:
+            config = self._composition.variant(config_axes) if config_axes else self._composition.config
+            if config_axes and (errors := check(config)):
+                raise ConfigError(errors)
+            self._variants[key] = config
+        return setup(self._variants[key], nodes, self._versions, self._secrets)
 
 
 def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:

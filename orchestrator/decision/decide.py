@@ -78,6 +78,13 @@ def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
     return shell_command([*kept, *narrowed])
 
 
+def settle_command(overrides: Sequence[str]) -> str:
+    """Return the shell command that runs further seeds; a `run_sweep` call if no command line can express the sweep."""
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return "run_sweep(…, 'mode=settle')"
+    return shell_command([*(each for each in overrides if not each.startswith(("mode=", "rerun="))), "mode=settle"])
+
+
 def narrowed_to(
     cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
 ) -> list[str]:
@@ -312,16 +319,6 @@ def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator
         yield MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
 
 
-def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
-    """Yield one command for all cells with the same axes and seeds, which is usually all cells."""
-    alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
-    for row in asked:
-        axes, seeds = axes_of(found, row, terms), found.seeds[row]
-        alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
-    for (_, seeds), cells in alike.items():
-        yield command(terms.arguments, narrowed_to(cells, seeds, excludes=terms.excludes, zips=terms.zips))
-
-
 def trade_offs(found: Contenders) -> list[TradeOff]:
     """Return time, validation accuracy and cost of each cell, means over its seeds."""
     cells, totals = found.cells, (found.totals[each].means().tolist() for each in ("time", "cost"))
@@ -423,5 +420,5 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         reasons=tuple(reasons(found)),
         sensitivity=(*sensitivity(found, chosen), *unsettled(found, chosen)),
         more_seeds=tuple(more_seeds(found, asked, needed)),
-        commands=tuple(commands(found, asked, needed, terms)),
+        commands=(settle_command(terms.arguments),) if asked else (),
     )

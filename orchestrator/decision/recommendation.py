@@ -223,7 +223,7 @@ class Recommendation:
     """What would change it."""
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
-    """Commands for the further seeds: one for all cells, unless seeds or axes differ."""
+    """The command that runs the further seeds, if there are any."""
     front: tuple[TradeOff, ...] = ()
     """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()

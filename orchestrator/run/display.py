@@ -112,12 +112,12 @@ class Display:
         self._print(f"will be retried: {trial.label}  {outcome.note}", style="yellow")
         self.refresh()
 
-    def repeated(self, trials: Sequence[TrialSpec]) -> None:
-        """Print that finished trials with disturbed timings are queued again."""
+    def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
+        """Count further trials, repetitions or further seeds, and print why they run."""
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
-        self._print(f"disturbed timings: {counted(len(trials), 'trial is', 'trials are')} timed again, one at a time")
+        self._print(why)
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Print a line for each reason why trials do not start. These trials are not counted."""

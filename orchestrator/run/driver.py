@@ -149,7 +149,8 @@ class SweepRun:
                 )
                 if not request.cluster.wait_s:
                     session.left_out((each, _infeasible(reason)) for each, reason in planned.without_room)
-                rounds = Rounds(request, planned, session, history)
+                further = (lambda trial, seeds: grid.further(trial, seeds, nodes)) if request.mode == "settle" else None
+                rounds = Rounds(request, planned, session, history, further)
                 if rounds:
                     backend = backend or self._start(started, grid)[0]
                     trial_queue = self._trial_queue(rounds.first, planned, retries, began_s)
@@ -157,13 +158,15 @@ class SweepRun:
                     started.callback(listener.close)
                     started.callback(session.settle)
                     backend.run(trial_queue, self.layout.root, listener)
-                    self._account_for(trial_queue, session)
-        return planned
+                    self._account_for(trial_queue, session, rounds)
+        return rounds.planned
 
-    def _account_for(self, trial_queue: TrialQueue, session: Session) -> None:
+    def _account_for(self, trial_queue: TrialQueue, session: Session, rounds: Rounds) -> None:
         """Journal trials that were abandoned or never started; report if no node is left or all trials fail."""
         session.cut_off()
-        session.left_out(trial_queue.newly_left_out())
+        rounds.leave_out(trial_queue.newly_left_out())
+        if rounds.unsettled:
+            self.console.print(f"the verdict is not clear yet: {rounds.unsettled}; raise it to go on", soft_wrap=True)
         if trial_queue.no_nodes:
             self.console.print("there is no node left to run anything on", style="bold red")
         if trial_queue.all_failing:

@@ -1,11 +1,17 @@
-"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then disturbed timings once more."""
+"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then disturbed timings once more.
+
+With `mode=settle`, rounds of further seeds follow, for the cells that the recommendation names, until its verdict is
+clear, no reasonable number of seeds would make it so, or a budget runs out.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
-from orchestrator.config.request import Request, Search
+from orchestrator.config.request import Request, Search, Terms
+from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS
 from orchestrator.plan import phases
 from orchestrator.plan import search as searching
 from orchestrator.plan.phases import Prospects
@@ -20,6 +26,9 @@ from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
+Further = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
+"""Returns trials of the same cell as a given one, with these seeds."""
+
 Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], TrialOutcome]]
 """The trials to run next, and the outcomes of those that will never run."""
 
@@ -27,12 +36,19 @@ Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], TrialOutcome]]
 class Rounds:
     """The source of the queue's trials; a round begins when none of the previous one is running or waiting."""
 
-    def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
+    def __init__(
+        self, request: Request, planned: Plan, session: Session, history: History, further: Further | None = None
+    ) -> None:
+        """With `further`, further seeds run until the verdict is clear."""
         self._request = request
+        self._further = further
+        self._added: dict[str, TrialSpec] = {}
         self._planned = planned
         self._session = session
         self._history = history
         self._checked = False
+        self.unsettled = ""
+        """Why no further seeds run although the verdict is not clear: the budget that ran out."""
         self._skipped: Callable[[TrialSpec], TrialOutcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
@@ -46,13 +62,26 @@ class Rounds:
         """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
         if self._session.stopping():
             return ()
-        self._session.left_out(left_out)
+        self.leave_out(left_out)
         # Disturbed timings come before the end: good measurements may open further cells.
-        return self._placed(self._chosen() or self._disturbed() or self._rest())
+        return self._placed(self._chosen() or self._disturbed() or self._rest() or self._further_seeds())
+
+    def leave_out(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
+        """Journal why trials will not run. A further seed has no row instead, which would count against its cell."""
+        self._session.left_out([(trial, end) for trial, end in ends if trial.trial_id not in self._added])
+        for trial, end in ends:
+            if self._added.pop(trial.trial_id, None):
+                self.unsettled = end.note
+
+    @property
+    def planned(self) -> Plan:
+        """The plan with the further seeds that were added to it."""
+        return replace(self._planned, trials=[*self._planned.trials, *self._added.values()])
 
     def _first(self) -> Sequence[TrialSpec]:
         probes = phases.probes(self._later, self._history.probes) if self._request.selection.phases else ()
-        return [*self._named(), *probes] or self._chosen() or self._disturbed() or self._rest()
+        first = [*self._named(), *probes] or self._chosen() or self._disturbed() or self._rest()
+        return first or self._further_seeds()
 
     def _named(self) -> Sequence[TrialSpec]:
         """Trials that the user named explicitly, which phases or a search might skip."""
@@ -125,11 +154,42 @@ class Rounds:
         self._checked = True
         ends = self._history.rows
         idle = self._planned.not_run_again(ends)
-        ran = [trial for trial in self._planned.trials if trial.trial_id not in idle]
+        ran = [trial for trial in self.planned.trials if trial.trial_id not in idle]
         disturbed = once_more(ran, ends, self._history.repeated, self._request.selection.rerun_invalid)
         if disturbed:
             self._session.found_disturbed(disturbed)
         return disturbed
+
+    def _further_seeds(self) -> Sequence[TrialSpec]:
+        """Return trials with the seeds that the recommendation asks for; none if nothing would be gained by them.
+
+        The number of seeds of a cell at most doubles in a round, because few seeds predict badly how many are needed.
+        """
+        if not self._further or self.unsettled or not self._history.rows:
+            return ()
+        from orchestrator.analysis.trials import cell_axes, collect_for  # pandas, which other sweeps do not need yet
+        from orchestrator.decision.decide import decide, with_more
+
+        rows = list(self._history.rows.values())
+        found = decide(*collect_for(self._request, rows), Terms.of(self._request, cell_axes(rows)))
+        cells = {trial.cell_id: trial for trial in self._planned.trials}
+        seeds: dict[str, list[int]] = {}
+        for row in rows:
+            seeds.setdefault(row.cell_id, []).append(row.seed)
+        asked = [(more, seeds[more.cell_id]) for more in found.more_seeds if more.cell_id in cells]
+        if found.verdict == CLEAR or not asked:
+            return ()
+        target = min(max(FEWEST_SEEDS, 2 * max(len(own) for _, own in asked)), max(m.seeds + len(s) for m, s in asked))
+        new = [
+            trial
+            for more, own in asked
+            if target > len(own)
+            for trial in self._further(cells[more.cell_id], sorted({*with_more(own, target - len(own))} - {*own}))
+        ]
+        self._added |= {trial.trial_id: trial for trial in new}
+        self._checked = False  # their timings may be disturbed, too
+        self._session.added(new, f"{found.verdict}: {', '.join(more.name for more, _ in asked)}")
+        return new
 
 
 class SweepListener(TrackedListener):

@@ -24,6 +24,7 @@ from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import digests
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
+from orchestrator.text.figures import counted
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -146,7 +147,12 @@ class Session:
 
     def found_disturbed(self, repetitions: Sequence[TrialSpec]) -> None:
         """Show that these repetitions of disturbed timings are queued."""
-        self._display.repeated(repetitions)
+        many = counted(len(repetitions), "trial is", "trials are")
+        self._display.queued(repetitions, f"disturbed timings: {many} timed again, one at a time")
+
+    def added(self, trials: Sequence[TrialSpec], why: str) -> None:
+        """Show that these further seeds are queued, and for which verdict and cells."""
+        self._display.queued(trials, f"{why}: {counted(len(trials), 'further seed is', 'further seeds are')} run")
 
     def cut_off(self) -> None:
         """Journal how long abandoned attempts had run: they used resources, and may be continued."""
