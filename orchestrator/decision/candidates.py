@@ -41,6 +41,10 @@ class Untimed:
     """Why its timing is not valid, for people."""
 
 
+PROVISIONAL = (Fault.DISTURBED.value, Fault.SHARED.value)
+"""Faults of timings that still allow a provisional choice: under a steady load they remain comparable."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Eligible:
     """Which of a summary's cells may be chosen; one entry per cell."""
@@ -52,12 +56,18 @@ class Eligible:
     """A remark for each reason why cells are not kept, with their number."""
 
     @staticmethod
-    def of(cells: pd.DataFrame, trials: pd.DataFrame, measure: str, axes: Mapping[str, str]) -> Eligible:
-        """Find the eligible cells. `measure` names the objective; `axes` has the column of each axis."""
+    def of(
+        cells: pd.DataFrame, trials: pd.DataFrame, measure: str, axes: Mapping[str, str], *, provisional: bool = False
+    ) -> Eligible:
+        """Find the eligible cells. `measure` names the objective; `axes` has the column of each axis.
+
+        Cells with a fault in PROVISIONAL are eligible with `provisional`, or if no cell has a valid timing.
+        """
         ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
         known = _known(cells, trials)
         valid = known & is_valid(cells["timing_valid"])
-        timed = valid if valid.any() else known
+        usable = valid | (known & cells["timing_fault"].isin(PROVISIONAL))
+        timed = valid if valid.any() and not provisional else usable if usable.any() else known
         repeats = _repeats(cells, known, timed, axes)
         groups = {
             "cells_not_ok": ~ok & ~skipped,
@@ -183,13 +193,26 @@ class Contenders:
 
     @property
     def chosen(self) -> int | None:
-        """The row of the cell to recommend: the favourite, unless its timing or that of a better cell is not valid."""
-        return None if self.seem_better or not self.are_timed else self.choice.favourite
+        """The row of the cell to recommend: the favourite, unless a better cell has no usable timing, or all have none.
+
+        Timings with a fault in PROVISIONAL are usable, and the choice is provisional then.
+        """
+        usable = self._valid | self.candidates["timing_fault"].isin(PROVISIONAL)
+        return None if self.seem_better or not usable.all() else self.choice.favourite
 
     @property
     def are_timed(self) -> bool:
-        """True if the candidates' timings are valid; others are candidates only if no cell has a valid timing."""
-        return bool(is_valid(self.candidates["timing_valid"]).all())
+        """True if the candidates' timings are valid; others are candidates only if they seem better, or none is."""
+        return bool(self._valid.all())
+
+    @property
+    def untimed_candidates(self) -> int:
+        """The number of candidates without a valid timing."""
+        return int((~self._valid).sum())
+
+    @property
+    def _valid(self) -> pd.Series[bool]:
+        return is_valid(self.candidates["timing_valid"])
 
     @property
     def seem_better(self) -> list[Untimed]:
@@ -251,11 +274,20 @@ class Contenders:
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
-        """Return the ok cells with a known objective; only those with a valid timing, if any cell has one."""
+        """Return the ok cells with a known objective; only those with a valid timing, if any cell has one.
+
+        If a cell with a fault in PROVISIONAL seems better than all of these, such cells are contenders, too.
+        """
+        found = Contenders._of(trials, cells, terms)
+        open_yet = any(each.fault.value in PROVISIONAL for each in found.seem_better)
+        return Contenders._of(trials, cells, terms, provisional=True) if open_yet else found
+
+    @staticmethod
+    def _of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, *, provisional: bool = False) -> Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
-        eligible = Eligible.of(cells, trials, found.name, terms.axes)
+        eligible = Eligible.of(cells, trials, found.name, terms.axes, provisional=provisional)
         kept = eligible.kept
         to_compare = (cells["status"] == Status.OK.value) & ~eligible.repeats
         baseline = baseline_row(cells[to_compare], tuple(terms.axes.values()))

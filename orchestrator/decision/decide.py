@@ -410,7 +410,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
-        verdict=CLEAR if sure else TIED if any(other.tied for other in others) else UNDECIDED,
+        verdict=CLEAR if sure else TIED if found.are_timed and any(other.tied for other in others) else UNDECIDED,
         rivals=others,
         provisional=bool(doubtful) or baseline is None,
         caveats=doubtful,
@@ -420,5 +420,5 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         reasons=tuple(reasons(found)),
         sensitivity=(*sensitivity(found, chosen), *unsettled(found, chosen)),
         more_seeds=tuple(more_seeds(found, asked, needed)),
-        commands=(settle_command(terms.arguments),) if asked else (),
+        commands=(settle_command(terms.arguments),) if asked or not found.are_timed else (),
     )

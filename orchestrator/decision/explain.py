@@ -88,7 +88,7 @@ def no_cell(found: Contenders) -> list[Remark]:
         return [*_untimed_is_better(found, favourite), *not_considered]
     if favourite is not None:
         cell = found.cells.loc[favourite]
-        why = {"note": str(cell["note"]).rstrip("."), "fault": cell["timing_fault"], "unfinished": found.unfinished}
+        why = {"note": str(cell["note"]).rstrip("."), "fault": cell["timing_fault"]}
         return [remark("nothing_timed", **why), *chosen_cell(found, favourite, "seems_best"), *not_considered]
     if len(found.candidates):
         name = found.names[found.contest.baseline or 0]
@@ -113,7 +113,6 @@ def _untimed_is_better(found: Contenders, favourite: int) -> list[Remark]:
         of_favourite=found.objectives[favourite],
         note=first.note,
         fault=first.fault,
-        unfinished=found.unfinished,
     )
     named = [{"name": each.name, "objective": each.objective} for each in others[:_MOST_NAMED]]
     more = len(others) - len(named)
@@ -252,6 +251,10 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("one_seed")
     elif fewest < FEWEST_SEEDS:
         yield remark("few_seeds", seeds=fewest, all_cells=fewest == found.candidates["n_ok"].max())
+    if found.unfinished:
+        yield remark("unfinished")
+    if not found.are_timed:
+        yield remark("timings_disturbed", count=found.untimed_candidates, cells=len(found.candidates))
     if len(found.candidates) == 1:
         yield remark("nothing_to_compare")
     if not chance_unknown and not is_sure(p_best):

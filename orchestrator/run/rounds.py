@@ -43,6 +43,7 @@ class Rounds:
         self._request = request
         self._further = further
         self._added: dict[str, TrialSpec] = {}
+        self._timed_again: set[str] = set()
         self._planned = planned
         self._session = session
         self._history = history
@@ -148,14 +149,21 @@ class Rounds:
         return to_run, lambda trial: searching.skipped(search)
 
     def _disturbed(self) -> Sequence[TrialSpec]:
-        """On the first call, repetitions of disturbed timings, also of those under an earlier driver."""
+        """On the first call, repetitions of disturbed timings, also of those under an earlier driver.
+
+        `mode=settle` times every disturbed trial again, once.
+        """
         if self._checked:
             return ()
         self._checked = True
         ends = self._history.rows
         idle = self._planned.not_run_again(ends)
         ran = [trial for trial in self.planned.trials if trial.trial_id not in idle]
-        disturbed = once_more(ran, ends, self._history.repeated, self._request.selection.rerun_invalid)
+        if self._further:
+            disturbed = once_more(ran, ends, self._timed_again, 1.0)
+            self._timed_again |= {str(trial.probes) for trial in disturbed}
+        else:
+            disturbed = once_more(ran, ends, self._history.repeated, self._request.selection.rerun_invalid)
         if disturbed:
             self._session.found_disturbed(disturbed)
         return disturbed

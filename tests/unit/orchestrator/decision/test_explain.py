@@ -50,10 +50,7 @@ def test_one_seed_is_provisional_and_asks_for_three() -> None:
     found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     assert found.provisional and math.isnan(found.p_best) and codes(found.caveats) == ["one_seed"]
     assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
-    assert found.commands == (
-        "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2,1]' 'sweep.axes.device_batch_size=[32]'"
-        " 'sweep.axes.lr_rule=[none]' 'sweep.axes.seed=[0,1,2]'",
-    )
+    assert found.commands == ("python -m orchestrator sweep=demo mode=settle",)
 
 
 def test_without_accuracies_the_fastest_is_provisional() -> None:

@@ -1,5 +1,7 @@
 """The order of a sweep's rounds, with a session that only takes notes."""
 
+import math
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,7 +11,9 @@ from orchestrator.plan.plan import Plan
 from orchestrator.run import rounds
 from orchestrator.run.rounds import Rounds
 from orchestrator.schedule.cluster import Node
+from orchestrator.store.record import TrialOutcome
 from sweeps.rerun import NO_RERUN, Rerun
+from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.records import record_of
@@ -29,6 +33,9 @@ class Notes:
 
     def left_out(self, ends):
         self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
+
+    def added(self, trials, why):
+        self.told.append(why.partition(":")[0])
 
     def found_disturbed(self, trials):
         self.told.append(("disturbed", len(trials)))
@@ -173,3 +180,75 @@ def test_trials_that_share_gpus_are_measured_alone_first(monkeypatch):
     held = {(each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.next([])}
     assert held == {(8, 0.25), (16, 0.45)}  # 1.2 × 30 / 80
     assert source.next([]) == []
+
+
+def settling(speeds, ends):
+    """Rounds of mode=settle over these trials' records; speeds are by batch and seed."""
+
+    def further(trial, seeds):
+        return trials(
+            Sweep(name="s", axes={**{a: [v] for a, v in trial.axes.items()}, "seed": seeds}), lambda _: setup()
+        )
+
+    def run(new):
+        for trial in new:
+            batch = trial.batch.device_batch_size
+            metrics = {"samples_per_s": speeds[batch][trial.seed], "samples": 6000, "val_accuracy": 0.9}
+            record = record_of(1, trial.seed, batch=batch, metrics=metrics)
+            ends[trial.trial_id] = replace(record, trial_id=trial.trial_id, cell_id=trial.cell_id, axes=trial.axes)
+
+    first = [trial for trial in TRIALS if trial.seed == 0]
+    run(first)
+    notes = Notes()
+    asked = request(phases=False, reference_batch_size=8, arguments=("sweep=s",))
+    planned = Plan.of(first, ends, NODES)
+    return Rounds(asked, planned, notes, Nothing(ends), further), notes, run
+
+
+def test_settling_adds_seeds_until_the_verdict_is_clear():
+    speeds = {8: [100.0 + seed for seed in range(30)], 16: [200.0 + seed for seed in range(30)]}
+    source, notes, run = settling(speeds, {})
+    assert sorted((each.batch.device_batch_size, each.seed) for each in source.first) == [
+        (8, 1),
+        (8, 2),
+        (16, 1),
+        (16, 2),
+    ]
+    assert notes.told == ["undecided"]
+    run(source.first)
+    assert not source.next([])
+    assert len(source.planned.trials) == 6
+
+
+def test_settling_at_most_doubles_the_seeds_and_ends():
+    """Two equal cells whose speeds vary: no number of seeds separates them."""
+    chance = random.Random(1)
+    speeds = {batch: [100 * math.exp(chance.gauss(0, 0.1)) for _ in range(40)] for batch in (8, 16)}
+    source, notes, run = settling(speeds, {})
+    counts, new = [], source.first
+    while new and len(counts) < 20:
+        run(new)
+        counts.append(len(source.planned.trials))
+        new = source.next([])
+    assert counts[0] == 6 and all(later <= 2 * count for count, later in zip(counts, counts[1:], strict=False))
+    assert not new and counts[-1] <= 60
+
+
+def test_a_further_seed_beyond_the_budget_has_no_row():
+    source, notes, _ = settling({8: [100.0] * 9, 16: [101.0] * 9}, {})
+    budget = TrialOutcome(
+        status=Status.SKIPPED, note="sweep.budget.wall_s=1 was used up", wall_s=0.0, skipped_by="budget"
+    )
+    assert not source.next([(trial, budget) for trial in source.first])
+    assert notes.told == ["undecided"] and "wall_s=1" in source.unsettled
+    assert len(source.planned.trials) == 2
+
+
+def test_settling_times_every_disturbed_trial_again_once():
+    ends = {}
+    source, notes, run = settling({8: [100.0] * 9, 16: [200.0] * 9}, ends)
+    run(source.first)
+    for key, row in ends.items():
+        ends[key] = replace(row, metrics={**row.metrics, "foreign_cpu": 0.4})
+    assert len(source.next([])) == 6
+    assert not any(trial.repeats for trial in source.next([]))

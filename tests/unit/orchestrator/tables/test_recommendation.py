@@ -77,8 +77,13 @@ def test_golden_recommendation_of_a_tie(golden: Golden) -> None:
 
 
 def test_golden_recommendation_without_a_valid_timing(golden: Golden) -> None:
+    short = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | SHORT) for g in (1, 2) for s in (0, 1)]
+    golden("recommendation/nothing_valid.md", recommendation_markdown(decided(short), "demo"))
+
+
+def test_golden_provisional_recommendation(golden: Golden) -> None:
     busy = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)) for g in (1, 2) for s in (0, 1)]
-    golden("recommendation/nothing_valid.md", recommendation_markdown(decided(busy), "demo"))
+    golden("recommendation/provisional.md", recommendation_markdown(decided(busy), "demo"))
 
 
 def test_golden_an_untimed_cell_is_better(golden: Golden) -> None:
@@ -243,10 +248,10 @@ def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecor
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     untimed = (
         trials.assign(timing_valid=False),
-        cells.assign(timing_valid=False, timing_fault="shared", note="shared device"),
+        cells.assign(timing_valid=False, timing_fault="too_short", note="too short"),
     )
     found = as_json(decide(*untimed, Terms(axes={"gpus": "gpus"})))
-    assert found["recommended"] is None and found["provisional"] and "shared device" in found["sentence"]
+    assert found["recommended"] is None and found["provisional"] and "too short" in found["sentence"]
     assert {each["timing_valid"] for each in [found["baseline"], *found["alternatives"]]} == {False}
 
 
