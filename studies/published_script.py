@@ -51,6 +51,7 @@ def seconds_of_epochs(
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     found = data.load(config)
+    assert isinstance(found, data.Dataset)
     net = models.build({"name": model}, input_shape=found.input_shape, num_classes=found.num_classes).to(device)
     images = Images(found.train_x, found.train_y, found.mean, found.std)
     loader = DataLoader(images, batch, shuffle=True, num_workers=workers, multiprocessing_context="fork")

@@ -31,10 +31,16 @@ MODELS: Mapping[str, str] = {
     "wrn28_10": "trainables.models.resnet:wrn28_10",
     "unet": "trainables.models.unet:unet",
     "torchvision": "trainables.models.torchvision:from_torchvision",
+    "gpt": "trainables.models.transformer:gpt",
+    "llama": "trainables.models.transformer:llama",
 }
 
 OF_PIXELS = ("unet",)
-"""Shipped models that predict a class for each pixel; all others predict one for each image."""
+"""Shipped models that predict a class for each pixel."""
+OF_TOKENS = ("gpt", "llama")
+"""Shipped models that predict the next token of texts; all others predict a class for each image."""
+TEXTS = ("tokens", "text")
+"""Shipped data sets of texts."""
 
 DATA: Mapping[str, str] = {
     "digits": "trainables.data.local:Digits",
@@ -45,6 +51,8 @@ DATA: Mapping[str, str] = {
     "npz": "trainables.data.local:Npz",
     "segmentation": "trainables.data.local:SegmentationFolder",
     "synthetic": "trainables.data.local:Synthetic",
+    "tokens": "trainables.tokens:TokenFiles",
+    "text": "trainables.tokens:Text",
 }
 
 OPTIMIZERS: Mapping[str, str] = {
@@ -54,11 +62,12 @@ OPTIMIZERS: Mapping[str, str] = {
     "adadelta": "torch.optim:Adadelta",
     "lars": "trainables.optimizers.layerwise:LARS",
     "lamb": "trainables.optimizers.layerwise:LAMB",
+    "muon": "trainables.optimizers.muon:Muon",
 }
 
 SCHEDULES: Mapping[str, str] = {
     name: f"trainables.optimizers.schedules:{name}"
-    for name in ("constant", "step", "increase_batch", "cosine", "onecycle")
+    for name in ("constant", "step", "increase_batch", "cosine", "onecycle", "wsd")
 }
 
 FAMILIES: Mapping[str, Mapping[str, str]] = {

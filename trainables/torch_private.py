@@ -38,6 +38,11 @@ def forget_compiled() -> None:
         frames.clear()
 
 
+def compiles() -> bool:
+    """Return whether torch.compile's front end is loaded."""
+    return "torch._dynamo" in sys.modules
+
+
 def suppresses_compile_errors() -> bool:
     """Return whether code that cannot be compiled runs uncompiled."""
     dynamo = sys.modules.get("torch._dynamo")
@@ -59,3 +64,9 @@ def is_compile_error(error: BaseException) -> bool:
     """Return whether torch.compile's front end raised the error."""
     errors = sys.modules.get("torch._dynamo.exc")
     return errors is not None and isinstance(error, errors.TorchDynamoException)
+
+
+def recomputed(module: Any) -> Any:
+    """Return the module in a wrapper that computes its activations again in the backward pass."""
+    wrappers: Any = import_module("torch.distributed.algorithms._checkpoint.checkpoint_wrapper")
+    return wrappers.checkpoint_wrapper(module)

@@ -102,7 +102,7 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
         given = [f"{key}={value}" for key, value in config["budget"].items() if value is not None]
         if len(given) != 1:
             some = ", ".join(given) or "none"
-            yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {some}"
+            yield f"budget: give exactly one of epochs, samples, tokens, steps, seconds (the others null), not {some}"
     for key in (PROBE, REPETITION):
         changes = value_at(config, f"trainable.{key}") or {}
         if not isinstance(changes, Mapping) or not all(isinstance(each, Mapping) for each in changes.values()):
@@ -170,5 +170,5 @@ def sweep_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Ite
     if (steps := value_at(config, "budget.steps")) is not None:
         yield (
             f"budget.steps={steps} is the same number of steps at every batch size, so a larger batch trains on more "
-            "samples and takes no less time; to compare equal work, set budget.samples or budget.epochs"
+            "samples and takes no less time; to compare equal work, set budget.samples, budget.tokens or budget.epochs"
         )

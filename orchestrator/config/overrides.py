@@ -19,7 +19,7 @@ WHOLE: Mapping[str, str] = {
 
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "sweep.axes": ("device_batch_size", "global_batch_size"),
-    "budget": ("epochs", "samples", "steps", "seconds"),
+    "budget": ("epochs", "samples", "tokens", "steps", "seconds"),
 }
 """Keys of a section of which at most one may be set: setting one resets the others."""
 

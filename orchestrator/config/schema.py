@@ -241,6 +241,7 @@ SCHEMA: Mapping[str, Kind] = {
     # How long
     "budget.epochs": _positive(),
     "budget.samples": Number(above=0, whole=True, null=True),
+    "budget.tokens": Number(above=0, whole=True, null=True),
     "budget.steps": Number(above=0, whole=True, null=True),
     "budget.seconds": _positive("seconds"),
     # Where
@@ -410,6 +411,7 @@ BOUNDS: Mapping[str, Number] = {
     **dict.fromkeys(("optimizer.eps", "optimizer.weight_decay"), Number(at_least=0)),
     **dict.fromkeys(("optimizer.trust_coefficient", "schedule.gamma"), Number(above=0)),
     **dict.fromkeys(("schedule.initial", "schedule.final"), Number(at_least=0)),
+    **dict.fromkeys(("schedule.warmup", "schedule.decay", "model.dropout"), Number(at_least=0, below=1)),
 }
 """Ranges of numbers (and of each in a list) of shipped optimizers and schedules; outside them training cannot work."""
 

@@ -120,14 +120,16 @@ def _levels(
 
 
 def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
-    """Return the seconds of one epoch, sample or step, as the budget is given; None if the probe has no figure."""
+    """Return the seconds of one epoch, sample, token or step, as the budget is given; None if the probe lacks it."""
     budget: Mapping[str, Any] = trial.config.get("budget") or {}
     per_epoch, pace = probe.get("epoch_s"), probe.get("samples_per_s")
     if not pace or budget.get("seconds") is not None:
         return None
     if budget.get("epochs") is not None:
         return None if per_epoch is None else float(per_epoch)
-    return (trial.batch.global_batch_size if budget.get("steps") is not None else 1) / float(pace)
+    samples = trial.batch.global_batch_size if budget.get("steps") is not None else 1
+    tokens = probe.get("sequence_length", 1) if budget.get("tokens") is not None else 1
+    return float(samples / tokens / pace)
 
 
 def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left: Mapping[str, int]) -> Prospects:

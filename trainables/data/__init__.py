@@ -12,6 +12,7 @@ import torch
 
 from trainables.data.dataset import DataError, Dataset, Samples, channel_statistics, content_hash
 from trainables.registry import DATA, check_keys, choose
+from trainables.tokens import Corpus, Text, TokenError, TokenFiles
 
 __all__ = ["DataError", "Dataset", "load"]
 
@@ -31,8 +32,8 @@ class Source(Protocol):
         """Read everything into memory. Raises DataError. Only synthetic data use the device."""
 
 
-def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset:
-    """Return the data set `config["name"]`.
+def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset | Corpus:
+    """Return the data set `config["name"]`: images with labels, or texts.
 
     `config["subset"]` takes the first `train` and `test` images of a shuffle by `seed`; null `config["mean"]` and
     `config["std"]` are computed from the training images; `config["augment"]` is for the input pipeline. The other keys
@@ -47,16 +48,19 @@ def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset:
     try:
         files = [(str(path), path.stat()) for path in _source(wanted).files()]
         return read(wanted, tuple((path, found.st_size, found.st_mtime_ns) for path, found in files), place)
-    except DataError as error:
+    except (DataError, TokenError) as error:
         raise DataError(f"data {config['name']!r}: {error}") from error
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset:
+def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset | Corpus:
     config = json.loads(wanted)
+    source = _source(wanted)
+    if isinstance(source, TokenFiles | Text):
+        return source.read(device)
     subset = config.get("subset") or {}
     check_keys(_take, subset, subject=f"subset of data {config['name']!r}", given=("samples",))
-    samples = _take(_source(wanted).read(device), **subset)
+    samples = _take(source.read(device), **subset)
     mean, std = channel_statistics(samples.train_x)
     return Dataset(
         **samples._asdict(),
@@ -66,12 +70,12 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset:
     )
 
 
-def _source(wanted: str) -> Source:
+def _source(wanted: str) -> Source | TokenFiles | Text:
     config = json.loads(wanted)
     options = {key: value for key, value in config.items() if key not in ("name", "subset", "mean", "std")}
     factory = choose(DATA, config["name"], subject="data")
     check_keys(factory, options, subject=f"data {config['name']!r}", given=())
-    source: Source = factory(**options)
+    source: Source | TokenFiles | Text = factory(**options)
     return source
 
 

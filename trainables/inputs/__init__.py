@@ -1,4 +1,4 @@
-"""Input pipelines by name: data resident on the device, a loader per rank, or one loader shared by all ranks."""
+"""Input pipelines by name: data resident on the device, a loader per rank, one shared by all ranks; sequences."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.inputs.inputs import Feed, Inputs, ResidentInputs
+from trainables.inputs.sequences import SequenceInputs, Sequences
 from trainables.process_group import Gang
 
 
 def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Inputs:
     """Return the rank's input of this feed; `loader` has the keys of `Workers`. Raises ValueError for unknown keys."""
+    if isinstance(feed.part, Sequences):
+        return SequenceInputs(feed, gang.rank)
     if name == "resident":
         return ResidentInputs(feed, gang.rank)
     from trainables.inputs.loaders import LoaderInputs, SharedInputs, Workers  # imports torchvision, which is slow

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from trainables.context import Batch
 from trainables.data import Dataset
+from trainables.inputs.sequences import Sequences
 from trainables.torch_state import generator
 
 
@@ -89,14 +90,18 @@ class Part:
     def __len__(self) -> int:
         return len(self.images)
 
+    def take(self, index: slice) -> tuple[Tensor, Tensor]:
+        """Return images and targets."""
+        return self.images[index], self.targets[index]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """The disjoint parts of a data set: trained on, chosen by, only reported."""
 
-    train: Part
-    validation: Part
-    test: Part
+    train: Part | Sequences
+    validation: Part | Sequences
+    test: Part | Sequences
 
     @staticmethod
     def of(data: Dataset, *, val_fraction: float, seed: int) -> Split:
@@ -112,7 +117,8 @@ class Split:
 
 
 Minibatch = tuple[Tensor, Tensor]
-"""Normalised images N×C×H×W and their targets (N or N×H×W) on the device: one forward pass of one rank."""
+"""Normalised images N×C×H×W and their targets (N or N×H×W), or tokens N×T and the next tokens N×T, on the device: one
+forward pass of one rank."""
 
 BLOCK_BYTES = 64 * 2**20
 """Minibatches are prepared in blocks of about this size: many steps of small batches at once."""
@@ -146,6 +152,10 @@ class Form:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def place(self, images: Tensor) -> Tensor:
+        """Return uint8 N×H×W×C on the device for N×C×H×W."""
+        return as_pixels(images, self.device)
+
     def normalise(self, pixels: Tensor) -> Tensor:
         """Return (pixel / 255 - mean) / std, N×C×H×W, for pixels uint8 N×H×W×C on the device."""
         shift, scale = self._affine
@@ -163,6 +173,24 @@ class Form:
         return -mean / std, 1 / (255 * std)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenForm(Form):
+    """The form of a language model's inputs: tokens on the device, as they are."""
+
+    dtype: torch.dtype = torch.int64
+    channels_last: bool = False
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def place(self, images: Tensor) -> Tensor:
+        """Return the tokens on the device."""
+        return images.to(self.device)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Return the tokens."""
+        return pixels
+
+
 def as_pixels(images: Tensor, device: str) -> Tensor:
     """Return uint8 N×H×W×C on the device for N×C×H×W: adjacent channels suit gathers and channels_last."""
     return images.to(device).permute(0, 2, 3, 1).contiguous()
@@ -172,17 +200,31 @@ def as_pixels(images: Tensor, device: str) -> Tensor:
 class Feed:
     """Training data and how to batch it, the same for every input pipeline."""
 
-    part: Part
+    part: Part | Sequences
     form: Form
     augmentation: Augmentation = Augmentation()
     batch: Batch
     seed: int
+    epoch_size: int | None = None
+    """Samples that count as an epoch; None: all. Each sample is drawn once before any is drawn again."""
 
     def __post_init__(self) -> None:
         if not self.steps_from(0):
             raise ValueError(
-                f"global_batch_size={self.batch.global_batch_size} is more than the {len(self.part)} training samples"
+                f"global_batch_size={self.batch.global_batch_size} is more than the {self._size} training samples"
             )
+
+    @property
+    def images(self) -> Part:
+        """The data of pipelines of images."""
+        assert isinstance(self.part, Part)
+        return self.part
+
+    @property
+    def sequences(self) -> Sequences:
+        """The data of the pipeline of sequences."""
+        assert isinstance(self.part, Sequences)
+        return self.part
 
     @property
     def steps_per_epoch(self) -> int:
@@ -191,12 +233,27 @@ class Feed:
 
     def steps_from(self, start: int) -> int:
         """Return the number of whole steps left in an epoch after `start` samples."""
-        return (len(self.part) - start) // self.batch.global_batch_size
+        return (self._size - start) // self.batch.global_batch_size
 
     def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
-        """Return the epoch's permutation, and its random stream for the augmentation."""
-        source = generator(self.seed, "epoch", epoch)
-        return torch.randperm(len(self.part), generator=source), source
+        """Return the numbers of the epoch's samples, a permutation, and its random stream for the augmentation."""
+        count = len(self.part)
+        passes, start = divmod((epoch - 1) * self._size, count)
+        order, source = _permutation(self.seed, passes + 1, count)
+        if self._size == count:
+            return order, source
+        following = _permutation(self.seed, passes + 2, count)[0] if start + self._size > count else order[:0]
+        return torch.cat([order[start:], following])[: self._size], source
+
+    @property
+    def _size(self) -> int:
+        return min(self.epoch_size or len(self.part), len(self.part))
+
+
+def _permutation(seed: int, passes: int, count: int) -> tuple[Tensor, torch.Generator]:
+    """Return the order of the samples in a pass over the data, and the random stream after it."""
+    source = generator(seed, "epoch", passes)
+    return torch.randperm(count, generator=source), source
 
 
 class ResidentInputs:
@@ -204,7 +261,7 @@ class ResidentInputs:
 
     def __init__(self, feed: Feed, rank: int) -> None:
         self.feed, self._rank = feed, rank
-        images, targets = feed.part.images, feed.part.targets
+        images, targets = feed.images.images, feed.images.targets
         self._pixels = feed.augmentation.pad(as_pixels(images, feed.form.device))
         self._targets = targets.to(feed.form.device)
         if targets.ndim == 3:

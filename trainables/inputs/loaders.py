@@ -132,7 +132,7 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
     """One image at a time: augmented and normalised C×H×W, with its label, or its mask under the same crop and flip."""
 
     def __init__(self, feed: Feed) -> None:
-        self._images, self._targets = feed.part.images.cpu(), feed.part.targets.cpu()
+        self._images, self._targets = feed.images.images.cpu(), feed.images.targets.cpu()
         self._augmentation = feed.augmentation
         self._transform = _transform(tuple(self._images.shape[2:]), feed.augmentation, feed.form)
 
@@ -183,7 +183,7 @@ class SharedInputs:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; every rank must take all passes that the others take."""
-        form, part, batch = self.feed.form, self.feed.part, self.feed.batch
+        form, part, batch = self.feed.form, self.feed.images, self.feed.batch
         layout, most = torch.channels_last if form.channels_last else torch.contiguous_format, max(batch.shares)
         image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
         target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")

@@ -12,10 +12,11 @@ from trainables.models.batch_norm import convert_batch_norm
 from trainables.registry import MODELS, check_keys, choose, taken
 
 
-def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """Build the model `config["name"]` for images of `input_shape` (C, H, W), in float32 on the default device.
+def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build the model `config["name"]` for images of `input_shape` (C, H, W) or sequences (T), in float32.
 
-    Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W. A name of the form
+    Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W; language models map
+    tokens N×T to logits N×T×vocabulary. A name of the form
     `package.module:factory` calls the user's factory with those of `input_shape` and `num_classes` that it takes, and
     the config's other keys. `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm.
 

@@ -86,9 +86,26 @@ def increase_batch(
     return 1.0
 
 
-def cosine(progress: float, *, final: float = 0.0) -> float:
-    """Return half a period of a cosine from 1 to `final`: Loshchilov and Hutter 2016, equation 5, without restarts."""
-    return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
+def cosine(progress: float, *, final: float = 0.0, warmup: float = 0.0) -> float:
+    """Return half a period of a cosine from 1 to `final`: Loshchilov and Hutter 2016, equation 5, without restarts.
+
+    Before it the factor rises linearly from 0 to 1 during `warmup`, a share of the training.
+    """
+    if progress < _share("warmup", warmup):
+        return progress / warmup
+    return final + (1 - final) * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
+
+
+def wsd(progress: float, *, warmup: float = 0.0, decay: float = 0.2, final: float = 0.0) -> float:
+    """Return 1 between a linear rise during `warmup` and a linear fall to `final` during `decay`.
+
+    Both are shares of the training. Hu et al. 2024, "MiniCPM" (warm-up, stable, decay).
+    """
+    if warmup + _share("decay", decay) > 1:
+        raise ValueError(f"warmup {warmup} and decay {decay} are more than the training")
+    if progress < _share("warmup", warmup):
+        return progress / warmup
+    return 1 + (final - 1) * max(0.0, progress - (1 - decay)) / decay if decay else 1.0
 
 
 def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final: float = 0.0) -> float:
@@ -101,6 +118,12 @@ def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final:
     if progress < peak:
         return initial + (1 - initial) * progress / peak
     return 1 + (final - 1) * (progress - peak) / (1 - peak)
+
+
+def _share(name: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} {value} is not a share of the training of at least 0 and below 1")
+    return value
 
 
 def _check_milestones(milestones: Sequence[float]) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import torch
 from torch import Tensor, nn
 
-from trainables.torch_private import compile_counters, is_compile_error, suppress_compile_errors
+from trainables.models.blocks import repeated_blocks
+from trainables.torch_private import compile_counters, compiles, is_compile_error, suppress_compile_errors
+
+BLOCKS = "blocks"
+"""The mode that compiles each repeated block of a model, which takes less time than to compile the whole."""
 
 MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 """torch's names of the modes; CUDA graphs are left to `trainables.step.graphed_step`, which captures whole steps."""
@@ -37,10 +42,23 @@ class Compiled(nn.Module):
         compile_counters().clear()
         self.compile(dynamic=False, mode=MODES[mode])
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """Return the model's outputs."""
-        outputs: Tensor = self.model(images)
+        outputs: Tensor = self.model(*inputs)
         return outputs
+
+
+def compile_blocks(model: nn.Module, *, fallback: bool) -> None:
+    """Compile each of the model's repeated blocks at its first call; `fallback` is as in `Compiled`."""
+    suppress_compile_errors(fallback)
+    compile_counters().clear()
+    for block in repeated_blocks(model, wanted_for=f"trainable.compile={BLOCKS}"):
+        block.compile(dynamic=False)
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """Return a context in which compiled blocks run uncompiled: other shapes would be compiled again."""
+    return torch.compiler.set_stance("force_eager") if compiles() else nullcontext()
 
 
 def count_failures(*, allowed: bool) -> int:

@@ -1,20 +1,20 @@
 """One optimizer step: forward and backward passes over a rank's share, then an update. The host waits for nothing.
 
-`Objective`, `loss_sum` and `correct_sum` say what is minimised and counted, for classes of whole images (targets N) or
-of each pixel (N×H×W). `Precision` says in which number formats.
+`Objective`, `loss_sum` and `correct_sum` say what is minimised and counted, for classes of whole images (targets N), of
+each pixel (N×H×W) or of each token (N×T). `Precision` says in which number formats.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.inputs.inputs import Minibatch
 from trainables.step.strategies import Strategy
@@ -28,11 +28,17 @@ class Objective:
     """The classes of the data; a model may have outputs for more."""
     smoothing: float = 0.0
     """See `loss_sum`."""
+    of_tokens: bool = False
+    """Whether there is a class for each token of a sequence: then the model's last dimension has the classes, and
+    `TokenLoss` computes the loss inside of what is compiled."""
 
     def require_fit(self, outputs: object, targets: Tensor) -> None:
         """Raise ValueError if these outputs are not logits for these targets; a GPU would report it much later."""
         if not isinstance(outputs, Tensor):
             raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
+        if self.of_tokens:
+            self._require_tokens_fit(tuple(outputs.shape), targets)
+            return
         found, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
         alike = len(found) == len(wanted) and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
         if not alike or found[1] < self.num_classes:
@@ -42,12 +48,45 @@ class Objective:
                 f" classes with {labels} need {'×'.join(map(str, wanted))}"
             )
 
+    def _require_tokens_fit(self, found: tuple[int, ...], targets: Tensor) -> None:
+        if len(found) != 3 or found[:2] != tuple(targets.shape):
+            wanted = "×".join(map(str, (*targets.shape, self.num_classes)))
+            raise ValueError(f"the model's outputs are {'×'.join(map(str, found))}, and a token each needs {wanted}")
+        if found[2] < self.num_classes:
+            raise ValueError(
+                f"the data have tokens up to {self.num_classes - 1}, but the model's vocabulary has {found[2]}"
+            )
+
+
+class TokenLoss(nn.Module):
+    """A language model with its loss: tokens and targets N×T → the sum of `loss_sum`, as one value in a vector.
+
+    The loss is part of what is compiled, which then keeps no logits in float32.
+    """
+
+    def __init__(self, model: nn.Module, *, smoothing: float) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+        self.loss: Callable[..., Tensor] = loss_sum
+
+    def compile_loss(self) -> None:
+        """Compile the loss alone, for a model that is compiled block by block."""
+        self.loss = torch.compile(loss_sum, dynamic=False)
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss."""
+        return self.loss(self.model(tokens), targets, smoothing=self.smoothing)[None]
+
 
 def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing: float = 0.0) -> Tensor:
-    """Return Σ over samples of scale × cross-entropy; a sample's is the mean over its pixels. Outputs: N×classes(×H×W).
+    """Return Σ over samples of scale × cross-entropy; a sample's is the mean over its pixels or tokens.
 
-    With `smoothing`, that share of a target is spread evenly over all classes (Szegedy et al. 2016, section 7).
+    Outputs are N×classes(×H×W), or N×T×classes for targets N×T. With `smoothing`, that share of a target is spread
+    evenly over all classes (Szegedy et al. 2016, section 7).
     """
+    if targets.ndim == 2:
+        flat = outputs.flatten(0, 1).float(), targets.flatten()
+        return F.cross_entropy(*flat, reduction="sum", label_smoothing=smoothing) * (scale / targets.shape[1])
     if scale * len(targets) == 1:  # saves the product and its derivative, which matter in short steps
         return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
     total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
@@ -56,7 +95,8 @@ def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing:
 
 def correct_sum(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return Σ over samples of the correct share, 0 or 1 for whole images; a float64 scalar on the device."""
-    return (outputs.argmax(1) == targets).sum().double() / math.prod(targets.shape[1:])
+    classes = -1 if targets.ndim == 2 else 1
+    return (outputs.argmax(classes) == targets).sum().double() / math.prod(targets.shape[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +177,7 @@ class TrainingStep:
         grad_accum_steps: int,
         device: str,
         objective: Objective | None = None,
+        clip_grad_norm: float | None = None,
     ) -> None:
         self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
         self._casting = precision.casting(device)
@@ -146,6 +187,7 @@ class TrainingStep:
         """See `Step`; never read here, which would wait for the device."""
         self._times, self._objective = 1, objective or Objective()
         self._exchanges, self._fits = True, False
+        self._clip_grad_norm = clip_grad_norm
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:
@@ -200,6 +242,10 @@ class TrainingStep:
             self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
         if self._exchanges:
             self._strategy.exchange()
+        if self._clip_grad_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            weights = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(weights, self._clip_grad_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         for group in self._optimizer.param_groups:
@@ -209,6 +255,9 @@ class TrainingStep:
     def loss_of(self, images: Tensor, targets: Tensor) -> Tensor:
         """Return the scaled loss of one forward pass."""
         with self._casting:
+            if self._objective.of_tokens:
+                losses: Tensor = self._strategy.forward(images, targets)
+                return losses.sum() * (self._strategy.loss_scale / self._times)
             outputs = self._strategy.forward(images)
             if not self._fits:  # once: shapes never change
                 self._objective.require_fit(outputs, targets)

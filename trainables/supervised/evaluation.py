@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from trainables import data
 from trainables.context import Batch
-from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, as_pixels
+from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
+from trainables.inputs.sequences import Sequences, parts_of
 from trainables.process_group import Gang
 from trainables.rank import RankExit
 from trainables.registry import check_keys
+from trainables.step.compilation import uncompiled
 from trainables.step.training_step import Precision, correct_sum, loss_sum
 from trainables.supervised.settings import Settings
+from trainables.tokens import Corpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +28,22 @@ class Workload:
 
     split: Split
     form: Form
-    augmentation: Augmentation
+    augmentation: Augmentation = Augmentation()
     precision: Precision
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[int, ...]
+    """C, H, W of images; the length of sequences."""
     num_classes: int
+    """Of texts: the model's vocabulary; without it, one more than the largest token."""
+    epoch_size: int | None = None
+    """See `Feed`."""
+    bytes_per_token: float | None = None
 
     @staticmethod
     def of(config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int) -> Workload:
         """Load the config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
         dataset = data.load(config["data"], device=device)
+        if isinstance(dataset, Corpus):
+            return Workload._of_texts(dataset, config, settings, precision, device=device, seed=seed)
         augment = config["data"].get("augment") or {}
         check_keys(Augmentation, augment, subject="data.augment", given=())
         return Workload(
@@ -51,18 +61,50 @@ class Workload:
             num_classes=dataset.num_classes,
         )
 
+    @staticmethod
+    def _of_texts(
+        corpus: Corpus, config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int
+    ) -> Workload:
+        length = int(corpus.sequence_length or config["model"]["sequence_length"])
+        train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=seed)
+        return Workload(
+            split=Split(train=train, validation=validation, test=test),
+            form=TokenForm(device=device),
+            precision=precision,
+            input_shape=(length,),
+            num_classes=int(config["model"].get("vocabulary") or corpus.vocabulary),
+            epoch_size=corpus.epoch_tokens and max(1, corpus.epoch_tokens // length),
+            bytes_per_token=corpus.bytes_per_token,
+        )
+
+    @property
+    def sequence_length(self) -> int | None:
+        """The tokens of a sample; None for images."""
+        return self.input_shape[0] if isinstance(self.form, TokenForm) else None
+
     def feed(self, batch: Batch, seed: int) -> Feed:
         """Return the training data as input pipelines take it. Raises ValueError if it does not fill a global batch."""
-        return Feed(part=self.split.train, form=self.form, augmentation=self.augmentation, batch=batch, seed=seed)
+        return Feed(
+            part=self.split.train,
+            form=self.form,
+            augmentation=self.augmentation,
+            batch=batch,
+            seed=seed,
+            epoch_size=self.epoch_size,
+        )
 
-    def evaluation(self, part: Part, gang: Gang, settings: Settings) -> Evaluation:
-        """Return the evaluation of a part, which the ranks of the gang divide among themselves."""
+    def evaluation(self, part: Part | Sequences, gang: Gang, settings: Settings, *, most: int) -> Evaluation:
+        """Return the evaluation of a part, which the ranks of the gang divide among themselves.
+
+        Sequences are evaluated `most` at a time, those of a training pass, because their outputs are large.
+        """
+        size = min(settings.eval_batch_size, most) if self.sequence_length else settings.eval_batch_size
         return Evaluation(
             part,
             gang=gang,
             form=self.form,
             precision=self.precision,
-            batch_size=settings.eval_batch_size,
+            batch_size=size,
             shrinks=settings.micro_batch == "auto",
             mirrored=settings.eval_mirrored,
         )
@@ -81,7 +123,7 @@ class Evaluation:
 
     def __init__(
         self,
-        part: Part,
+        part: Part | Sequences,
         *,
         gang: Gang,
         form: Form,
@@ -96,8 +138,8 @@ class Evaluation:
         `mirrored`: evaluate an image by the mean outputs of itself and its mirror image.
         """
         slice_ = gang.share_of(len(part))
-        self._pixels = as_pixels(part.images[slice_], form.device)
-        self._targets = part.targets[slice_].to(form.device)
+        inputs, targets = part.take(slice_)
+        self._inputs, self._targets = form.place(inputs), targets.to(form.device)
         self._count = len(part)
         self._gang, self._form, self._precision = gang, form, precision
         self._batch_size = max(1, min(batch_size, len(self._targets)))  # so that halving shrinks the first batch
@@ -118,11 +160,11 @@ class Evaluation:
         """Return the sums of correct predictions and of losses over the slice; None to try a smaller batch."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
         try:
-            with torch.inference_mode(), self._precision.casting(self._form.device):
-                for pixels, targets in zip(
-                    self._pixels.split(self._batch_size), self._targets.split(self._batch_size), strict=True
+            with torch.inference_mode(), self._precision.casting(self._form.device), uncompiled():
+                for inputs, targets in zip(
+                    self._inputs.split(self._batch_size), self._targets.split(self._batch_size), strict=True
                 ):
-                    outputs = self._outputs(model, self._form.normalise(pixels))
+                    outputs = self._outputs(model, self._form.normalise(inputs))
                     sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
         except (RuntimeError, MemoryError) as error:
             if not self._shrinks or self._batch_size == 1 or RankExit.of(error).status != "oom":

@@ -44,7 +44,7 @@ def utilisation(
     return figures if flops is None else figures | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
 
 
-def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> float | None:
+def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> float | None:
     """Return the floating-point operations of a forward and a backward pass for one sample.
 
     Products and convolutions count, 2 for a multiplication with an addition, on a model without data. Returns None and
@@ -56,9 +56,10 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, i
         with torch.device("meta"):
             plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
             counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
-            images = torch.empty(COUNTED, *input_shape)
+            of_tokens = len(input_shape) == 1
+            inputs = torch.zeros(COUNTED, *input_shape, dtype=torch.int64 if of_tokens else torch.float32)
         with FlopCounterMode(display=False) as counter:
-            counted(images).sum().backward()
+            counted(inputs).sum().backward()
     except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None

@@ -15,13 +15,14 @@ from trainables.clock import Clock
 from trainables.context import Context, DivergedError, LearningRate
 from trainables.gradient_noise import Pace
 from trainables.inputs.inputs import Feed, Inputs, Minibatch
+from trainables.inputs.sequences import Sequences
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth, Rates
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.step.training_step import Step
 
-KINDS = ("epochs", "samples", "steps", "seconds")
+KINDS = ("epochs", "samples", "tokens", "steps", "seconds")
 ROUNDING = 1e-6
 """The rounding error, in steps, that a sum of many parts of steps may have."""
 
@@ -36,7 +37,9 @@ class Budget:
     """Set if the budget was given in epochs."""
 
     @staticmethod
-    def of(config: Mapping[str, Any], *, steps_per_epoch: int, global_batch_size: int) -> Budget:
+    def of(
+        config: Mapping[str, Any], *, steps_per_epoch: int, global_batch_size: int, sequence_length: int | None = None
+    ) -> Budget:
         """Return the budget of the config's `budget` section, at least one step. Raises ValueError."""
         given = {kind: config[kind] for kind in KINDS if config.get(kind) is not None}
         if len(given) != 1:
@@ -46,6 +49,10 @@ class Budget:
             raise ValueError(f"budget.{kind}={amount} is not above 0")
         if kind == "seconds":
             return Budget(seconds=float(amount))
+        if kind == "tokens":
+            if sequence_length is None:
+                raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
+            kind, amount = "samples", amount / sequence_length
         steps = {"epochs": amount * steps_per_epoch, "samples": amount / global_batch_size, "steps": amount}[kind]
         return Budget(steps=max(1, round(steps)), steps_per_epoch=steps_per_epoch if kind == "epochs" else None)
 
@@ -127,7 +134,12 @@ class TrainingPlan:
         if message := growth.why_not(config["budget"]):
             raise ValueError(message)
         return TrainingPlan(
-            budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
+            budget=Budget.of(
+                config["budget"],
+                steps_per_epoch=per_epoch,
+                global_batch_size=batch_size,
+                sequence_length=feed.part.length if isinstance(feed.part, Sequences) else None,
+            ),
             rates=Rates(
                 lr=lr,
                 schedule=schedules.resolve(config["schedule"]),

@@ -19,18 +19,19 @@ from trainables import inputs, models
 from trainables.clock import Clock
 from trainables.context import Batch, Context
 from trainables.gradient_noise import NoiseWatch, Pace
-from trainables.inputs.inputs import Inputs, Minibatch, as_pixels
+from trainables.inputs.inputs import Inputs, Minibatch
 from trainables.models.batch_norm import own_statistics, synchronises
+from trainables.models.blocks import recompute_blocks
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import Gang
 from trainables.step import strategies
-from trainables.step.compilation import Compiled
+from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
 from trainables.step.shares import INDEPENDENT, fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
-from trainables.step.training_step import Objective, Step, TrainingStep, loss_sum
+from trainables.step.training_step import Objective, Step, TokenLoss, TrainingStep, loss_sum
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import Settings
 
@@ -56,7 +57,11 @@ class Replica:
         self._gang, self._clock = gang, clock
         self._settings = Settings.of(config["trainable"])
         self._growth = Growth.of(config["schedule"])
-        self._objective = Objective(num_classes=workload.num_classes, smoothing=self._settings.label_smoothing)
+        self._objective = Objective(
+            num_classes=workload.num_classes,
+            smoothing=self._settings.label_smoothing,
+            of_tokens=workload.sequence_length is not None,
+        )
         self._check_growth()
         self.model = self._build_model()
         self.passes = RankLocalPasses(self.model, workload, clock=clock, objective=self._objective)
@@ -162,6 +167,8 @@ class Replica:
             raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
+        if self._settings.activation_checkpointing == "full":
+            recompute_blocks(model)
         return model
 
     def _fit_memory(self) -> None:
@@ -173,7 +180,13 @@ class Replica:
     def _apply_strategy(self) -> strategies.Strategy:
         """Compile the model if wanted, and wrap it for its ranks."""
         settings, model = self._settings, self.model
-        if settings.compile != "off":
+        if self._objective.of_tokens:
+            model = TokenLoss(model, smoothing=settings.label_smoothing)
+        if settings.compile == BLOCKS:
+            compile_blocks(self.model, fallback=settings.compile_fallback)
+            if isinstance(model, TokenLoss):
+                model.compile_loss()
+        elif settings.compile != "off":
             model = Compiled(model, settings.compile, fallback=settings.compile_fallback)
         wire = torch.bfloat16 if settings.exchange == "bf16" else None
         exchange = Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
@@ -194,6 +207,7 @@ class Replica:
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
             objective=self._objective,
+            clip_grad_norm=self._settings.clip_grad_norm,
         )
         return GraphedStep(step) if self.captures else step
 
@@ -249,12 +263,12 @@ class RankLocalPasses:
 
     def _prepare(self, samples: int) -> Callable[[], None]:
         form, part = self._workload.form, self._workload.split.train
-        images = form.normalise(as_pixels(part.images[:samples], form.device))
-        targets = part.targets[:samples].to(form.device)
+        inputs, targets = part.take(slice(samples))
+        inputs, targets = form.normalise(form.place(inputs)), targets.to(form.device)
 
         def take_pass() -> None:
             with self._workload.precision.casting(form.device):
-                outputs = self._model(images)
+                outputs = self._model(inputs)
                 self._objective.require_fit(outputs, targets)
                 loss = loss_sum(outputs, targets)
             loss.backward()
@@ -271,15 +285,16 @@ class ShapeMismatchError(ValueError):
 
 
 @contextmanager
-def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, ...]) -> Iterator[None]:
     """Raise ShapeMismatchError for an error within, if the model does not take images of `input_shape` (C, H, W).
 
-    `name` is the model's name in the config. If the model takes such images, the original error is raised.
+    `name` is the model's name in the config. If the model takes such images, the original error is raised, as for
+    sequences.
     """
     try:
         yield
     except _SHAPE_ERRORS as error:
-        reason = _why_rejected(model, input_shape)
+        reason = _why_rejected(model, input_shape) if len(input_shape) > 1 else None
         if reason is None:
             raise
         shape = "×".join(map(str, input_shape))
@@ -289,7 +304,7 @@ def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, 
         ) from error
 
 
-def _why_rejected(model: nn.Module, input_shape: tuple[int, int, int]) -> str | None:
+def _why_rejected(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
     """Return the error of a copy of the model for two blank images; None if it takes them, or cannot be copied.
 
     The copy is on the CPU, because a GPU may be full or broken.

@@ -18,7 +18,9 @@ from trainables.registry import (
     FAMILIES,
     MODELS,
     OF_PIXELS,
+    OF_TOKENS,
     SCHEDULES,
+    TEXTS,
     check_options,
     is_number,
     is_whole,
@@ -28,7 +30,8 @@ from trainables.registry import (
 
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
-    "compile": ("off", "default", "max-autotune"),
+    "compile": ("off", "default", "max-autotune", "blocks"),
+    "activation_checkpointing": ("off", "full"),
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
@@ -59,11 +62,15 @@ class Settings:
     loader: Mapping[str, Any] = field(default_factory=dict)
     """The keys of `trainables.inputs.loaders.Workers`."""
     compile: str = "off"
-    """off, default or max-autotune: torch.compile of the model, for fixed shapes."""
+    """off, default or max-autotune: torch.compile of the model, for fixed shapes; blocks: of each repeated block."""
     compile_fallback: bool = False
     """Whether a model that cannot be compiled trains uncompiled; otherwise the trial fails."""
     cuda_graph: str = "off"
     """on: the whole optimizer step is captured once and replayed, for steps shorter than their kernel launches."""
+    activation_checkpointing: str = "off"
+    """full: each repeated block is computed again in the backward pass, which saves memory."""
+    clip_grad_norm: float | None = None
+    """The most that the norm of all gradients may be; larger gradients are shortened to it."""
     micro_batch: str = "off"
     """auto: a share that does not fit into memory is divided into passes, as few as fit on every rank; the evaluation's
     batch is halved until it fits."""
@@ -116,12 +123,19 @@ class Settings:
             raise ValueError(f"trainable.label_smoothing={self.label_smoothing} is not a share below 1")
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
             raise ValueError(f"trainable.target_accuracy={self.target_accuracy} is not a share of 1, such as 0.9")
+        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
+            raise ValueError(f"trainable.clip_grad_norm={self.clip_grad_norm} is not above 0")
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"trainable.{name}={getattr(self, name)} is not at least {least}")
 
 
-GIVEN = {"model": ("input_shape", "num_classes"), "data": (), "optimizer": ("params", "lr"), "schedule": ("progress",)}
+GIVEN = {
+    "model": ("input_shape", "num_classes"),
+    "data": (),
+    "optimizer": ("params", "module", "lr"),
+    "schedule": ("progress",),
+}
 """The arguments that a factory receives besides its section's keys."""
 NOT_PASSED = {
     "model": ("name", "batch_norm"),
@@ -188,9 +202,15 @@ def _factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _label_errors(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error if a shipped model labels images and a shipped data set pixels, or the other way round."""
+    """Yield an error if a shipped model predicts for images, pixels or tokens, and the shipped data have others."""
     name, source = str(model.get("name")), str(data.get("name"))
     if name not in MODELS or source not in DATA or name == "torchvision":
+        return
+    if name in OF_TOKENS or source in TEXTS:
+        if name not in OF_TOKENS:
+            yield f"model {name!r} takes images, but data {source!r} are texts: use model={' or '.join(OF_TOKENS)}"
+        elif source not in TEXTS:
+            yield f"model {name!r} is a language model, but data {source!r} are images: use data={' or '.join(TEXTS)}"
         return
     of_pixels = source == "segmentation" or bool(data.get("dense"))
     if name in OF_PIXELS and not of_pixels:

@@ -6,6 +6,7 @@ consists of a workload (data and their form), a replica (model, inputs and optim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from trainables.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Batch, Context, GivenUpError
 from trainables.inputs.inputs import Part
+from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import count_failures, one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.shares import Replicas
@@ -94,8 +96,8 @@ class SupervisedTrial:
         return self.replica.model
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """The shape C, H, W of the data's images."""
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape C, H, W of the data's images, or the length of its sequences."""
         return self._workload.input_shape
 
     @property
@@ -133,17 +135,22 @@ class SupervisedTrial:
 
     def evaluate(self) -> None:
         """Summarize the result of the training. The test set is evaluated here, once, and decides nothing."""
-        score = self._score(self._evaluation(self._workload.split.test))
+        test = self._workload.split.test
+        score = self._score(self._evaluation(test)) if len(test) else None
         at, replicas = self._loop.at, self._replicas
         self._context.summarize(
-            {
-                "accuracy": score.accuracy,
+            ({"accuracy": score.accuracy} if score else {})
+            | {
                 "samples": at.samples * replicas.count,
                 "steps": at.steps,
                 "n_params": sum(parameter.numel() for parameter in self.model.parameters()),
             }
         )
-        replicas.summarize(score.accuracy)
+        if score:
+            replicas.summarize(score.accuracy)
+        if self._workload.sequence_length:
+            length = self._workload.sequence_length
+            self._context.summarize({"sequence_length": length, "tokens": at.samples * replicas.count * length})
         if self._settings.compile != "off":
             self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
         for name, own_gb in device_memory.peak(self._context.device).items():
@@ -159,8 +166,9 @@ class SupervisedTrial:
         speed = figures["samples_per_s"]
         context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
 
-    def _evaluation(self, part: Part) -> Evaluation:
-        return self._workload.evaluation(part, self._replicas.gang, self._settings)
+    def _evaluation(self, part: Part | Sequences) -> Evaluation:
+        most = max(self._replicas.context.batch.shares)
+        return self._workload.evaluation(part, self._replicas.gang, self._settings, most=most)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):
@@ -168,14 +176,17 @@ class SupervisedTrial:
 
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         validation = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
+        if score and self._workload.bytes_per_token:
+            validation["bits_per_byte"] = score.loss / math.log(2) / self._workload.bytes_per_token
         self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=validation.get("val_accuracy")))
         self._epochs.append(epoch)
-        noise, at = self.replica.noise.figures(), self._loop.at
+        noise, at, length = self.replica.noise.figures(), self._loop.at, self._workload.sequence_length
         self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | validation | noise)
         self._context.report(
             {"epoch": epoch.number, "loss": epoch.loss}
             | validation
             | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
+            | ({"tokens": at.samples * self._replicas.count * length} if length else {})
             | {"lr": epoch.lr}
             | epoch_split(epoch, on_gpu=self.replica.stopwatch.on_gpu)
             | device_memory.peak(self._context.device)

@@ -94,6 +94,8 @@ def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
     budget: Mapping[str, Any] = spec.config.get("budget") or {}
     if budget.get("samples") is not None:
         return float(budget["samples"])
+    if budget.get("tokens") is not None and row.get("tokens"):
+        return float(budget["tokens"] * row[SAMPLES] / row["tokens"])
     if budget.get("steps") is not None:
         return float(budget["steps"] * spec.batch.global_batch_size)
     if budget.get("epochs") is not None and row.get("epoch"):

@@ -22,6 +22,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         "torch._dynamo.utils:counters",
         "torch._dynamo.exc:TorchDynamoException",
         "torch.cuda:_sleep",
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
 )
 def test_private_name_exists(name: str) -> None:

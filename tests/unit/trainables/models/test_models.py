@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from trainables.models import build
 from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
-from trainables.registry import MODELS
+from trainables.registry import MODELS, OF_TOKENS
 
 DIGITS, MNIST, CIFAR, NUCLEI = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 256, 256)
 
@@ -45,7 +45,7 @@ def test_parameter_counts(
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"unet", "torchvision"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"unet", "torchvision", *OF_TOKENS}))
 def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
     with torch.device("meta"):
         module = build({"name": name}, input_shape=(channels, 32, 32), num_classes=7)

@@ -105,7 +105,8 @@ def test_a_zero_layer_moves_and_one_without_gradient_stays(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_a_restored_optimizer_equals_the_uninterrupted_one(name: str) -> None:
     module, again = Pair(), Pair()
-    optimizer, restored = (build(each, {"name": name, "lr": 1.0}, lr=0.1) for each in (module, again))
+    blocks = (nn.ModuleList([each]) for each in (module, again))
+    optimizer, restored = (build(each, {"name": name, "lr": 1.0}, lr=0.1) for each in blocks)
     for index in range(4):
         if index == 2:
             again.load_state_dict(module.state_dict())
@@ -132,7 +133,7 @@ def test_the_rate_may_be_a_tensor(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_a_captured_step_equals_the_eager_one(name: str) -> None:
     def train(captured: bool) -> torch.Tensor:
         torch.manual_seed(0)
