@@ -30,8 +30,8 @@ def main() -> int:
         sys.path.insert(0, os.getcwd())
     status = app(sys.argv[1:])
     if status in INTERRUPTED:  # without unloading Ray and torch, which takes seconds
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
         leave(status)
     return status
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,10 +170,11 @@ def run_sweep(
     rows, and `exit_status` is 1. Call it in the main thread, because it handles Ctrl-C.
     """
     from orchestrator.cli.modes import MODES
+    from orchestrator.cli.streams import lasting_stdout
 
     with (
         open(os.devnull, "w") as nowhere,
-        redirect_stdout(nowhere) if quiet else nullcontext(),
+        redirect_stdout(nowhere) if quiet else lasting_stdout(),
         _configured(config, overrides, config_dir) as configured,
     ):
         mode, folder = configured.request.mode, configured.request.results_dir

@@ -107,15 +107,26 @@ def _writing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], in
     return carried_out
 
 
+def _printing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], int]:
+    """Wrap a mode whose result is its output, so that it ends with status 1 if that is lost."""
+
+    def printed(checked: CheckedSweep) -> int:
+        from orchestrator.cli.streams import has_lost_output
+
+        return mode(checked) or int(has_lost_output())
+
+    return printed
+
+
 MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "run": _writing(_run),
     "settle": _writing(_run),
-    "plan": _plan,
+    "plan": _printing(_plan),
     "report": _writing(_report),
     "verify": _verify,
-    "launch": _launch,
-    "predict": _predict,
-    "compare": _compare,
+    "launch": _printing(_launch),
+    "predict": _printing(_predict),
+    "compare": _printing(_compare),
 }
 """Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
 

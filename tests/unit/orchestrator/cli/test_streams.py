@@ -1,7 +1,11 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.drivers.forked import ROOT
 
 LONG = """
 import sys
@@ -28,6 +32,52 @@ def test_closed_reader_does_not_end_the_program(name: str) -> None:
     process.stdin.close()
     assert other.read() == "" and process.wait(30) == 3
     other.close()
+
+
+FULL = """
+import sys
+from orchestrator.cli.streams import has_lost_output, lasting_stdout, outlast_readers
+if sys.argv[1] == "program":
+    with lasting_stdout():
+        print("lost")
+        print("lost")
+        assert has_lost_output()
+else:
+    outlast_readers()
+    print("lost")
+    assert has_lost_output()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("who", ["command", "program"])
+def test_full_disk_does_not_end_the_program(who: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", FULL, who], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3 and done.stderr.count("No space left on device") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("mode", "status"), [("run", 0), ("plan", 1)])
+def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path: Path, mode: str, status: int) -> None:
+    overrides = ("sweep=batch_scaling", "backend=inprocess", "trainable=noop", "report.html=false", f"mode={mode}")
+    axes = ("gpus=[1]", "device_batch_size=[8]", "lr_rule=[none]")
+    command = [sys.executable, "-m", "orchestrator", *overrides, *(f"sweep.axes.{axis}" for axis in axes)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == status and b"Traceback" not in done.stderr
+
+
+def test_output_to_a_full_nonblocking_pipe_arrives_complete() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    program = "from orchestrator.cli.streams import outlast_readers as o; o(); print('x' * 500_000)"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=write_end, env=os.environ)
+    os.close(write_end)
+    with open(read_end) as reader:
+        assert reader.read() == "x" * 500_000 + "\n" and process.wait(30) == 0
 
 
 def test_long_output_arrives_complete() -> None:
