@@ -121,7 +121,10 @@ RULES: Mapping[str, Rule] = {
 }
 
 SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt"})
-"""Rules that describe one training at the reference batch, κ = 1: they leave rate, optimizer and loop as they are."""
+"""Rules that describe one training at the reference batch, κ = 1: they leave rate, optimizer and loop as they are.
+
+At other batches they change only numbers, so that a step does the same work under all of them.
+"""
 
 
 def plainness(rule: str, multiplier: float) -> tuple[bool, float]:

@@ -158,23 +158,24 @@ def measure_window(
 
 
 def timings(
-    laps: Sequence[Lap], window: Window, *, steps_per_epoch: int, global_batch_size: int, target: float | None
+    laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: int, global_batch_size: int, target: float | None
 ) -> dict[str, Any]:
     """Return the trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
 
     A training that ended within its first epoch has no `first_epoch_s`, one that missed its target accuracy no
-    `time_to_target_s`.
+    `time_to_target_s`. Without a window there is no speed.
     """
     figures: dict[str, Any] = {}
     if len(laps) > 1 or laps[0].steps >= steps_per_epoch:
         figures["first_epoch_s"] = laps[0].seconds
-    figures |= {
-        "epoch_s": window.seconds / window.steps * steps_per_epoch,
-        "train_s": math.fsum(lap.seconds for lap in laps),
-        "samples_per_s": window.steps * global_batch_size / window.seconds,
-        "window_s": window.seconds,
-        "window_steps": window.steps,
-    }
+    figures["train_s"] = math.fsum(lap.seconds for lap in laps)
+    if window:
+        figures |= {
+            "epoch_s": window.seconds / window.steps * steps_per_epoch,
+            "samples_per_s": window.steps * global_batch_size / window.seconds,
+            "window_s": window.seconds,
+            "window_steps": window.steps,
+        }
     for count, lap in enumerate(laps, start=1):
         if target is not None and lap.val_accuracy is not None and lap.val_accuracy >= target:
             return figures | {"time_to_target_s": math.fsum(each.seconds for each in laps[:count])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,9 @@ MIXED = "mixed devices"
 MACHINES = ("host names", "machine ids")
 """Columns of the cells: the host names and the unique ids of the machines that the ok seeds ran on, each a frozenset;
 empty if unknown. No axis can have these names."""
+
+RATE = ("lr_rule", "lr_multiplier")
+"""Axes that change only numbers in a step, for rules in SAME_AT_REFERENCE."""
 
 FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 """The side of the batch that stays the same as GPUs are added; the other one is freed."""
@@ -52,10 +56,23 @@ class Comparison:
                 raise ConfigError([f"{problem}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
-        """Return for each cell the `cell_id` of its baseline in speed, which has the same device model and axes."""
+        """Return for each cell the `cell_id` of its baseline in speed, which has the same device model and axes.
+
+        If the cell with the fewest GPUs is not ok under the same rule and multiplier, one with another rate takes its
+        place, because a rate does not change the speed. Rules outside SAME_AT_REFERENCE may.
+        """
         equal = ["device_model", FIXED_SIDE[self.scaling], *self._alike]
         named = {self.axis_columns.get(axis, axis): value for axis, value in self.baseline.items()}
-        return baseline_cells(cells, equal, named)
+        own = baseline_cells(cells, equal, named)
+        if not named.keys().isdisjoint(RATE):
+            return own
+        gpus = cells.set_index("cell_id")["gpus"]
+        same_work = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
+        but_rate = [each for each in equal if each not in RATE]
+        for others in (same_work[same_work["lr_rule"] == "none"], same_work):
+            found = baseline_cells(same_work, but_rate, named, among=others).reindex(own.index)
+            own = found.where(found.map(gpus) < own.map(gpus).fillna(math.inf), own)
+        return own
 
     def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """Return for each cell the `cell_id` of its reference in accuracy: the same axes at the reference batch.
@@ -92,16 +109,20 @@ def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
     return pd.Series(pd.array(compared, dtype="boolean"), index=cells.index)
 
 
-def baseline_cells(cells: pd.DataFrame, equal: Iterable[str], named: Mapping[str, Any]) -> pd.Series[Any]:
+def baseline_cells(
+    cells: pd.DataFrame, equal: Iterable[str], named: Mapping[str, Any], *, among: pd.DataFrame | None = None
+) -> pd.Series[Any]:
     """Return for each cell the `cell_id` of the ok cell with the fewest GPUs that equals it in the columns `equal`.
 
     `named` requires values of the baseline in columns that are then free to differ: {column: value}. Naming one side
     of the batch frees the other, too. A cell whose seeds ran on different device models has no baseline and is none.
-    NaN if there is no such cell. Rows are as in `cells`; missing values equal each other.
+    NaN if there is no such cell. Rows are as in `cells`; missing values equal each other. `among` has the candidates,
+    by default all cells.
     """
     freed = BATCH_SIDES | named.keys() if BATCH_SIDES & named.keys() else named.keys()
     key = [column for column in equal if column not in freed]
-    candidates = cells[(cells["status"] == Status.OK.value) & ~cells[MIXED]]
+    candidates = cells if among is None else among
+    candidates = candidates[(candidates["status"] == Status.OK.value) & ~candidates[MIXED]]
     for column, value in named.items():
         candidates = candidates[candidates[column] == value]
     first = candidates.sort_values(["gpus", "global_batch_size", "cell_id"]).drop_duplicates(key)

@@ -215,6 +215,7 @@ FURTHER = (
     *("speedup_paired", "n_reached", *OF_VERDICT, *OF_TARGET, "noise_scale_samples", *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
     *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
+    "timed_with",
 )
 """Columns after those; the further axes follow."""
 

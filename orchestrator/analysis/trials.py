@@ -129,7 +129,7 @@ COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
-    *("gpus_held", "process", "timing_fault"),
+    *("gpus_held", "process", "timing_fault", "timed_with"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -220,8 +220,10 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     provenance = {
         name: f"provenance.{name}" for record in records for name in record.provenance if name not in _SEPARATE
     }
+    by_id = {record.trial_id: record for record in records}
     rows = [
         _fields(record)
+        | {"timed_with": _other_axes(record, by_id.get(record.timed_with))}
         | {axes[axis]: _cell(value) for axis, value in record.axes.items() if axis in axes}
         | {metrics[name]: _cell(value) for name, value in record.metrics.items()}
         | {provenance[name]: _cell(value) for name, value in record.provenance.items() if name in provenance}
@@ -255,6 +257,13 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
         note = f"wall_s and cost exclude {record.unknown_attempts} interrupted attempt(s) of unknown length"
         given["note"] = "; ".join(filter(None, (record.note, note)))
     return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
+
+
+def _other_axes(record: TrialRecord, timed: TrialRecord | None) -> str | None:
+    """Return the axes, as `lr_rule=none`, in which a row's timing is from another trial; None if it has its own."""
+    if timed is None:
+        return None
+    return ", ".join(f"{axis}={value}" for axis, value in timed.axes.items() if record.axes.get(axis) != value)
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:

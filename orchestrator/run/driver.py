@@ -31,7 +31,7 @@ from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import origin
-from orchestrator.run.rounds import Rounds, SweepListener
+from orchestrator.run.rounds import Rounds, SharedTimings, SweepListener
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries, TrialQueue
@@ -153,8 +153,9 @@ class SweepRun:
                 rounds = Rounds(request, planned, session, history, further)
                 if rounds:
                     backend = backend or self._start(started, grid)[0]
-                    trial_queue = self._trial_queue(rounds.first, planned, retries, began_s)
-                    listener = SweepListener(session, trackers, self.secrets, rounds, trial_queue)
+                    timings = SharedTimings()
+                    trial_queue = self._trial_queue(rounds.first, planned, retries, began_s, timings)
+                    listener = SweepListener(session, trackers, self.secrets, rounds, trial_queue, timings)
                     started.callback(listener.close)
                     started.callback(session.settle)
                     backend.run(trial_queue, self.layout.root, listener)
@@ -233,7 +234,9 @@ class SweepRun:
     def _who(self) -> Any:
         return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
 
-    def _trial_queue(self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
+    def _trial_queue(
+        self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float, timings: SharedTimings
+    ) -> TrialQueue:
         allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
         spent = SweepBudget(
             limit=self.request.selection.limit,
@@ -250,6 +253,7 @@ class SweepRun:
             ),
             retries=retries,
             more=True,
+            as_started=timings.as_started,
             equal_failures=None if any(row.status is Status.OK for row in rows) else allowed,
         )
 

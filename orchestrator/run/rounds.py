@@ -18,11 +18,13 @@ from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import TrialQueue
-from orchestrator.store.history import History
+from orchestrator.schedule.scheduler import Start
+from orchestrator.store.history import History, speed_group
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
-from orchestrator.telemetry.timing_gate import needs_repetition
+from orchestrator.telemetry.timing_gate import judged, needs_repetition
 from orchestrator.trackers.tracking import TrackedListener, Tracker
+from sweeps.identity import LOOPS
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
@@ -54,6 +56,10 @@ class Rounds:
         self._later: Sequence[TrialSpec] = self._to_run()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
         """The trials of the first round."""
+
+    def row(self, trial_id: str) -> TrialRecord | None:
+        """Return how this trial ended, if it has."""
+        return self._history.of(trial_id).row
 
     def __bool__(self) -> bool:
         """Return whether there is anything to run."""
@@ -200,14 +206,56 @@ class Rounds:
         return new
 
 
+class SharedTimings:
+    """Which speeds this driver has timed: a trial that differs only in its learning rate need not be timed again.
+
+    This holds for the project's own training loop, whose steps take equally long at any rate, on the same nodes.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[str, ...]] = {}
+        self._timed: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def as_started(self, start: Start) -> TrialSpec:
+        """Return the trial; it leaves its timing to another one with the same steps, seed and nodes if there is one."""
+        trial, group = start.trial, speed_group(start.trial)
+        if not group or trial.trainable not in LOOPS or trial.probes:
+            return trial
+        place = self._places[trial.trial_id] = tuple(node.name for node in start.nodes)
+        timed_with = self._timed.get((group, place), trial.trial_id)
+        if timed_with == trial.trial_id:
+            return trial
+        settings = {**(trial.config.get("trainable") or {}), "timed_with": timed_with}
+        return replace(trial, config={**trial.config, "trainable": settings})
+
+    def ended(self, trial: TrialSpec, row: TrialRecord | None) -> None:
+        """Take the end of a trial; only a valid timing is shared."""
+        place = self._places.get(trial.trial_id)
+        if place is None or row is None or row.timed_with or "samples_per_s" not in row.metrics:
+            return
+        if row.trial_id in (found := judged([row])) and found[row.trial_id].fault is None:
+            self._timed.setdefault((speed_group(trial), place), row.trial_id)
+
+
 class SweepListener(TrackedListener):
     """The listener of a sweep: it also adds the next round to the queue when the last one is over."""
 
     def __init__(
-        self, session: Session, trackers: Mapping[str, Tracker], secrets: Secrets, rounds: Rounds, queue: TrialQueue
+        self,
+        session: Session,
+        trackers: Mapping[str, Tracker],
+        secrets: Secrets,
+        rounds: Rounds,
+        queue: TrialQueue,
+        timings: SharedTimings,
     ) -> None:
         super().__init__(session, trackers, secrets)
-        self._rounds, self._queue = rounds, queue
+        self._rounds, self._queue, self._timings = rounds, queue, timings
+
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """Forward the end of a trial; later ones may take its timing."""
+        super().finished(trial, outcome)
+        self._timings.ended(trial, self._rounds.row(trial.trial_id))
 
     def ticked(self) -> None:
         """Refresh the display, and add the next round if it is time for it."""

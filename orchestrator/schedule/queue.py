@@ -7,7 +7,9 @@ the retries, and the doubt in a sweep whose trials all fail for one reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 from orchestrator.schedule.cluster import Node, Shape, kept_gang
 from orchestrator.schedule.scheduler import Scheduler, Start
@@ -168,11 +170,13 @@ class TrialQueue:
         retries: Retries | None = None,
         equal_failures: int | None = None,
         more: bool = False,
+        as_started: Callable[[Start], TrialSpec] = attrgetter("trial"),
     ) -> None:
         """`retries`: None: no trial is retried. `equal_failures`: how many cells may fail for one reason before the
         rest is not run; None: all.
 
         `more`: whether the owner of the queue adds further trials when these have ended, until it calls `close`.
+        `as_started` adds to a trial what is known only when it starts; its ids and its gang stay.
         """
         self._trials = list(trials)
         self._durations = durations or Durations()
@@ -187,6 +191,7 @@ class TrialQueue:
         self._shapes: set[Shape] = set()
         self._nodes: Sequence[Node] = ()
         self._is_closed = not more
+        self._as_started = as_started
         self._began_s = 0.0
         self._ends = self._added = self._reported = 0
         self.left_out: list[tuple[TrialSpec, TrialOutcome]] = []
@@ -246,9 +251,10 @@ class TrialQueue:
             skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
             self._leave_out((trial, skipped) for trial in scheduler.waiting())
         start = scheduler.next(now_s)
-        if start:
-            self._running[start.trial.trial_id] = (start.trial, now_s)
-        return start
+        if start is None:
+            return None
+        self._running[start.trial.trial_id] = (start.trial, now_s)
+        return replace(start, trial=self._as_started(start))
 
     def ended(self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None) -> None:
         """Report the end of a trial; `outcome` is None if unknown. The trial may be retried."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.store.record import TRAINING_TIMES, Cause, Kind, Record, TrialRecord, checked_record
 from sweeps.axes import flat, is_whole
+from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.probe import probe_id
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -108,6 +109,15 @@ class TrialHistory:
 
 def _end_of(record: TrialRecord) -> str:
     return f"{record.status.value}" + (f": {record.note}" if record.note else "")
+
+
+def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
+    """Return the row with the speed of another trial, if that is ok; its own times of the training stay."""
+    if timed is None or timed.status is not Status.OK:
+        return row
+    own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
+    found = row.timed_by(replace(timed, repeats="window"))
+    return replace(found, metrics={**found.metrics, **own})
 
 
 def _noted(row: TrialRecord, *more: str) -> TrialRecord:
@@ -208,9 +218,13 @@ class History:
         return self.rows_under(self.fingerprint)
 
     def rows_under(self, fingerprint: Mapping[str, Any] | None) -> dict[str, TrialRecord]:
-        """Return how each trial ended that ran under this fingerprint, by trial id. Wider axes do not change it."""
+        """Return how each trial ended that ran under this fingerprint, by trial id. Wider axes do not change it.
+
+        Rows without their own timing have that of `timed_with`.
+        """
         number = self._fingerprints.index(fingerprint) if fingerprint in self._fingerprints else -1
-        return {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
+        rows = {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
+        return {key: _with_speed(row, rows.get(row.timed_with)) if row.timed_with else row for key, row in rows.items()}
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:
@@ -268,6 +282,15 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "(absent)"
+
+
+def speed_group(row: TrialRecord | TrialSpec) -> str:
+    """Return a key that is equal for trials with the same steps and the same seed; they differ in the rate of a step.
+
+    It is empty for a rule that changes what the optimizer or the training loop does in a step.
+    """
+    rule = row.lr.rule if isinstance(row, TrialSpec) else row.lr_rule
+    return f"{speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
 
 
 _ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe", "repetition"))

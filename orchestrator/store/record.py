@@ -139,6 +139,8 @@ class TrialRecord:
     """The id of the trial that this one, a repetition, times again; empty for a trial with a row."""
     repeats: str = ""
     """For a repetition: `whole` or `window`, as in `TrialSpec.repeats`."""
+    timed_with: str = ""
+    """The id of another trial with the same speed, whose timing the row takes; empty if the trial has its own."""
     disturbed: str = ""
     """Why the timing of this attempt does not replace an earlier one; empty if it does, or if there is none."""
     earlier_s: float = 0.0
@@ -165,7 +167,13 @@ class TrialRecord:
 
     @staticmethod
     def of(trial: TrialSpec, outcome: TrialOutcome, *, attempt: int, finished_at: str) -> TrialRecord:
-        """The record of a trial that ended with this outcome."""
+        """The record of a trial that ended with this outcome.
+
+        A trial that was told to leave its timing to another one has no figures of a window.
+        """
+        told = (trial.config.get("trainable") or {}).get("timed_with", "")
+        timed_with = told if outcome.status is Status.OK and "samples_per_s" not in outcome.metrics else ""
+        metrics = {k: v for k, v in outcome.metrics.items() if not (timed_with and k in _WINDOW_METRICS)}
         return TrialRecord(
             trial_id=trial.trial_id,
             cell_id=trial.cell_id,
@@ -189,11 +197,12 @@ class TrialRecord:
             seed=trial.seed,
             wall_s=outcome.wall_s,
             finished_at=finished_at,
-            metrics=dict(outcome.metrics),
+            metrics=metrics,
             provenance=dict(outcome.provenance),
             skipped_by=outcome.skipped_by,
             times=trial.probes if trial.repeats else "",
             repeats=trial.repeats,
+            timed_with=timed_with,
         )
 
     def to_json(self) -> dict[str, Any]:

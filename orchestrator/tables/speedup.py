@@ -34,6 +34,10 @@ _ELSEWHERE = (
     "ran on other machines than the baseline, or on the same machines after a restart (same_machines). Differences"
     " between machines affect the speed-up, and its interval does not include them."
 )
+_SHARED = (
+    "the timings of trials with the same steps and seeds under another learning rate, which does not change the speed"
+    " (timed_with)."
+)
 _SLOWER_CLOCK = 0.02
 """From this relative difference on, a clock below the baseline's explains part of the loss."""
 _WHY_EMPTY = {
@@ -62,6 +66,8 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
     about += one_process(cells)
+    if shared := int(cells["timed_with"].notna().sum()):
+        about.append(f"{figures.counted(shared, 'cell has', 'cells have')} {_SHARED}")
     launches = cells["launch_share"][launch_bound(cells)]
     if len(launches):
         where = f"In {figures.counted(len(launches), 'cell', 'cells')} GPUs wait for their processes"

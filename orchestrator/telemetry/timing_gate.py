@@ -97,8 +97,9 @@ def _comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
     """Return the trials whose last timing was disturbed from outside, so that a repetition can improve it."""
-    faults = {trial_id for trial_id, found in judged(list(rows.values())).items() if found.fault is Fault.DISTURBED}
-    return faults | {trial_id for trial_id, row in rows.items() if row.disturbed}
+    own = {trial_id: row for trial_id, row in rows.items() if not row.timed_with}
+    faults = {trial_id for trial_id, found in judged(list(own.values())).items() if found.fault is Fault.DISTURBED}
+    return faults | {trial_id for trial_id, row in own.items() if row.disturbed}
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:

@@ -93,6 +93,9 @@ class Settings:
     sets it."""
     only_timed: bool = False
     """Whether the trial trains only as far as its timing needs, and is not evaluated on the test set."""
+    timed_with: str = ""
+    """The id of another trial with the same speed, which was timed; this one then takes no steps for its timing alone.
+    The orchestrator sets it."""
     eval_batch_size: int = 1024
     """Samples that a rank evaluates at once; changes no result."""
     window_s: float = 2.0

@@ -57,9 +57,11 @@ class Timing:
             figures = self._timings(laps, Window(seconds=seconds, steps=steps), models)
             return figures | {"samples_per_s": samples / seconds, "epoch_s": seconds / len(steady)}
         window, parts = self._window(laps, epochs)
+        if window is None:
+            return self._timings(laps, None, models)
         return self._timings(laps, window, models) | (self._step_split(window, parts) if models == 1 else {})
 
-    def _timings(self, laps: Sequence[Lap], window: Window, models: int) -> dict[str, Any]:
+    def _timings(self, laps: Sequence[Lap], window: Window | None, models: int) -> dict[str, Any]:
         feed = self._replica.inputs.feed
         return timings(
             laps,
@@ -69,12 +71,17 @@ class Timing:
             target=self._settings.target_accuracy,
         )
 
-    def _window(self, laps: Sequence[Lap], epochs: Sequence[Epoch]) -> tuple[Window, Parts]:
-        """Return the window of throughput, and the parts of its steps: an epoch, or further steps after a warm-up."""
+    def _window(self, laps: Sequence[Lap], epochs: Sequence[Epoch]) -> tuple[Window | None, Parts]:
+        """Return the window of throughput, and the parts of its steps: an epoch, or further steps after a warm-up.
+
+        There are no further steps if another trial has timed them; then the window is None.
+        """
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
         own = laps[len(laps) - len(epochs) :]
         if window := window_of_laps(own, least_s=least_s, least_steps=least_steps):
             return window, mean_parts(epochs[1:], window.steps)
+        if self._settings.timed_with:
+            return None, Parts()
         step, clock, gang = self._loop.step, self._clock, self._gang
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self._replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)

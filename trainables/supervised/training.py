@@ -158,13 +158,13 @@ class SupervisedTrial:
             self._context.summarize({name: peak_gb})
 
     def measure_speed(self) -> None:
-        """Summarize times and throughput. Comes last, because it may take further steps."""
+        """Summarize times, and throughput unless another trial has it. Comes last, as it may take further steps."""
         gang, context = self._gang, self._context
         timing = Timing(self._loop, self.replica, self._settings, clock=self._clock, gang=gang, context=context)
         figures = timing.figures(self._laps, self._epochs, self._replicas.count)
         context.summarize(figures)
-        speed = figures["samples_per_s"]
-        context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
+        if speed := figures.get("samples_per_s"):
+            context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
 
     def _evaluation(self, part: Part | Sequences) -> Evaluation:
         most = max(self._replicas.context.batch.shares)

@@ -121,3 +121,17 @@ def test_machines_are_compared_by_id_then_by_name(
 def test_a_failed_cell_is_no_baseline() -> None:
     alone = pd.DataFrame([cell(1, 32, Status.DIVERGED.value), cell(2, 32, Status.FAILED.value)])
     assert baseline_cells(alone, ["device_batch_size"], {}).isna().all()
+
+
+def test_speed_baseline_may_have_another_rule() -> None:
+    ran = [(1, "linear", "diverged"), (2, "linear", "ok"), (1, "none", "ok"), (1, "sqrt", "ok"), (2, "sqrt", "ok")]
+    ran += [(2, "lars", "ok"), (2, "adascale", "ok")]
+    cells = pd.DataFrame(
+        cell(gpus, 32, status) | {"cell_id": f"{rule}-{gpus}", "lr_rule": rule, "lr_multiplier": 1.0, "sweep": "s"}
+        for gpus, rule, status in ran
+    )
+    found = dict(zip(cells["cell_id"], Comparison(scaling="weak").baselines(cells), strict=True))
+    assert found["linear-2"] == "none-1" and found["sqrt-2"] == "sqrt-1" and found["none-1"] == "none-1"
+    assert found["lars-2"] == "lars-2" and found["adascale-2"] == "adascale-2"  # their steps do other work
+    named = Comparison(scaling="weak", baseline={"lr_rule": "sqrt"}).baselines(cells)
+    assert set(named) == {"sqrt-1"}

@@ -5,12 +5,15 @@ import random
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import Plan
 from orchestrator.run import rounds
-from orchestrator.run.rounds import Rounds
-from orchestrator.schedule.cluster import Node
+from orchestrator.run.rounds import Rounds, SharedTimings
+from orchestrator.schedule.cluster import Node, Placement, Shape
+from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
@@ -252,3 +255,35 @@ def test_settling_times_every_disturbed_trial_again_once():
         ends[key] = replace(row, metrics={**row.metrics, "foreign_cpu": 0.4})
     assert len(source.next([])) == 6
     assert not any(trial.repeats for trial in source.next([]))
+
+
+def starting(rule, *, gpus=1, batch=64, seed=0, node="a", probes=""):
+    """Return the start of a trial under this rule on this node."""
+    axes = {"gpus": [gpus], "device_batch_size": [batch], "lr_rule": [rule], "seed": [seed]}
+    (one,) = trials(Sweep(name="s", axes=axes), lambda axes: setup())
+    there = Node(name=node, cpus=2, gpus=0)
+    return Start(trial=replace(one, probes=probes), placement=Placement(shape=Shape.of(one), held=()), nodes=(there,))
+
+
+def timed_with(timings, start):
+    return timings.as_started(start).config.get("trainable", {}).get("timed_with")
+
+
+def test_timing_is_shared_between_rules_of_one_batch_and_seed():
+    timings, first = SharedTimings(), starting("none")
+    assert timings.as_started(first) == first.trial
+    timings.ended(first.trial, replace(ended(first.trial), metrics={"samples_per_s": 100.0}))
+    assert timed_with(timings, starting("linear")) == timed_with(timings, starting("sqrt")) == first.trial.trial_id
+    others = [starting("linear", seed=1), starting("linear", batch=32), starting("linear", gpus=2)]
+    others += [starting("linear", node="b"), starting("lars"), starting("adascale"), starting("linear", probes="x")]
+    assert not any(timed_with(timings, each) for each in [first, *others])
+
+
+@pytest.mark.parametrize(
+    "metrics", [{}, {"samples_per_s": 100.0, "foreign_cpu": 0.5}, {"samples_per_s": 100.0, "window_s": 0.1}]
+)
+def test_invalid_timing_is_not_shared(metrics):
+    timings, first = SharedTimings(), starting("none")
+    timings.as_started(first)
+    timings.ended(first.trial, replace(ended(first.trial), metrics=metrics))
+    assert timed_with(timings, starting("linear")) is None

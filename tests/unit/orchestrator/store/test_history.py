@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.store.history import History, difference
 from orchestrator.store.record import Cause, Kind, Record
+from orchestrator.telemetry.timing_gate import needs_repetition
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
 from tests.unit.orchestrator.records import record_of
@@ -233,3 +234,17 @@ def test_failures_alone_are_no_answers():
     failed = replace(ended(TRIALS[0]), status=Status.FAILED)
     assert not History([SWEEP, Record(kind=Kind.FINISHED, value=failed.to_json())]).has_answers
     assert History([SWEEP, end()]).has_answers
+
+
+def test_row_timed_with_another_has_its_speed_and_its_repetitions():
+    source = {"samples_per_s": 100.0, "window_s": 2.0, "train_s": 9.0, "foreign_cpu": 0.5, "step_s": 0.1}
+    other = record_of(lr_rule="linear", metrics={"train_s": 5.0, "accuracy": 0.9}, timed_with=ID)
+    records = [SWEEP, started(), end(metrics=source), Record(kind=Kind.FINISHED, value=other.to_json())]
+    taken = History(records).rows[other.trial_id]
+    assert dict(taken.metrics) == source | {"train_s": 5.0, "accuracy": 0.9} and taken.timed_with == ID
+    assert needs_repetition(History(records).rows) == {ID}  # not of both
+    again = end(trial_id="again", times=ID, metrics={**source, "samples_per_s": 120.0, "foreign_cpu": 0.0})
+    found = History([*records, again]).rows
+    assert {row.metrics["samples_per_s"] for row in found.values()} == {120.0} and not needs_repetition(found)
+    failed = History([*records, started(2), end(Status.FAILED, 2)]).rows[other.trial_id]
+    assert "samples_per_s" not in failed.metrics

@@ -19,7 +19,7 @@ def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord
         "1×32 none": ("32", "1,000 [1,000, 1,000]", "1× (baseline)", "", "ok"),
         "2×32 none": ("64", "1,897 [972, 3,706]", "1.90× [0.97, 3.71]", "95%", "ok"),
         "4×32 none": ("128", "3,000 [3,000, 3,000] †", "3.00× [3.00, 3.00] †", "75% †", "ok"),
-        "2×32 sqrt": ("64", "1,850", "", "", "oom, 1 of 2 ok"),
+        "2×32 sqrt": ("64", "1,850", "1.85×", "92%", "oom, 1 of 2 ok"),
         "8×32 sqrt": ("256", "", "", "", "infeasible"),
     }
     assert list(rows) == ["1×32 none", "2×32 none", "4×32 none", "2×32 sqrt", "8×32 sqrt"]

@@ -46,6 +46,15 @@ def test_short_epochs_need_further_steps_for_a_window() -> None:
     assert figures["epoch_s"] == pytest.approx(figures["window_s"] / 21 * 20)
 
 
+def test_trial_timed_with_another_takes_no_steps_for_its_window() -> None:
+    phases, figures = phases_and_figures(window_s=0.0, window_steps=21, timed_with="abc")
+    assert not {"warmup", "window", "probe"} & set(phases)
+    assert figures["train_s"] > 0 and figures["first_epoch_s"] > 0 and "accuracy" in figures
+    assert not {"samples_per_s", "epoch_s", "window_s", "step_s", "mfu"} & set(figures)
+    _, whole_epochs = phases_and_figures(window_s=0.0, window_steps=20, timed_with="abc")
+    assert whole_epochs["samples_per_s"] > 0  # long epochs are a window at no cost
+
+
 @pytest.mark.parametrize(("window_steps", "window_s", "epochs"), [(20, 0.0, 2), (21, 0.0, 1), (20, 60.0, 1)])
 def test_repetition_trains_until_its_window_without_evaluation(
     monkeypatch: pytest.MonkeyPatch, window_steps: int, window_s: float, epochs: int
