@@ -1,0 +1,138 @@
+"""Language models: their outputs beside those of transformers, their FLOPs by formula, and their training."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.context import RequestError
+from trainables.models import build
+from trainables.models.blocks import recompute_blocks
+from trainables.models.transformer import gpt, llama
+from trainables.supervised.flops import flops_per_sample
+
+SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "width": 32, "sequence_length": 24, "vocabulary": 64}
+GPT: dict[str, Any] = {"name": "gpt"} | SMALL
+LLAMA: dict[str, Any] = {"name": "llama", "kv_heads": 2, "hidden": 80} | SMALL
+
+
+def tokens(count: int = 2, length: int = 24) -> torch.Tensor:
+    return torch.randint(64, (count, length), generator=torch.Generator().manual_seed(0))
+
+
+def test_gpt_equals_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "n_positions": 24, "vocab_size": 64}
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    ours = gpt(**SMALL).eval()
+    names = {"tokens.weight": "transformer.wte.weight", "positions.weight": "transformer.wpe.weight"}
+    parts = {"norm1": "ln_1", "attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj", "norm2": "ln_2"}
+    parts |= {"feed_forward.0": "mlp.c_fc", "feed_forward.2": "mlp.c_proj"}
+    for own in dict(ours.named_parameters()):
+        if own.startswith("blocks."):
+            _, index, rest = own.split(".", 2)
+            part, kind = rest.rsplit(".", 1)
+            names[own] = f"transformer.h.{index}.{parts[part]}.{kind}"
+        elif own.startswith("norm."):
+            names[own] = own.replace("norm", "transformer.ln_f")
+    copy_weights(ours, theirs, names, transposed=("qkv", "out", "feed_forward"))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+def test_llama_equals_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    sizes |= {"intermediate_size": 80, "vocab_size": 64, "max_position_embeddings": 24}
+    config = transformers.LlamaConfig(**sizes, rms_norm_eps=1e-5, rope_theta=500_000.0)
+    theirs = transformers.LlamaForCausalLM(config).eval()
+    ours = llama(**SMALL, kv_heads=2, hidden=80).eval()
+    state = theirs.state_dict()
+    names = {"tokens.weight": "model.embed_tokens.weight", "head.weight": "lm_head.weight"}
+    names |= {"norm.weight": "model.norm.weight"}
+    parts = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm", "attention.out": "self_attn.o_proj"}
+    parts |= {f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")}
+    for index in range(3):
+        there = f"model.layers.{index}"
+        names |= {f"blocks.{index}.{own}.weight": f"{there}.{part}.weight" for own, part in parts.items()}
+        qkv = [state[f"{there}.self_attn.{name}_proj.weight"] for name in "qkv"]
+        ours.get_parameter(f"blocks.{index}.attention.qkv.weight").data.copy_(torch.cat(qkv))
+    copy_weights(ours, theirs, names, but="qkv")
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+def copy_weights(
+    ours: nn.Module, theirs: nn.Module, names: dict[str, str], *, transposed: tuple[str, ...] = (), but: str = "-"
+) -> None:
+    state = theirs.state_dict()
+    for own, weight in ours.named_parameters():
+        if but in own:
+            continue
+        given = state[names[own]]
+        turned = given.ndim == 2 and any(part in own for part in transposed)
+        weight.data.copy_(given.T if turned else given)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA, GPT | {"kv_heads": 1, "tied": False, "bias": False}])
+def test_counted_flops_match_the_formula(config: dict[str, Any]) -> None:
+    """6 FLOPs per weight of a matrix product, and 12·layers·width·T for attention (Chowdhery et al. 2022)."""
+    with torch.device("meta"):
+        model = build(config, input_shape=(24,), num_classes=64)
+    products = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    per_token = 6 * sum(each.weight.numel() for each in products) + 12 * 3 * 32 * 24
+    found = flops_per_sample(config, input_shape=(24,), num_classes=64)
+    assert found == pytest.approx(24 * per_token, rel=0.01)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA])
+def test_no_token_sees_a_later_one(config: dict[str, Any]) -> None:
+    model = build(config, input_shape=(24,), num_classes=64)
+    one, other = tokens(), tokens()
+    other[:, 12:] = (other[:, 12:] + 1) % 64
+    with torch.no_grad():
+        before, after = model(one), model(other)
+    torch.testing.assert_close(before[:, :12], after[:, :12])
+    assert (before[:, 12:] - after[:, 12:]).abs().max() > 1e-3
+
+
+def test_positions_matter() -> None:
+    model = build(LLAMA, input_shape=(24,), num_classes=64)
+    with torch.no_grad():
+        turned = model(tokens().flip(1)).flip(1)
+        assert (turned[:, 0] - model(tokens())[:, -1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA])
+def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any]) -> None:
+    def gradients(recomputes: bool) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = build(config, input_shape=(24,), num_classes=64)
+        names = set(model.state_dict())
+        if recomputes:
+            recompute_blocks(model)
+        assert set(model.state_dict()) == names
+        model(tokens()).square().mean().backward()
+        found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        return dict(enumerate(found))  # type: ignore[arg-type]
+
+    plain, recomputed = gradients(False), gradients(True)
+    assert len(plain) == len(recomputed) > 20
+    for key, value in plain.items():
+        assert torch.equal(value, recomputed[key])
+
+
+@pytest.mark.parametrize(
+    ("change", "numbers"),
+    [({"heads": 5}, "heads=5 .*width=32"), ({"kv_heads": 3}, "kv_heads=3 .*heads=4")],
+)
+def test_heads_that_do_not_divide_are_an_error(change: dict[str, Any], numbers: str) -> None:
+    for config in (GPT, LLAMA):
+        with pytest.raises(RequestError, match=numbers):
+            build(config | change, input_shape=(24,), num_classes=64)
+
+
+def test_model_without_blocks_cannot_be_recomputed() -> None:
+    with pytest.raises(RequestError, match="ModuleList"):
+        recompute_blocks(nn.Linear(2, 2))

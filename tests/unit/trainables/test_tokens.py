@@ -1,0 +1,123 @@
+"""Texts as tokens: files of nanoGPT and llm.c, folders of text, and the sequences that epochs draw from them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from trainables import data
+from trainables.context import Batch
+from trainables.inputs.inputs import Feed, TokenForm
+from trainables.inputs.sequences import SequenceInputs, Sequences, parts_of
+from trainables.tokens import Corpus, Text, TokenError, TokenFiles, mapped, standard_library
+
+
+def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | None = None) -> bytes:
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = magic, version, len(tokens) if count is None else count
+    return header.tobytes() + tokens.tobytes()
+
+
+def test_plain_and_headed_files_have_the_same_tokens(tmp_path: Path) -> None:
+    tokens = np.array([5, 0, 65535, 7])
+    (tmp_path / "a.bin").write_bytes(tokens.astype(np.uint16).tobytes())
+    (tmp_path / "b.bin").write_bytes(with_header(tokens.astype(np.uint16), magic=20240520, version=1))
+    (tmp_path / "c.bin").write_bytes(with_header(tokens.astype(np.uint32), magic=20240801, version=7))
+    (tmp_path / "d.bin").write_bytes(tokens.astype(np.uint32).tobytes())
+    for name, dtype in (("a", "uint16"), ("b", "uint16"), ("c", "uint16"), ("d", "uint32")):
+        assert mapped(tmp_path / f"{name}.bin", dtype).tolist() == tokens.tolist()
+
+
+def test_malformed_files_are_errors_with_the_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "train.bin"
+    file.write_bytes(b"abc")
+    with pytest.raises(TokenError, match="3 bytes .* no multiple of 2"):
+        mapped(file)
+    file.write_bytes(with_header(np.zeros(4, dtype=np.uint16), magic=20240520, version=1, count=9))
+    with pytest.raises(TokenError, match="4 tokens, but its header says 9"):
+        mapped(file)
+    file.write_bytes(b"")
+    with pytest.raises(TokenError, match="no tokens"):
+        mapped(file)
+
+
+def test_folder_has_files_by_their_names(tmp_path: Path) -> None:
+    for name, first in (("fineweb_train_000002", 2), ("fineweb_train_000001", 1), ("fineweb_val_000000", 9)):
+        np.array([first, 3], dtype=np.uint16).tofile(tmp_path / f"{name}.bin")
+    corpus = data.load({"name": "tokens", "path": str(tmp_path)})
+    assert isinstance(corpus, Corpus) and corpus.vocabulary == 10
+    assert [each[0] for each in (*corpus.train, *corpus.validation)] == [1, 2, 9]
+    with pytest.raises(data.DataError, match=r"train\.bin"):
+        data.load({"name": "tokens", "path": str(tmp_path / "elsewhere")})
+    assert TokenFiles(path=str(tmp_path / "fineweb_val_000000.bin")).read("cpu").train[0].tolist() == [9, 3]
+
+
+def test_sequences_do_not_cross_files_and_targets_are_the_next_tokens() -> None:
+    part = Sequences([np.arange(10), np.array([50, 51]), np.arange(20, 27)], 3)
+    tokens, targets = part.take(slice(None))
+    assert tokens.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [20, 21, 22], [23, 24, 25]]
+    assert torch.equal(targets, tokens + 1) and tokens.dtype == torch.int64
+
+
+def test_held_out_sequences_are_drawn_by_seed() -> None:
+    corpus = Corpus(train=(np.arange(401),), validation_tokens=80)
+    one, other = (parts_of(corpus, 4, val_fraction=0.5, seed=seed) for seed in (1, 2))
+    assert [len(part) for part in one] == [80, 20, 0]
+    starts = [set(part.rows(slice(None))[:, 0].tolist()) for part in (one[0], one[1], other[1])]
+    assert not starts[0] & starts[1] and len(starts[0] | starts[1]) == 100 and starts[1] != starts[2]
+
+
+def inputs(shares: tuple[int, ...], accum: int, rank: int, epoch_size: int | None = None) -> SequenceInputs:
+    batch = Batch(global_batch_size=accum * sum(shares), grad_accum_steps=accum, shares=shares)
+    part = Sequences([np.arange(4 * 50 + 1)], 4)
+    return SequenceInputs(
+        Feed(part=part, form=TokenForm(device="cpu"), batch=batch, seed=3, epoch_size=epoch_size), rank
+    )
+
+
+@pytest.mark.parametrize(("shares", "accum"), [((12,), 1), ((3,), 4), ((6, 6), 1), ((2, 1), 4), ((3, 9), 1)])
+def test_steps_are_the_same_for_every_layout(shares: tuple[int, ...], accum: int) -> None:
+    whole = [step.tolist() for step, _ in inputs((12,), 1, 0).epoch(2)]
+    ranks = [list(inputs(shares, accum, rank).epoch(2)) for rank in range(len(shares))]
+    for step, expected in enumerate(whole):
+        mine = [x.tolist() for rank in ranks for x, _ in rank[step * accum : (step + 1) * accum]]
+        assert [row for passed in mine for row in passed] == expected
+    assert len(whole) == 4
+
+
+def test_short_epochs_draw_each_sequence_once_before_any_again() -> None:
+    source = inputs((10,), 1, 0, epoch_size=20)
+    drawn = [int(row[0]) for epoch in range(1, 6) for x, _ in source.epoch(epoch) for row in x]
+    assert len(drawn) == 100 and len(set(drawn[:50])) == len(set(drawn[50:])) == 50 and drawn[:50] != drawn[50:]
+    rest = [x.tolist() for x, _ in source.epoch(3, start=10)]
+    assert rest == [x.tolist() for x, _ in source.epoch(3)][1:]
+
+
+def test_text_is_bytes_joined_by_zero(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("xyz")
+    (tmp_path / "a.txt").write_text("é")
+    corpus = Text(path=str(tmp_path), pattern="*.txt").read("cpu")
+    assert bytes(corpus.train[0].astype(np.uint8)) == "é\0xyz".encode() and corpus.bytes_per_token == 1
+    with pytest.raises(TokenError, match=r"\*\.md"):
+        Text(path=str(tmp_path), pattern="*.md").read("cpu")
+
+
+def test_standard_library_is_the_default() -> None:
+    files = [path.name for path in standard_library()]
+    assert "dataclasses.py" in files and "test_dataclasses.py" not in files
+    assert len(Text().read("cpu").train[0]) > 5_000_000
+
+
+def test_text_by_a_tokenizer(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<|endoftext|>": 0, "one": 1, "two": 2, "?": 3}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("one two one")
+    (tmp_path / "b.txt").write_text("two")
+    text = Text(path=str(tmp_path), pattern="*.txt", tokenizer=str(tmp_path / "tokenizer.json"))
+    corpus = text.read("cpu")
+    assert corpus.train[0].tolist() == [1, 2, 1, 0, 2, 0] and corpus.bytes_per_token == 15 / 6
+    assert len(text.files()) == 3
