@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from sweeps.printable import printable
+
 
 class ConfigError(ValueError):
     """The request is invalid; `errors` has one line for each reason, without repeats."""
 
     def __init__(self, errors: Iterable[str]) -> None:
-        self.errors = tuple(dict.fromkeys(errors))
+        self.errors = tuple(dict.fromkeys(map(printable, errors)))
         super().__init__("\n".join(self.errors))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sweeps.printable import printable_line
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
@@ -106,7 +108,7 @@ class TrialSpec:
     @property
     def label(self) -> str:
         """A name for people: `batch_scaling/gpus=2,device_batch_size=128,lr_rule=linear,seed=0`."""
-        return f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items())
+        return printable_line(f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items()))
 
     @property
     def memory_share(self) -> float | None:

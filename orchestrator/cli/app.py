@@ -37,6 +37,7 @@ from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.run.provenance import versions
 from orchestrator.store.layout import Layout
 from sweeps.errors import ConfigError
+from sweeps.printable import printable
 
 if TYPE_CHECKING:
     from orchestrator.cli.checked_sweep import CheckedSweep
@@ -198,7 +199,7 @@ def _show_config(arguments: Sequence[str], overrides: Sequence[str]) -> int:
 
         with initialised():
             composed(overrides)
-    sys.stderr.write(errors.getvalue())
+    sys.stderr.write(printable(errors.getvalue()))
     return status
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import ConfigError
+from sweeps.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,7 @@ def _run(checked: CheckedSweep) -> int:
     except LockedError as error:
         raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 1
 
 
@@ -52,7 +53,7 @@ def _plan(checked: CheckedSweep) -> int:
             f"{request.results_dir} holds results from another configuration or other code ({changes}): "
             f"left out here{refusal}"
         )
-    print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks))
+    print(printable(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks)))
     return 0
 
 
@@ -101,7 +102,7 @@ def _writing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], in
         except OSError as error:
             if not files.is_at_fault(error, checked.request.results_dir):
                 raise
-            print(files.advice(error, checked.request.results_dir), file=sys.stderr)
+            print(printable(files.advice(error, checked.request.results_dir)), file=sys.stderr)
             return 1
 
     return carried_out
@@ -174,6 +175,14 @@ WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": write
 
 def _console() -> Console:
     from rich.console import Console
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        """A console on which only its own control sequences reach the terminal, and none of a text."""
+
+        def render(self, *given: Any, **settings: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*given, **settings):
+                yield Segment(text if control else printable(text), style, control)
 
     # Text such as `:train:` is no emoji. In Jupyter, plain text goes to stdout, which a program can silence.
-    return Console(highlight=False, emoji=False, force_jupyter=False)
+    return PrintableConsole(highlight=False, emoji=False, force_jupyter=False)

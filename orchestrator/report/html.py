@@ -31,6 +31,7 @@ from orchestrator.text import figures
 from orchestrator.text.figures import not_a_formula, one_line, suited
 from orchestrator.text.rows import Row, cell_label, in_order, status, varying
 from orchestrator.text.table import TextTable
+from sweeps.printable import printable
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
@@ -202,7 +203,11 @@ class _DrawnPlot:
 def rendered(page: Page) -> str:
     """Return the page as HTML."""
     environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=False
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     sheet = StyleSheet()
     plots = [_drawn(plot, sheet) for plot in page.plots if plot.is_drawn]

@@ -128,13 +128,17 @@ def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
         set_scale("log", base=2 if axis.scale == "log2" else 10)
         one.set_minor_locator(NullLocator())
     if not (math.isnan(axis.lo) and math.isnan(axis.hi)):
-        end: float | None = axis.hi
-        if math.isnan(axis.hi):
+        start, end = axes.get_xlim() if name == "x" else axes.get_ylim()
+        if not math.isnan(axis.lo):
+            start = axis.lo
+        if not math.isnan(axis.hi):
+            end = axis.hi
+        else:
             # The data and a part of the whole axis. matplotlib's margin is a part of the data's span, and cuts markers
             # in half if the points are close together.
             top = float(axes.dataLim.x1 if name == "x" else axes.dataLim.y1)
-            end = axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else None
-        set_limits(None if math.isnan(axis.lo) else axis.lo, end)
+            end = axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else end
+        set_limits(start, end if end > start else start + (abs(start) or 1.0))
     if axis.ticks:
         one.set_major_locator(FixedLocator(list(axis.ticks)))
     elif axis.scale == "linear":

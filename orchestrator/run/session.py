@@ -26,6 +26,7 @@ from orchestrator.store.trial_files import digests
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.text.figures import counted
 from sweeps.errors import ConfigError
+from sweeps.printable import printable_line
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -104,7 +105,7 @@ class Session:
         folder = self._layout.trial(trial.trial_id)
         if outcome.cause is Cause.DISK:
             raise _disk_error(outcome.note, folder)
-        note = self._secrets.text(with_remedy(outcome.note, folder))
+        note = printable_line(self._secrets.text(with_remedy(outcome.note, folder)))
         outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
         if outcome.cause is Cause.REQUEST and not self._has_result():

@@ -37,6 +37,7 @@ from orchestrator.store.lock import owner_alive
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.trial_files import HASHED, digest
 from sweeps.errors import ConfigError
+from sweeps.printable import printable
 from sweeps.status import Status
 
 GENERATIONS = "trainables.checkpoints:Generations"
@@ -218,9 +219,9 @@ def show(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> int:
         raise ConfigError([f"there are no results in {layout.root}"])
     verdict = verify(request, layout, _planned(request, grid), fingerprint)
     for line in verdict.violations:
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
-        print(line)
+        print(printable(line))
     print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {layout.root}")
     return 1 if verdict.violations else 0
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.request import AT_YOUR_PRICE
+from sweeps.printable import printable
 
 Form = Callable[[float], str]
 """A function that formats a number."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_BREAKS = re.compile(r"[\t-\r]+")
 _BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 _NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 _LINK = re.compile(r"!(?=\[)|](?=[(\[])|^\[[^\]]*](?=:)")
@@ -69,19 +70,23 @@ def fact(value: Any) -> str:
 
 def plain(value: Any) -> str:
     """Return a value as text on one line, without markup and control sequences."""
-    text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    text = printable(_BREAKS.sub(" ", str(value)).strip())
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return _LINK.sub(lambda found: f"{found[0]}\\", text)
 
 
 def one_line(text: str, most: int = 80) -> str:
     """Return text on one line, valid in XML, and cut to `most` characters."""
-    line = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_BLANKS))
+    line = printable(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_BLANKS)))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def not_a_formula(value: Any) -> Any:
-    """Prefix text that a spreadsheet would evaluate with an apostrophe; numbers are unchanged."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    """Return text for CSV: printable, with an apostrophe if a spreadsheet would evaluate it; numbers are unchanged."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}

@@ -20,6 +20,7 @@ from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
 from sweeps.errors import ConfigError
+from sweeps.printable import printable, printable_line
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -142,7 +143,8 @@ class TrackedListener:
         if trial.probes:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
-        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, self._secrets.text(outcome.note)))
+        note = printable_line(self._secrets.text(outcome.note))
+        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, note))
 
     def ticked(self) -> None:
         """Forward to the session; trackers need no ticks."""
@@ -162,4 +164,5 @@ class TrackedListener:
                 call(tracker)
             except Exception as error:  # a tracker's failure must not end the sweep
                 del self._trackers[name]
-                _log.warning("tracker %s is disabled from here on: %s: %s", name, type(error).__name__, error)
+                why = printable(f"{type(error).__name__}: {error}")
+                _log.warning("tracker %s is disabled from here on: %s", name, why)

@@ -10,6 +10,7 @@ from orchestrator.cli.app import main
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind
+from sweeps.printable import HARMFUL
 from tests.unit.orchestrator.records import record_of
 
 
@@ -54,6 +55,31 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
     assert "3 cells are in both" in told and "0.50× [" in told
     assert "- source.mine:train: 'new' → 'old'\n" in told  # and no picture of a train
     assert start("mode=compare")[0] == 2
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
+
+
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_control_sequences_of_a_journal_stay_in_it(
+    start: Callable[..., tuple[int, str]], tmp_path: Path, status: str
+) -> None:
+    layout = Layout(tmp_path / "batch_scaling")
+    with Journal.open(layout.journal) as journal:
+        for seed in range(3):
+            end = record_of(2, seed, note=HOSTILE, trial_id=f"hostile{seed}", cell_id=HOSTILE).to_json()
+            changes = {"status": status, "axes": end["axes"] | {HOSTILE: HOSTILE}, "device": HOSTILE}
+            journal.append(Kind.FINISHED, end | changes | {"provenance": {"device_model": HOSTILE}})
+    (layout.trials / HOSTILE.replace("/", "")).mkdir()
+    (layout.trials / HOSTILE / "metrics.jsonl").touch()
+    for mode in ("report", "verify", "plan"):
+        _, told = start(f"mode={mode}")
+        assert "\\x1b" in told or mode == "plan"
+        assert HARMFUL.search(told) is None, mode
+    files = [path for path in layout.root.rglob("*") if path.suffix in (".csv", ".md", ".tex", ".html", ".json")]
+    assert {path.name for path in files} >= {"trials.csv", "summary.csv", "speedup.md", "report.html", "speedup.tex"}
+    for path in files:
+        assert HARMFUL.search(path.read_bytes().decode()) is None, path
 
 
 def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from orchestrator.report import matplotlib
 from orchestrator.report.matplotlib import draw_bars, draw_panel
-from orchestrator.report.plot import Bar, Panel, Plot, Series
+from orchestrator.report.plot import Axis, Bar, Panel, Plot, Series
 
 
 def test_an_isolated_interval_is_a_stroke() -> None:
@@ -21,6 +21,13 @@ def test_an_isolated_interval_is_a_stroke() -> None:
     (strokes,) = (each for each in axes.collections if isinstance(each, LineCollection))
     ends = [[tuple(point) for point in segment] for segment in strokes.get_segments()]
     assert ends == [[(1.0, 0.1), (1.0, 0.1 + 0.2)], [(6.0, 0.6), (6.0, 0.6 + 0.2)]]
+
+
+@pytest.mark.parametrize("limits", [{"lo": 1.0}, {"lo": 0.0, "hi": 0.0}])
+def test_axis_without_extent_gets_one(limits: dict[str, float]) -> None:
+    axes = Figure().add_subplot()
+    draw_panel(axes, Plot(name="", title="", about="", y=Axis(label="", **limits)), Panel(series=[]))
+    assert axes.get_ylim() == (limits["lo"], limits["lo"] + 1.0)
 
 
 def test_two_line_labels_above_bars_are_whole() -> None:
