@@ -104,8 +104,8 @@ def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 def untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Untimed]:
-    """Return the cells that have a figure of the objective; the least first."""
-    cells = cells[_known(cells, trials)]
+    """Return the cells that have a figure of the objective; the least first. It is false if too few workers trained."""
+    cells = cells[_known(cells, trials) & (cells["timing_fault"] != Fault.TOO_FEW_WORKERS.value)]
     if cells.empty:
         return []
     ok = trials[trials["status"] == Status.OK.value]

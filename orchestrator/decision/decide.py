@@ -28,6 +28,7 @@ from orchestrator.decision.explain import (
     no_cell,
     reasons,
     sensitivity,
+    too_few_workers,
     why_not,
     without_objective,
 )
@@ -371,7 +372,7 @@ def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCoun
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
     """Return the recommendation for a sweep with these frames (see `analysis.trials.collect`) and judged claims."""
     if terms.objective == NO_OBJECTIVE:
-        headline, *details = without_objective(cells, judged)
+        headline, *details = [*too_few_workers(trials), *without_objective(cells, judged)]
         return Recommendation(
             objective=NO_OBJECTIVE,
             measure="",
@@ -382,7 +383,8 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         )
     found = Contenders.of(trials, cells, terms)
     chosen, baseline, unbeaten = found.chosen, found.contest.baseline, front(found)
-    headline, *details = no_cell(found) if chosen is None else chosen_cell(found, chosen)
+    answer = no_cell(found) if chosen is None else chosen_cell(found, chosen)
+    headline, *details = [*too_few_workers(trials), *answer]
     outcome = Recommendation(
         objective=terms.objective,
         measure=found.measure.name,

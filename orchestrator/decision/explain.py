@@ -19,7 +19,9 @@ from orchestrator.decision.choice import BY_DRAWS, SHOWN, TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments
+from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
+from sweeps.status import Status
 
 _MOST_NAMED = 2
 """How many cells a sentence names besides the first."""
@@ -60,6 +62,15 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
         remark("accuracy", difference=difference, margin=margin),
         remark("baseline", name=found.names[baseline]),
     ]
+
+
+def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
+    """Return a remark if no trial with several GPUs trained on all of them: then nothing is known about more GPUs."""
+    several = trials[(trials["gpus"] > 1) & (trials["status"] == Status.OK.value)]
+    if several.empty or not (several["timing_fault"] == Fault.TOO_FEW_WORKERS.value).all():
+        return []
+    on_cpu = bool((several["device"] == "cpu").all())
+    return [remark("too_few_workers", on_cpu=on_cpu, note=str(several["note"].iloc[0]).rstrip("."))]
 
 
 def _without_accuracy(found: Contenders, row: int) -> list[Remark]:

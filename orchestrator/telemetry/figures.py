@@ -163,13 +163,26 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
         flags |= device.bits("throttle_reasons", timed(each))
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
-    return {
-        "gpu_util": math.fsum(used) / len(used),
-        "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
-        "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
-        "temperature_c": max(device.largest("temperature_c") for _, device in seen),
-        "peak_memory_gb": max(device.largest("memory_used_gb") for _, device in seen),
-    } | ({"throttle_reasons": ", ".join(reasons)} if reasons else {})
+    found: dict[str, Any] = {"busy_gpus": _busy(used)} if len(used) > 1 and max(used) >= LEAST_UTIL else {}
+    return (
+        found
+        | {
+            "gpu_util": math.fsum(used) / len(used),
+            "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
+            "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
+            "temperature_c": max(device.largest("temperature_c") for _, device in seen),
+            "peak_memory_gb": max(device.largest("memory_used_gb") for _, device in seen),
+        }
+        | ({"throttle_reasons": ", ".join(reasons)} if reasons else {})
+    )
+
+
+LEAST_UTIL, IDLE_SHARE = 0.05, 0.1
+"""If the busiest GPU is busy for this share of the time, others that are below a tenth of it are idle."""
+
+
+def _busy(used: Sequence[float]) -> int:
+    return sum(each >= IDLE_SHARE * max(used) for each in used)
 
 
 def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[str, Any]:

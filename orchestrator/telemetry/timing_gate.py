@@ -25,6 +25,8 @@ SWAPPED_PAGES = 256
 class Fault(StrEnum):
     """Why a timing is invalid, ordered by what has to change first."""
 
+    TOO_FEW_WORKERS = "too_few_workers"
+    """Fewer processes or GPUs trained than the trial has."""
     TOO_SHORT = "too_short"
     SHARED = "shared"
     SEVERAL_MODELS = "several_models"
@@ -105,7 +107,9 @@ def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
     if record.timing == "shared":
         return Judgement(fault=Fault.SHARED, reasons=["timing shared: other trials ran on the same devices"])
-    if _is_short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps")):
+    if reason := _too_few_workers(record):
+        return Judgement(fault=Fault.TOO_FEW_WORKERS, reasons=[reason, *disturbances])
+    if _is_short(record):
         reason = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
         return Judgement(fault=Fault.TOO_SHORT, reasons=[reason, *disturbances])
     return Judgement(fault=Fault.DISTURBED if disturbances else None, reasons=disturbances)
@@ -123,9 +127,27 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
     return list(filter(None, reasons))
 
 
-def _is_short(seconds: float | None, steps: float | None) -> bool:
-    """Return whether the window was too short; a trainable that reports no window is trusted."""
-    return (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
+def _too_few_workers(record: TrialRecord) -> str:
+    """Return the reason if a part of the trial's processes or GPUs did not train; empty if that is not known."""
+    counts = [figure(record.metrics, name) for name in ("workers", "busy_gpus")]
+    known = [each for each in counts if each is not None]
+    if not known or record.gpus <= 1 or min(known) >= record.gpus:
+        return ""
+    return f"{min(known):g} of {record.gpus:g} {'processes' if record.device == 'cpu' else 'GPUs'} trained"
+
+
+def _is_short(record: TrialRecord) -> bool:
+    """Return whether the window was too short. Without a window, the whole training is its upper limit."""
+    metrics = record.metrics
+    if not any(name in metrics for name in ("window_s", "window_steps", "samples_per_s", "epoch_s")):
+        return False
+
+    def is_below(name: str, instead: str, least: float) -> bool:
+        value = figure(metrics, name if name in metrics else instead)
+        return value is not None and value < least
+
+    too_brief = is_below("window_s", "train_s", SHORTEST_WINDOW_S)
+    return too_brief or is_below("window_steps", "steps", FEWEST_WINDOW_STEPS)
 
 
 def _foreign_cpu(metrics: Mapping[str, Any]) -> str:

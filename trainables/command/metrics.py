@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import json
 import math
 import re
@@ -15,54 +16,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from trainables.command.process import OutputLines
 from trainables.command.settings import CommandSettings
+from trainables.command.step_times import ANSI, EpochClock, ProgressBars, StepTimes
 from trainables.context import DivergedError
 from trainables.registry import is_number
-
-SHORTEST_S = 1.0
-"""The shortest window that gives a time: lines are read every 0.1 s, and may leave a buffer all at once."""
-
-TOGETHER_S = 0.05
-"""Lines that arrive within this time were read together."""
-
-
-class EpochClock:
-    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen_s: dict[float, float] = {}
-
-    def seen(self, epoch: float) -> None:
-        """Record that a line of this epoch has arrived."""
-        self._seen_s[epoch] = self._clock()
-
-    @property
-    def epochs(self) -> float:
-        """Return how many epochs there were, including unreported ones between the reported."""
-        if len(self._seen_s) < 2:
-            return len(self._seen_s)
-        between = max(self._seen_s) - min(self._seen_s)
-        return between + between / (len(self._seen_s) - 1)
-
-    def figures(self) -> dict[str, float]:
-        """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
-
-        Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
-        """
-        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
-        held_back = sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
-        if not gaps or held_back:
-            return {}
-        first, last = min(self._seen_s), max(self._seen_s)
-        window_s = self._seen_s[last] - self._seen_s[first]
-        return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
-
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
@@ -78,7 +39,10 @@ TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 _DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
 _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 _KEYS = ("json", "regex", "scale", "invert", "take")
+PROGRESS_BAR = "tqdm"
+"""The declaration of `step_s` that reads the states of progress bars."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +58,17 @@ class Reading:
     invert: bool = False
     """If set, take one over the number, before `scale`: seconds per step from steps per second."""
     take: str = "last"
+    progress_bar: bool = False
+    """Whether progress bars give the number, and no line by itself."""
 
     @staticmethod
     def of(column: str, given: Any) -> Reading:
-        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError."""
+        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError.
+
+        `step_s` may also be `tqdm`.
+        """
+        if column == "step_s" and given == PROGRESS_BAR:
+            return Reading(column=column, progress_bar=True)
         long = {"regex": given} if isinstance(given, str) else given or {}
         subject = f"trainable.metrics.{column}"
         if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
@@ -137,7 +108,7 @@ class Reading:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a number, also from text (`1,234.5`; `1:02:03` in seconds); None for anything else.
+    """Return a number, also from text (`1,234.5`; `1.2K`; `1:02:03` in seconds); None for anything else.
 
     Whole numbers stay whole.
     """
@@ -146,63 +117,14 @@ def as_number(value: Any) -> float | None:
     if not isinstance(value, str):
         return value
     text = value.replace(",", "").strip()
+    if text[-1:] in _SUFFIXES and text[:-1].replace(".", "", 1).isdigit():
+        return float(text[:-1]) * _SUFFIXES[text[-1]]
     if clock := _CLOCK.fullmatch(text):
         return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
     try:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
         return None
-
-
-_UNREPORTED = 2.0
-"""If the lines span more than this multiple of the reported time, some steps were probably not reported."""
-
-
-class StepTimes:
-    """The seconds of steps, from the second line on: the first includes start-up.
-
-    A line counts for all steps since the line before it, or for one step if lines have no step numbers. A lower number
-    than before starts a new count, as in each epoch.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lines = 0
-        self._number: float | None = None
-        self._numbered = False
-        self._began_s = self._latest_s = 0.0
-        self._steps = 0.0
-        self._seconds = 0.0
-
-    def add(self, seconds: float, number: float | None) -> None:
-        """Record a line that has just reported the seconds of a step, and its number if known."""
-        self._latest_s = self._clock()
-        if self._lines:
-            steps = 1.0
-            if number is not None and self._number is not None:
-                steps = max(1, number - self._number if number >= self._number else number)
-            self._steps += steps
-            self._seconds += steps * seconds
-        else:
-            self._began_s = self._latest_s
-        self._lines += 1
-        self._number = number
-        self._numbered |= number is not None
-
-    def figures(self) -> dict[str, float]:
-        """Return `window_s` and `window_steps`; {} after a single line."""
-        return {"window_s": self._seconds, "window_steps": self._steps} if self._steps else {}
-
-    def remark(self) -> str:
-        """Return what to change if only some steps seem to be reported; else an empty string."""
-        passed_s = self._latest_s - self._began_s
-        if self._numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
-            return ""
-        return (
-            f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
-            " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
-            " between then count"
-        )
 
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
@@ -238,14 +160,26 @@ class CommandMetrics:
         self._step: float | None = None
         self._seen: dict[str, list[float]] = {}
         self._open: dict[str, float] = {}
+        self._evaluation_s = 0.0
+        """The time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it."""
         self._rows = 0
         self._rows_name_epochs = False
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
         self._steps = StepTimes(clock)
+        self._bars = ProgressBars(clock) if any(each.progress_bar for each in self._readings) else None
+        self.samples_per_step: float | None = None
+        """The mean number of samples in a step, if the command's processes have counted them."""
+        self.is_preset = settings.is_preset
+        self.is_timed_elsewhere = False
+        """Whether the command's processes have timed their steps: then no arrival of lines is needed."""
+        self.reports = 0
+        """How many lines had a metric, or a step of a progress bar."""
 
     def line(self, line: str) -> list[dict[str, Any]]:
         """Return the rows that this line completes, usually none. Raises DivergedError if a loss is not finite."""
+        self.open_line(line)
+        line = ANSI.sub("", line)
         row = _json_object(line)
         if row is not None:
             rows = self.row(row)
@@ -272,11 +206,17 @@ class CommandMetrics:
         self._take(found)
         return complete
 
+    def open_line(self, text: str) -> None:
+        """Read a line that has no end yet: progress bars write the end before the next state."""
+        if self._bars is not None and self._bars.read(text):
+            self.reports += 1
+
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a JSON object, or a line of a table, as a row if it has an epoch."""
         found = {each.column: value for each in self._readings if (value := each.of_row(row)) is not None}
         where = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
         self._step = where.get("step", where.get("steps", self._step))
+        self._evaluation_s += as_number(row.get("eval_runtime")) or 0.0
         self._take(found)
         if "epoch" not in where:
             return []
@@ -295,6 +235,8 @@ class CommandMetrics:
         """Return the trial's metrics by column, and those derived from them."""
         takes = {each.column: TAKES[each.take] for each in self._readings}
         found: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
+        if any(each.column == "train_s" and each.key == "train_runtime" for each in self._readings):
+            found |= {"train_s": found["train_s"] - self._evaluation_s} if "train_s" in found else {}
         epochs_s = self._seen.get("epoch_s", [])
         if epochs_s:
             derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
@@ -304,17 +246,26 @@ class CommandMetrics:
                 derived["samples_per_s"] = self._settings.samples_per_epoch / found["epoch_s"]
                 derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
             found = derived | found
-        if "step_s" in self._seen:
-            batch, step_s = self._global_batch_size, found["step_s"]
-            found = self._steps.figures() | ({"samples_per_s": batch / step_s} if batch and step_s > 0 else {}) | found
         samples_per_epoch = self._settings.samples_per_epoch
+        if "step_s" in self._seen:
+            found = self._steps.figures() | found
+        if self._bars is not None:
+            found = self._bars.figures() | found
+        if (samples_per_step := self._samples_per_step) and found.get("step_s", 0) > 0:
+            found = {"samples_per_s": samples_per_step / found["step_s"]} | found
         if self.between_lines:
             timed = self._clock.figures()
             found = (
                 timed | ({"samples_per_s": samples_per_epoch / timed["epoch_s"]} if samples_per_epoch else {}) | found
             )
+        if samples_per_epoch and samples_per_step and "window_s" in found and found.get("epoch_s", 0) > 0:
+            steps = found["window_s"] / found["epoch_s"] * samples_per_epoch / samples_per_step
+            found = {"window_steps": round(steps)} | found
         if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
+        per_sample = self._settings.tokens_per_sample
+        if per_sample and "samples_per_s" in found:
+            found = {"tokens_per_s": per_sample * found["samples_per_s"]} | found
         # The training time until the target accuracy, if each epoch has a time and an accuracy.
         scores, target = self._seen.get("val_accuracy", []), self._settings.target_accuracy
         if target is not None and len(epochs_s) == len(scores):
@@ -324,9 +275,26 @@ class CommandMetrics:
         return found
 
     @property
+    def _samples_per_step(self) -> float | None:
+        """Return the mean number of samples in a step, in which the last batch of an epoch may be smaller.
+
+        None if unknown. Without `samples_per_epoch` it is the global batch.
+        """
+        if self.samples_per_step:
+            return self.samples_per_step
+        batch, samples = self._global_batch_size, self._settings.samples_per_epoch
+        if samples is None or batch is None:
+            return batch
+        steps = self._bars.steps_per_epoch if self._bars else None
+        if steps == samples > batch:
+            return 1.0  # the bar counts samples
+        return samples / (steps or math.ceil(samples / batch))
+
+    @property
     def between_lines(self) -> bool:
         """Return whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
-        return bool(self._epochs and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
+        by_steps = self.is_timed_elsewhere or (self._bars is not None and self._bars.figures())
+        return bool(self._epochs and self._clock.figures()) and not by_steps and not set(SPEEDS) & set(self._seen)
 
     @property
     def _epochs(self) -> float:
@@ -337,12 +305,13 @@ class CommandMetrics:
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
         metrics = self._settings.metrics.items()
-        return [column for column, given in metrics if given is not None and column not in self._seen]
+        bars = {"step_s"} if self._bars is not None and self._bars.figures() else set()
+        return [column for column, given in metrics if given is not None and column not in {*self._seen, *bars}]
 
     @property
     def found_nothing(self) -> bool:
         """Return whether no metric has been read."""
-        return not self._seen
+        return not self._seen and not self.reports
 
     @property
     def remark_on_steps(self) -> str:
@@ -353,6 +322,7 @@ class CommandMetrics:
         loss = found.get("loss", 0.0)
         if not math.isfinite(loss):
             raise DivergedError(f"the command printed a loss of {loss}")
+        self.reports += bool(found)
         for column, value in found.items():
             if math.isfinite(value):
                 self._seen.setdefault(column, []).append(value)
@@ -390,18 +360,32 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
 
 
 class MetricsFile:
-    """The command's metrics file: JSON lines are read as they are written, other files at the end; None: no file."""
+    """The command's metrics file: lines of JSON and CSV are read as they are written, .json at the end; None: no file.
+
+    A CSV file may be written anew, as Lightning does: then only further lines count.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         if self._path:
             self._path.unlink(missing_ok=True)  # of an earlier attempt
-        whole = self._path is not None and self._path.suffix in (".json", ".csv")
-        self._lines = OutputLines(self._path) if self._path and not whole else None
+        self._is_table = path is not None and path.suffix == ".csv"
+        is_whole = path is not None and path.suffix == ".json"
+        self._lines = OutputLines(path) if path and not is_whole and not self._is_table else None
+        self._rows_read = 0
 
-    def new(self) -> Iterator[str]:
-        """Return the JSON lines written since the last call."""
-        return self._lines.new() if self._lines else iter(())
+    def new(self, *, ended: bool = False) -> Iterator[str]:
+        """Return the lines written since the last call, as lines of JSON; with `ended`, also an unfinished last one."""
+        if self._lines is not None:
+            yield from self._lines.new(ended=ended)
+        elif self._is_table and self._path is not None and self._path.is_file():
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+            whole = text if ended else text[: text.rfind("\n") + 1]
+            rows = list(csv.DictReader(io.StringIO(whole)))
+            for row in rows[self._rows_read :]:
+                named = {str(key).strip(): each.strip() for key, each in row.items() if isinstance(each, str)}
+                yield json.dumps({key: each for key, each in named.items() if each})
+            self._rows_read = max(self._rows_read, len(rows))
 
     def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
         """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
@@ -409,10 +393,9 @@ class MetricsFile:
             return
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
-        if self._lines is not None:
+        if self._path.suffix != ".json":
             return
-        with self._path.open(newline="", encoding="utf-8") as file:
-            content = list(csv.DictReader(file)) if self._path.suffix == ".csv" else json.load(file)
+        content = json.loads(self._path.read_text(encoding="utf-8"))
         for row in content if isinstance(content, list) else [content]:
             if isinstance(row, dict):
                 yield from metrics.row(row)

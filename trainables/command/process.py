@@ -62,7 +62,7 @@ class CpuTime:
     """The CPU time of a command's processes, as a sign of progress while it prints nothing."""
 
     def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
+        self._pid = pid
         self._looked = self._grew = time.monotonic()
         self._seconds = 0.0
 
@@ -73,27 +73,43 @@ class CpuTime:
             return False
         self._looked = now
         seconds = 0.0
-        with suppress(psutil.NoSuchProcess):
-            for process in (self._process, *self._process.children(recursive=True)):
-                with suppress(psutil.NoSuchProcess):
-                    seconds += sum(process.cpu_times()[:4])  # with those of its children that have ended
+        for process in process_tree.descendants(self._pid):
+            with suppress(psutil.NoSuchProcess):
+                seconds += sum(process.cpu_times()[:4])  # with those of its children that have ended
         if abs(seconds - self._seconds) < BUSY * (now - self._grew):
             return False
         self._grew, self._seconds = now, seconds
         return True
 
 
-def run(command: Command, on_line: Callable[[str, str], None], should_stop: StopRequest) -> int | None:
-    """Run the command to its end, calling `on_line(stream, line)` for each line of `stdout` and `stderr`.
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """What `run` calls while a command runs."""
+
+    on_line: Callable[[str, str], None]
+    """With each line of `stdout` and `stderr`."""
+    should_stop: StopRequest
+    on_open_line: Callable[[str], None] = lambda text: None
+    """With a line that has no end yet, such as the latest state of a progress bar."""
+    on_look: Callable[[process_tree.BusyProcesses], None] = lambda busy: None
+    """After the lines that have been read together."""
+    ask_to_stop: Callable[[], bool] = lambda: False
+    """Asks the command to stop by itself; returns whether it can."""
+
+
+def run(command: Command, listener: Listener) -> int | None:
+    """Run the command to its end, calling the listener.
 
     Returns the exit status (negative: the signal that killed it), or None if it was stopped because `should_stop()` was
     true. None of its processes is left when this function returns or raises, or when this process is killed. Raises
-    TrialTimeoutError, OSError if the command cannot be started, and whatever `on_line` raises.
+    TrialTimeoutError, OSError if the command cannot be started, and whatever the listener raises.
     """
     streams = {"stdout": OutputLines(command.stdout), "stderr": OutputLines(command.stderr)}
     started = time.monotonic()
+    stop_by: float | None = None
     with _started(command) as process:
         cpu_time, progress = CpuTime(process.pid), True
+        busy = process_tree.BusyProcesses(process.pid)
         while True:
             try:
                 exit_code = process.wait(POLL_S)
@@ -101,14 +117,22 @@ def run(command: Command, on_line: Callable[[str, str], None], should_stop: Stop
                 exit_code = None
             for stream, output in streams.items():
                 for line in output.new(ended=exit_code is not None):
-                    on_line(stream, line)
+                    listener.on_line(stream, line)
                     progress = True
+                if output.open_line:
+                    listener.on_open_line(output.open_line)
+            listener.on_look(busy)
+            now = time.monotonic()
             if exit_code is not None:
-                return exit_code
-            if should_stop(progress=progress or cpu_time.has_grown()):
+                return exit_code if stop_by is None else None
+            if stop_by is not None and now > stop_by:
                 return None
+            if stop_by is None and listener.should_stop(progress=progress or cpu_time.has_grown()):
+                if not listener.ask_to_stop():
+                    return None
+                stop_by = now + command.grace_s
             progress = False
-            if command.timeout_s and time.monotonic() - started > command.timeout_s:
+            if command.timeout_s and now - started > command.timeout_s:
                 raise TrialTimeoutError(f"the command ran longer than timeout_s={command.timeout_s:g}")
 
 
@@ -158,7 +182,8 @@ class OutputLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
-        self._partial = ""
+        self.open_line = ""
+        """What has been read of a line that has no end yet."""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
@@ -168,12 +193,12 @@ class OutputLines:
                 file.seek(self._offset)
                 while data := file.read(LONGEST):
                     self._offset += len(data)
-                    *lines, self._partial = _LINE_ENDS.split(self._partial + self._decoder.decode(data))
-                    if len(self._partial) > LONGEST:
-                        lines, self._partial = [*lines, self._partial], ""
+                    *lines, self.open_line = _LINE_ENDS.split(self.open_line + self._decoder.decode(data))
+                    if len(self.open_line) > LONGEST:
+                        lines, self.open_line = [*lines, self.open_line], ""
                     yield from lines
-        if ended and self._partial:
-            line, self._partial = self._partial, ""
+        if ended and self.open_line:
+            line, self.open_line = self.open_line, ""
             yield line
 
 

@@ -8,16 +8,25 @@ gone and ends the tree. It imports psutil only, so that it starts quickly and ne
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import psutil
 
 TOKEN = "SWEEP_ATTEMPT"
 """The environment variable that marks the processes of one attempt."""
+
+LOOK_EVERY_S = 1.0
+IDLE_CORES = 0.02
+"""A launcher that waits for its processes uses less."""
+
+BUSY_SHARE = 0.1
+"""A process that trains uses at least this share of what the busiest one uses."""
 
 
 def members(pid: int, token: str) -> list[psutil.Process]:
@@ -74,6 +83,52 @@ def dismiss(descriptor: int) -> None:
         pass  # the guard was killed
     finally:
         os.close(descriptor)
+
+
+class BusyProcesses:
+    """The processes of a tree that use the CPU between the first and the last report of the command."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._earliest: dict[int, float] | None = None
+        self._first: dict[int, float] | None = None
+        self._latest: dict[int, float] = {}
+        self._earliest_s = self._first_s = self._latest_s = -math.inf
+
+    def look(self, *, reported: bool) -> None:
+        """Read the processes' CPU times, at most once a second; `reported` is whether the command has just reported."""
+        now_s = time.monotonic()
+        if now_s - self._latest_s < LOOK_EVERY_S or (self._first is not None and not reported):
+            return
+        seconds = {}
+        for process in descendants(self._pid):
+            with suppress(psutil.Error):
+                seconds[process.pid] = sum(process.cpu_times()[:2])
+        self._latest, self._latest_s = seconds, now_s
+        if self._earliest is None:
+            self._earliest, self._earliest_s = seconds, now_s
+        if reported and self._first is None:
+            self._first, self._first_s = seconds, now_s
+
+    def cores(self) -> list[float]:
+        """Return the cores that each busy process used, the busiest first; [] if they were not seen for a second."""
+        first, first_s = self._first, self._first_s
+        if first is None or self._latest_s - first_s < LOOK_EVERY_S:
+            first, first_s = self._earliest, self._earliest_s
+        span_s = self._latest_s - first_s
+        if first is None or span_s < LOOK_EVERY_S:
+            return []
+        used = sorted(((self._latest[pid] - first.get(pid, 0.0)) / span_s for pid in self._latest), reverse=True)
+        return [each for each in used if each >= max(IDLE_CORES, BUSY_SHARE * used[0])]
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return the process and all that it started, as far as their parents still live."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _belongs(process: psutil.Process, pid: int, token: str) -> bool:

@@ -12,15 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from trainables.command.presets import PRESETS
 from trainables.registry import is_number
 
 LENGTHS = ("epochs", "samples", "steps", "seconds")
 """Lengths of the section `budget`, of which one is set."""
 
 NAMES = (
-    *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
+    *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
     *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
-    *("source_dir", "python", *LENGTHS),
+    *("source_dir", "python", *LENGTHS, "tokens"),
 )
 """Names for braces, besides the dotted keys of the config (`{model.depth}`)."""
 
@@ -77,6 +78,7 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
 
 
 PLACES = ("trial", "source")
+ADAPTERS = ("auto", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +96,30 @@ class CommandSettings:
     oom_patterns: Sequence[str] = ()
     diverged_patterns: Sequence[str] = ()
     metrics_file: str | None = None
+    python: str | None = None
     samples_per_epoch: int | None = None
+    tokens_per_sample: int | None = None
     target_accuracy: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     epoch_pattern: str | None = None
     step_pattern: str | None = None
+    adapter: str = "auto"
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> CommandSettings:
-        """Read the section; its other keys are the orchestrator's."""
-        return CommandSettings(
-            **{each.name: config[each.name] for each in fields(CommandSettings) if each.name in config}
-        )
+        """Read the section; its other keys are the orchestrator's. The name of a preset becomes its metrics."""
+        given = {each.name: config[each.name] for each in fields(CommandSettings) if each.name in config}
+        preset = PRESETS.get(given["metrics"]) if isinstance(given.get("metrics"), str) else None
+        if preset is not None:
+            patterns = {"epoch_pattern": preset.epoch_pattern, "step_pattern": preset.step_pattern}
+            set_by_user = {name: given[name] for name in patterns if given.get(name) is not None}
+            given |= {"metrics": preset.metrics} | patterns | set_by_user
+        return CommandSettings(**given)
+
+    @property
+    def is_preset(self) -> bool:
+        """Return whether `metrics` was the name of a preset."""
+        return any(self.metrics is preset.metrics for preset in PRESETS.values())
 
     @property
     def words(self) -> list[str]:
@@ -123,7 +137,9 @@ class CommandSettings:
             yield f"trainable.argv must be a command line, or a list of its words, not {self.argv!r}"
         if self.cwd not in PLACES:
             yield f"trainable.cwd={self.cwd!r} is not one of {', '.join(PLACES)}"
-        for key in ("timeout_s", "samples_per_epoch", "target_accuracy"):
+        if self.adapter not in ADAPTERS:
+            yield f"trainable.adapter={self.adapter!r} is not one of {', '.join(ADAPTERS)}"
+        for key in ("timeout_s", "samples_per_epoch", "tokens_per_sample", "target_accuracy"):
             value = getattr(self, key)
             if value is not None and not _positive(value):
                 yield f"trainable.{key} must be a number above 0, or null, not {value!r}"
@@ -132,7 +148,8 @@ class CommandSettings:
         if not isinstance(self.env, Mapping):
             yield f"trainable.env must be {{NAME: value}}, not {self.env!r}"
         if not isinstance(self.metrics, Mapping):
-            yield f"trainable.metrics must be {{column: how to read it}}, not {self.metrics!r}"
+            presets = ", ".join(PRESETS)
+            yield f"trainable.metrics must be {{column: how to read it}}, or one of {presets}; not {self.metrics!r}"
 
 
 def _positive(value: Any) -> bool:

@@ -10,14 +10,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainables.command import process
+from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
 from trainables.command.metrics import SPEEDS, CommandMetrics, MetricsFile
 from trainables.command.process import Command, FailureCause
+from trainables.command.process_tree import BusyProcesses
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
 from trainables.context import Context
 
@@ -44,39 +46,140 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         work.mkdir(exist_ok=True)
         # Otherwise the command may use one of several GPUs, and the number of samples in its step is unknown.
         knows_gpus = context.batch.devices_per_rank <= 1 or may_receive(settings, ANY_OF_GPUS)
-        metrics = CommandMetrics(settings, context.batch.global_batch_size if knows_gpus else None, values["epochs"])
-        failure = FailureCause(settings.oom_patterns, settings.diverged_patterns)
+        batch = context.batch.global_batch_size if knows_gpus else None
+        adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
         command = _command(settings, values, context, trial_dir)
+        metrics = CommandMetrics(settings, batch, values["epochs"])
         file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
-
-        def on_line(stream: str, line: str) -> None:
-            failure.read(stream, line)
-            for row in metrics.line(line):
-                context.report(row)
-
-        def should_stop(*, progress: bool) -> bool:
-            lines = list(file.new())
-            for line in lines:
-                on_line("file", line)
-            return context.should_stop(progress=progress or bool(lines))
-
-        exit_code = process.run(command, on_line, should_stop)
-        for line in file.new():
-            on_line("file", line)
+        output = _Output(
+            context, metrics, file, FailureCause(settings.oom_patterns, settings.diverged_patterns), adapter
+        )
+        listener = process.Listener(
+            on_line=output.on_line,
+            on_open_line=output.on_open_line,
+            on_look=output.on_look,
+            should_stop=output.should_stop,
+            ask_to_stop=adapter.ask_to_stop if adapter else lambda: False,
+        )
+        exit_code = process.run(command, listener)
+        output.finish()
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
-        context.summarize(metrics.figures())
+        figures = _figures(metrics, adapter, batch)
+        workers, why = _workers(context, adapter, output.busy)
+        context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         if exit_code is not None:
-            failure.check(exit_code, settings.ok_exit_codes)
-            _remark(metrics, context, knows_gpus=knows_gpus)
+            output.failure.check(exit_code, settings.ok_exit_codes)
+            if why:
+                context.remark(why)
+            _remark(metrics, figures, context, knows_gpus=knows_gpus or workers is not None)
+            if adapter is not None:
+                for remark in adapter.remarks(context.batch.global_batch_size, context.lr.value):
+                    context.remark(remark)
 
 
-def _remark(metrics: CommandMetrics, context: Context, *, knows_gpus: bool) -> None:
+class _Output:
+    """What a command writes while it runs, on its way to the trial's metrics and rows."""
+
+    def __init__(
+        self,
+        context: Context,
+        metrics: CommandMetrics,
+        file: MetricsFile,
+        failure: FailureCause,
+        adapter: Adapter | None,
+    ) -> None:
+        self.failure = failure
+        self.busy: Sequence[float] = ()
+        """The cores that each busy process of the command used."""
+        self._context, self._metrics, self._file, self._adapter = context, metrics, file, adapter
+        self._reports = 0
+
+    def on_line(self, stream: str, line: str) -> None:
+        """Read a line of output, or of the metrics file."""
+        self.failure.read(stream, line)
+        if self._adapter is not None and line.lstrip().startswith("{"):
+            self._read_adapter(now=True)
+            if self._adapter.has_reported(line):
+                return
+        for row in self._metrics.line(line):
+            self._context.report(row)
+
+    def on_open_line(self, text: str) -> None:
+        """Read a line that has no end yet."""
+        self._metrics.open_line(text)
+
+    def on_look(self, busy: BusyProcesses) -> None:
+        """Read what the hook has written, and look at the processes."""
+        self._read_adapter()
+        reported = self._metrics.reports > self._reports
+        if reported:
+            self._reports = self._metrics.reports
+            self._context.observe("reported")
+        busy.look(reported=reported)
+        self.busy = busy.cores()
+
+    def should_stop(self, *, progress: bool) -> bool:
+        """Return whether the trial should stop; new lines of the metrics file are progress, too."""
+        lines = self._read_file()
+        return self._context.should_stop(progress=progress or lines)
+
+    def finish(self) -> None:
+        """Read what the command wrote last."""
+        self._read_adapter(now=True)
+        self._read_file(ended=True)
+
+    def _read_file(self, *, ended: bool = False) -> bool:
+        lines = list(self._file.new(ended=ended))
+        for line in lines:
+            self.on_line("file", line)
+        return bool(lines)
+
+    def _read_adapter(self, *, now: bool = False) -> None:
+        if self._adapter is None:
+            return
+        self._metrics.reports += self._adapter.look(now=now)
+        for found in self._adapter.rows():
+            for row in self._metrics.row(found):
+                self._context.report(row)
+
+
+def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size: int | None) -> dict[str, Any]:
+    """Return the trial's metrics: what the command reports precedes what the hook counts."""
+    if adapter is None:
+        return metrics.figures()
+    counted = adapter.figures(global_batch_size)
+    metrics.samples_per_step = adapter.samples_per_step
+    metrics.is_timed_elsewhere = "step_s" in counted
+    reported = metrics.figures()
+    if metrics.is_preset and "step_s" in counted:
+        return metrics.figures() | counted
+    if set(SPEEDS) & set(reported):  # one clock for all columns
+        counted = {name: value for name, value in counted.items() if name in LENGTHS}
+    return counted | reported
+
+
+def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) -> tuple[float | None, str]:
+    """Return how many processes or GPUs trained, and why if too few; None if unknown, or if one is enough.
+
+    Without the hook's counts, the processes that use the CPU are counted: more than their share of cores is as good.
+    """
+    gpus = context.batch.devices_per_rank
+    if gpus <= 1:
+        return None, ""
+    counted, why = adapter.workers(gpus, context.threads) if adapter is not None else (None, "")
+    if counted is not None or context.device != "cpu" or not cores:
+        return counted, why
+    if len(cores) >= gpus or sum(cores) > THREADED * max(1, context.threads // gpus):
+        return gpus, ""
+    return len(cores), f"{len(cores)} of {gpus} processes used the CPU while the command trained"
+
+
+def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Context, *, knows_gpus: bool) -> None:
     """Remark what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
-    figures = metrics.figures()
     for column in metrics.unread():
         context.remark(f"no line of the output matches trainable.metrics.{column}")
-    if metrics.found_nothing:
+    if metrics.found_nothing and not set(SPEEDS) & set(figures):
         context.remark(
             f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
         )
@@ -107,10 +210,12 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         lengths["steps"] = max(1, round(lengths["samples"] / batch.global_batch_size))
     elif lengths["steps"] is not None:
         lengths["samples"] = lengths["steps"] * batch.global_batch_size
+    per_sample = settings.tokens_per_sample
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
         "gpus": batch.devices_per_rank,
+        "devices": ",".join(map(str, range(batch.devices_per_rank))),
         "device_batch_size": batch.device_batch_size,
         "global_batch_size": batch.global_batch_size,
         "grad_accum_steps": batch.grad_accum_steps,
@@ -126,8 +231,9 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "trial_id": context.trial_id,
         "trial_dir": str(trial_dir),
         "source_dir": str(source if source.is_dir() else Path.cwd()),
-        "python": sys.executable,
+        "python": settings.python or sys.executable,
         **lengths,
+        "tokens": lengths["samples"] * per_sample if lengths["samples"] and per_sample else None,
     }
 
 
@@ -141,7 +247,7 @@ def _command(settings: CommandSettings, values: Mapping[str, Any], context: Cont
         words.append(f"{option}{equals}{source / value}" if is_file else word)
     return Command(
         words=words,
-        environment=_environment(settings, values, context),
+        environment=_environment(settings, values, context, trial_dir),
         cwd=trial_dir / WORK if settings.cwd == "trial" else source,
         stdout=trial_dir / "stdout.log",
         stderr=trial_dir / "stderr.log",
@@ -150,12 +256,13 @@ def _command(settings: CommandSettings, values: Mapping[str, Any], context: Cont
     )
 
 
-def _environment(settings: CommandSettings, values: Mapping[str, Any], context: Context) -> dict[str, str]:
+def _environment(
+    settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path
+) -> dict[str, str]:
     # The command starts its own ranks, and must not take itself for a rank of another launcher.
     inherited = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
-    path = [str(values["source_dir"]), *filter(None, [os.environ.get("PYTHONPATH")])]
     given = {
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": _path(str(values["source_dir"]), os.environ.get("PYTHONPATH")),
         "PYTHONUNBUFFERED": "1",  # otherwise metrics arrive only when a buffer is full
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(values["port"]),
@@ -165,4 +272,11 @@ def _environment(settings: CommandSettings, values: Mapping[str, Any], context: 
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if context.device == "cpu" else {}
     variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
-    return {**inherited, **given, **hidden, **variables, **own}
+    found = {**inherited, **given, **hidden, **variables, **own}
+    if settings.adapter == "off":
+        return found
+    return found | {"SWEEP_HOOK": str(trial_dir / FOLDER), "PYTHONPATH": _path(str(HOOK), found["PYTHONPATH"])}
+
+
+def _path(first: str, others: str | None) -> str:
+    return os.pathsep.join(filter(None, [first, others]))

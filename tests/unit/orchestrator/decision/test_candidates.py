@@ -33,6 +33,16 @@ def test_no_cell_is_recommended_while_an_untimed_one_seems_better() -> None:
     assert why_not and (why_not.code, why_not.values["name"]) == ("better_is_untimed", "1×32 none")
 
 
+@pytest.mark.parametrize(("of_four", "first"), [(1, "too_few_workers"), (4, "use")])
+def test_cells_of_too_few_workers_are_false(of_four: int, first: str) -> None:
+    one = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    two = [record_of(2, s, metrics=measured(400, 0.9) | {"workers": 1}) for s in range(3)]
+    four = [record_of(4, s, metrics=measured(90, 0.9) | {"workers": of_four}) for s in range(3)]
+    found = decided([*one, *two, *four])
+    assert (found.cell_id, found.headline.code) == ("1-32-none", first)
+    assert (first == "use") or found.details[0].code == "use"
+
+
 def test_test_accuracy_alone_leaves_the_comparison_unknown() -> None:
     fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
     slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]

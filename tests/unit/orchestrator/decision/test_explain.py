@@ -163,7 +163,7 @@ def test_a_likelier_rival_is_named_with_the_reason_against_it(
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(1, True), (9, True), (10, False), (None, False)])
 def test_accuracies_after_few_steps_are_a_caveat(steps: int | None, doubtful: bool) -> None:
-    few = {} if steps is None else {"steps": steps}
+    few = {} if steps is None else {"steps": steps, "window_s": 3.0, "window_steps": 60}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | few) for g in (1, 2) for s in range(3)]
     caveats = decided(records).caveats
     assert ("untrained" in codes(caveats)) is doubtful

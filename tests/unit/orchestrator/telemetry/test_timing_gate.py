@@ -63,6 +63,41 @@ def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
     assert reasons(**metrics) == []
 
 
+@pytest.mark.parametrize(
+    ("metrics", "short"),
+    [
+        ({"samples_per_s": 9, "steps": 8}, True),
+        ({"samples_per_s": 9, "train_s": 1.5}, True),
+        ({"epoch_s": 1, "window_s": 3.0, "steps": 8}, True),
+        ({"samples_per_s": 9, "window_s": 3.0, "window_steps": 60, "steps": 8, "train_s": 1.0}, False),
+        ({"samples_per_s": 9}, False),
+        ({"accuracy": 0.5, "steps": 8}, False),
+    ],
+)
+def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short: bool) -> None:
+    record = record_of(1, 0, metrics=metrics)
+    assert judged([record])[record.trial_id].fault == (Fault.TOO_SHORT if short else None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "metrics", "reason"),
+    [
+        (2, {"workers": 1}, "1 of 2 GPUs trained"),
+        (4, {"workers": 4, "busy_gpus": 3}, "3 of 4 GPUs trained"),
+        (2, {"workers": 1, "foreign_cpu": 0.5, "window_s": 0.1}, "1 of 2 GPUs trained"),
+        (2, {"workers": 2, "busy_gpus": 2}, ""),
+        (1, {"workers": 1}, ""),
+        (0.5, {"busy_gpus": 0}, ""),
+        (2, {}, ""),
+    ],
+)
+def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason: str) -> None:
+    record = record_of(gpus, 0, metrics=QUIET | metrics)
+    found = judged([record])[record.trial_id]
+    assert found.fault == (Fault.TOO_FEW_WORKERS if reason else None)
+    assert not reason or found.reasons[0] == reason
+
+
 def test_only_ok_trials_are_judged() -> None:
     assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 

@@ -258,7 +258,7 @@ def test_as_many_lines_as_budget_epochs_are_timed():
     found = read_epoch_clock(PLAIN, ACCURACY, epochs=3)
     assert found == {
         **{"val_accuracy": 0.9, "epoch_s": 2.25, "window_s": 4.5},
-        **{"samples_per_s": pytest.approx(100 / 2.25), "samples": 300},
+        **{"samples_per_s": pytest.approx(100 / 2.25), "samples": 300, "window_steps": 4},
     }
 
 

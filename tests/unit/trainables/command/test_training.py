@@ -46,11 +46,11 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     monkeypatch.setenv("RANK", "1")  # of another launcher
     monkeypatch.setenv("KEPT", "as it was")
     script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
-    words = "{gpus} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
+    words = "{devices} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
     run(tmp_path, [*PYTHON, "train.py", *words.split()], context(tmp_path, lr=0.25, seed=5), env={"MINE": "lr={lr}"})
     argv, environment, cwd = json.loads((tmp_path / "trial/stdout.log").read_text())
     assert argv[0] == str(tmp_path / "train.py")
-    assert argv[1:8] == ["2", "32", "64", "0.25", "5", "3", "7"] and argv[9] == "{}"
+    assert argv[1:8] == ["0,1", "32", "64", "0.25", "5", "3", "7"] and argv[9] == "{}"
     assert environment["SWEEP_DEVICE_BATCH_SIZE"] == "32" and environment["SWEEP_TRIAL_ID"] == "alone"
     assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
@@ -113,6 +113,54 @@ def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
     argv = [*PYTHON, "-c", f"open({name!r}, 'w').write({text!r})".replace("{", "{{").replace("}", "}}")]
     run(tmp_path, argv, context(tmp_path, emit=rows.append), metrics_file=name, metrics={"loss": None})
     assert rows == [{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 1}]
+
+
+def test_a_metrics_table_is_followed_while_it_grows(tmp_path: Path) -> None:
+    """It gets a further column with the second row, and is written anew, as by Lightning."""
+    table = tmp_path / "trial/work/metrics.csv"
+    script(
+        tmp_path,
+        """
+        import pathlib, time
+        table, seen = pathlib.Path("metrics.csv"), pathlib.Path("seen")
+        table.write_text("epoch,loss\\n1, 0.5\\n")
+        end = time.monotonic() + 60
+        while not seen.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        table.write_text("epoch,loss,val_accuracy\\n1,0.5,\\n2,0.25,0.75\\n")
+        """.replace("\\\\", "\\"),
+    )
+    rows: list[dict[str, Any]] = []
+
+    def emit(row: dict[str, Any]) -> None:
+        rows.append(row)
+        (table.parent / "seen").touch()
+
+    metrics = {"loss": None, "val_accuracy": None}
+    run(tmp_path, [*PYTHON, "train.py"], context(tmp_path, emit=emit), metrics_file="metrics.csv", metrics=metrics)
+    assert rows == [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "val_accuracy": 0.75}]
+
+
+def test_evaluations_of_hugging_face_are_no_training(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        for epoch in (1, 2):
+            print({"eval_loss": 1.0, "eval_runtime": "1.5", "epoch": epoch})
+        print({"train_runtime": "10.0", "epoch": 2})
+        """,
+    )
+    told = run(tmp_path, [*PYTHON, "train.py"], metrics={"train_s": {"json": "train_runtime"}})
+    assert told.metrics["train_s"] == 7.0
+
+
+def test_tokens_follow_from_samples(tmp_path: Path) -> None:
+    script(tmp_path, "import sys; print(*sys.argv[1:]); print('rate 4.0')")
+    argv = [*PYTHON, "train.py", "{tokens}", "{python}"]
+    settings = {"tokens_per_sample": 128, "python": "/venv/bin/python", "metrics": {"samples_per_s": "rate (.+)"}}
+    told = run(tmp_path, argv, budget={"samples": 6400}, **settings)
+    assert (tmp_path / "trial/stdout.log").read_text().split()[:2] == ["819200", "/venv/bin/python"]
+    assert told.metrics["tokens_per_s"] == 512.0
 
 
 def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:

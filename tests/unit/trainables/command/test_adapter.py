@@ -1,0 +1,199 @@
+"""The hook in a command's processes: who trained, how fast, and on how many samples. Real processes with torch."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables.command.adapter import HOOK, Adapter
+from trainables.command.process_tree import BusyProcesses
+from trainables.command.training import train
+from trainables.context import Batch, Context
+
+SCRIPT = """
+import os, sys, time, json, torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+group = "RANK" in os.environ and "alone" not in sys.argv
+if group:
+    dist.init_process_group("gloo")
+rank, world = (dist.get_rank(), dist.get_world_size()) if group else (0, 1)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+trained = torch.nn.parallel.DistributedDataParallel(model) if group else model
+optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ["SWEEP_LR"]))
+data = TensorDataset(torch.randn(250, 64), torch.randint(0, 2, (250,)))
+sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=False) if group else None
+batch = int(os.environ["SWEEP_DEVICE_BATCH_SIZE"])
+loader = DataLoader(data, batch, sampler=sampler, num_workers=2 if "workers" in sys.argv else 0)
+held_out = DataLoader(data, 50)
+spent = counted = 0
+for epoch in range(4):
+    model.train()
+    last = None
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(trained(x), y).backward()
+        if "slow" in sys.argv:
+            time.sleep(0.01)
+        optimizer.step()
+        now = time.perf_counter()
+        if last is not None and epoch:
+            spent, counted = spent + now - last, counted + 1
+        last = now
+        if "dies" in sys.argv and rank and epoch == 2:
+            os._exit(0)
+    model.eval()
+    with torch.no_grad():
+        for x, y in held_out:
+            model(x)
+            time.sleep(0.05 if "slow" in sys.argv else 0)
+if rank == 0:
+    print(json.dumps({"truth": spent / counted}), flush=True)
+"""
+TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node={gpus} --master_port={port} train.py"
+
+
+def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 10, **settings: Any) -> Context:
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "trial").mkdir(exist_ok=True)
+    batches = Batch(global_batch_size=gpus * batch, shares=(gpus * batch,), devices_per_rank=gpus)
+    told = Context.alone(trial_dir=folder / "trial", batch=batches, threads=2, lr=0.01)
+    section = {"argv": argv, "source_dir": str(folder), "metrics": {"truth": None, "loss": None}} | settings
+    train({"trainable": section, "budget": {"epochs": 4}}, told)
+    return told
+
+
+def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
+    told = run(tmp_path, "{python} train.py slow", gpus=1, batch=10)
+    found = told.metrics
+    assert found["step_s"] == pytest.approx(found["truth"], rel=0.02)
+    assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
+    assert found["samples_per_s"] == pytest.approx(10 / found["step_s"]) and "workers" not in found
+    assert told.remarks == []
+
+
+def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
+    """Four steps of 80, 80, 80 and 10."""
+    found = run(tmp_path, "{python} train.py slow", gpus=1, batch=80).metrics
+    assert (found["steps"], found["samples"]) == (16, 1000)
+    assert found["samples_per_s"] == pytest.approx(62.5 / found["step_s"])
+
+
+WRONG = {
+    "flags of the launcher forgotten": "{python} train.py slow",
+    "loaders are no workers": "{python} train.py slow workers",
+    "one rank of a group": "{python} -m torch.distributed.run --nproc_per_node=1 --master_port={port} train.py slow",
+    "two ranks, each by itself": f"{TORCHRUN} slow alone",
+    "the launcher's own variable ignored": ["bash", "-c", "WORLD={gpus} {python} {source_dir}/train.py slow"],
+}
+
+
+@pytest.mark.parametrize("argv", WRONG.values(), ids=WRONG.keys())
+def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path) -> None:
+    told = run(tmp_path, argv)
+    assert told.metrics["workers"] == 1 and len(told.remarks) >= 1
+
+
+def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
+    told = run(tmp_path, f"{TORCHRUN} slow workers")
+    assert told.metrics["workers"] == 2 and told.remarks == []
+    assert (told.metrics["steps"], told.metrics["samples"]) == (52, 1000)
+
+
+def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> None:
+    told = run(tmp_path, "{python} train.py", gpus=1, env={"SWEEP_LR": "0.3", "SWEEP_DEVICE_BATCH_SIZE": "50"})
+    batch, lr = told.remarks
+    assert "50 samples" in batch and "0.3" in lr
+
+
+def test_without_the_hook_nothing_is_counted(tmp_path: Path) -> None:
+    found = run(tmp_path, "{python} train.py", gpus=1, adapter="off").metrics
+    assert "steps" not in found and not (tmp_path / "trial/hook").exists()
+
+
+def test_another_sitecustomize_runs_as_well(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = True")
+    told = run(tmp_path, ["{python}", "-c", "import sys; print('{{\"truth\": %d}}' % sys.mine)"], gpus=1)
+    assert told.metrics["truth"] == 1
+
+
+def test_the_hook_is_one_file_for_python_3_9() -> None:
+    import ast
+
+    source = (HOOK / "sitecustomize.py").read_text()
+    tree = ast.parse(source, feature_version=(3, 9))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+
+
+def counts(rank: int, world: int = 2, *, steps: int = 100, at_s: float = 50.0, **other: Any) -> dict[str, Any]:
+    tally = {"steps": steps, "seconds": steps * 0.1, "samples": steps * 8, "tokens": 0}
+    given = {"at_s": at_s, "cpu_s": at_s, "epoch": 3, "completed": 2 * steps // 3, "lr": 0.1, "rank": rank}
+    return given | {"world": world, "connected": world > 1, **dict.fromkeys(("whole", "warm", "later"), tally)} | other
+
+
+@pytest.mark.parametrize(
+    ("processes", "workers"),
+    [
+        ([counts(0), counts(1)], 2),
+        ([counts(0), counts(1, steps=20)], 1),  # a rank that stopped taking steps
+        ([counts(0), counts(1, at_s=10.0)], 1),  # a rank that died
+        ([counts(0)], 1),
+        ([counts(0, gpus=["a"]), counts(1, gpus=["a"])], 1),  # both ranks on one GPU
+        ([counts(0, gpus=["a"]), counts(1, gpus=["b"])], 2),
+        ([counts(0, 1, gpus=["a", "b"])], 2),  # DataParallel
+        ([counts(0, 1, gpus=["a"])], 1),
+        ([counts(0, 1), counts(0, 1)], 1),
+        ([counts(0, 1, connected=True), counts(0, 1, connected=True)], 2),  # Horovod, shared memory
+        ([], None),
+    ],
+)
+def test_workers_are_the_processes_that_train_together(
+    processes: list[dict[str, Any]], workers: int | None, tmp_path: Path
+) -> None:
+    adapter = Adapter(tmp_path)
+    for pid, found in enumerate(processes):
+        (adapter.folder / f"{pid}.json").write_text(json.dumps(found | {"cpu_s": 0.0, "at_s": 0.0}))
+    adapter.look(now=True)
+    for pid, found in enumerate(processes):
+        (adapter.folder / f"{pid}.json").write_text(json.dumps(found))
+    adapter.look(now=True)
+    busy = 1.0 if workers else None
+    assert busy is None or all(each["cpu_s"] == each["at_s"] for each in processes)
+    count, why = adapter.workers(2, cores=2)
+    assert count == workers and bool(why) is (workers == 1)
+
+
+BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+
+
+def test_busy_processes_are_those_that_use_the_cpu(tmp_path: Path) -> None:
+    import subprocess
+    import time
+
+    code = f"""
+        import subprocess, sys
+        burn = {BURN.format(seconds=20)!r}
+        children = [subprocess.Popen([sys.executable, "-S", "-c", burn]) for _ in range(2)]
+        children += [subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(20)"])]
+        for child in children: child.wait()
+    """
+    parent = subprocess.Popen([sys.executable, "-S", "-c", textwrap.dedent(code)])
+    try:
+        busy = BusyProcesses(parent.pid)
+        deadline = time.monotonic() + 15
+        while len(busy.cores()) < 2 and time.monotonic() < deadline:
+            busy.look(reported=True)
+            time.sleep(0.1)
+        assert len(busy.cores()) == 2
+    finally:
+        import psutil
+
+        for process in [*psutil.Process(parent.pid).children(recursive=True), psutil.Process(parent.pid)]:
+            process.kill()
+        parent.wait()

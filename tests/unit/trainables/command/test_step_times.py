@@ -1,0 +1,88 @@
+"""Progress bars: recorded outputs of real programs, which print the true time of their steps at the end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables.command.metrics import CommandMetrics
+from trainables.command.process import OutputLines
+from trainables.command.settings import CommandSettings
+from trainables.command.step_times import BarState, ProgressBars
+
+RECORDED = Path(__file__).parent / "recorded"
+"""Lists of [second, text], as read every 0.1 s."""
+
+
+def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], float]:
+    """Return the figures from a recorded output, and the time of a step by the program's own clock."""
+    now = [0.0]
+    metrics = {"step_s": "tqdm", "truth": {"json": "truth_step_s"}}
+    reader = CommandMetrics(CommandSettings(argv="x", metrics=metrics, **settings), 64, clock=lambda: now[0])
+    output = OutputLines(folder / "stdout.log")
+    for now[0], text in json.loads((RECORDED / f"{name}.json").read_text()):
+        with output.path.open("a", newline="") as file:
+            file.write(text)
+        for line in output.new():
+            reader.line(line)
+        reader.open_line(output.open_line)
+    figures = reader.figures()
+    return figures, figures.pop("truth")
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("tqdm_nested", 120), ("tqdm_slow", 5), ("tqdm_evaluation", 120), ("rich", 100)]
+)
+def test_bars_give_the_time_of_a_step(name: str, steps: int, tmp_path: Path) -> None:
+    """Nested bars, seconds per step, an evaluation with its own bar within a training, Rich with colours."""
+    found, truth = replayed(name, tmp_path)
+    assert found["step_s"] == pytest.approx(truth, rel=0.02)
+    assert found["steps"] == steps and 0.8 * steps <= found["window_steps"] < steps
+    assert found["window_s"] == pytest.approx(found["window_steps"] * truth, rel=0.02)
+    assert found["samples_per_s"] == pytest.approx(64 / truth, rel=0.02)
+
+
+def test_a_smaller_last_batch_counts_with_its_samples(tmp_path: Path) -> None:
+    found, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=39 * 64 + 1)
+    assert found["samples_per_s"] == pytest.approx((39 * 64 + 1) / 40 / truth, rel=0.02)
+
+
+def test_a_bar_may_count_samples(tmp_path: Path) -> None:
+    found, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=40)
+    assert found["samples_per_s"] == pytest.approx(40 / 40 / truth, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "done", "total", "elapsed_s"),
+    [
+        (" 45%|####5     | 45/100 [00:12<00:15,  3.60it/s, loss=0.5]", "", 45, 100, 12),
+        ("Epoch 3:  45%|████▌     | 45/100 [1:00:12<00:15,  1.20s/it]", "Epoch", 45, 100, 3612),
+        ("train: 45it [00:12,  3.60it/s]", "train:", 45, None, 12),
+        ("  2%|▏         | 1.50k/75.0k [00:00<00:04, 17.2k samples/s]", "", 1500, 75000, 0),
+        ("  1/100 [00:02<?, ?it/s]", "", 1, 100, 2),
+        (
+            "\x1b[34mEpoch 0/1\x1b[0m \x1b[35m━━━━╸━━━━\x1b[0m 45/100 0:00:12 • 0:00:15 3.60it/s v_num: 0",
+            "Epoch",
+            45,
+            100,
+            12,
+        ),
+    ],
+)
+def test_states_of_bars_are_read(line: str, name: str, done: float, total: float | None, elapsed_s: float) -> None:
+    state = BarState.of(line)
+    assert state is not None and state.name.rstrip(":") == name.rstrip(":")
+    assert (state.done, state.total, state.elapsed_s) == (done, total, elapsed_s)
+
+
+@pytest.mark.parametrize("line", ["Epoch 3/100 loss 0.5", "12:30:45 step 45/100", "[1/5] building", "lr 3e-4/s"])
+def test_other_lines_are_no_bars(line: str) -> None:
+    assert BarState.of(line) is None
+
+
+def test_bars_that_were_held_back_are_timed_by_their_own_clock() -> None:
+    bars = ProgressBars(lambda: 7.0)
+    for n in range(1, 101):
+        bars.read(f"{n}/100 [00:{n // 2:02d}<00:01, 2.00it/s]")
+    assert bars.figures()["step_s"] == pytest.approx(0.5, rel=0.02)

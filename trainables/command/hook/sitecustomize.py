@@ -1,0 +1,449 @@
+# mypy: ignore-errors
+"""Started by Python in every process of a trial's command: counts and times its optimizer steps, and reads its metrics.
+
+The command's environment puts this folder on PYTHONPATH and names a folder in SWEEP_HOOK; without that variable nothing
+happens. Each process that takes steps writes its counts to `<process id>.json` there, and rows of metrics from Hugging
+Face's Trainer and Lightning to `<process id>.jsonl`. It needs nothing but Python 3.9, and torch if the command uses it.
+
+Times exclude evaluation and checkpoints: an interval between two steps in which either happens does not count. On a GPU
+the device is synchronised at most twice a second, when counts are written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import math
+import os
+import sys
+import time
+
+FOLDER = os.environ.get("SWEEP_HOOK", "")
+STOP_FILE = "stop_at_step"
+WRITE_EVERY_S = 0.5
+WARMUP_STEPS = 10
+WARMUP_S = 0.3
+WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
+"""Modules that exchange gradients by themselves."""
+
+
+class Tally:
+    """Steps that count, with their seconds, samples and tokens."""
+
+    def __init__(self):
+        self.steps = self.samples = self.tokens = 0
+        self.seconds = 0.0
+
+    def add(self, seconds, samples, tokens):
+        self.steps += 1
+        self.seconds += seconds
+        self.samples += samples
+        self.tokens += tokens
+
+
+class Training:
+    """The training in this process."""
+
+    def __init__(self):
+        self.optimizer = None
+        self.iterator = None
+        self.framework = ""
+        self.pending = {}
+        self.evaluating = self.paused = False
+        self.last_s = self.first_s = None
+        self.written_s = self.looked_s = 0.0
+        self.epoch = self.completed = self.pauses = 0
+        self.lr = 0.0
+        self.whole, self.warm, self.later = Tally(), Tally(), Tally()
+        self.stop_at = None
+
+    def step(self, optimizer):
+        """Count a step of the first optimizer that takes one."""
+        if self.optimizer is None:
+            self.optimizer = id(optimizer)
+        if id(optimizer) != self.optimizer:
+            return
+        samples, tokens = self.taken()
+        now_s = time.perf_counter()
+        self.first_s = now_s if self.first_s is None else self.first_s
+        if self.paused or self.last_s is None:
+            now_s = synchronized()
+            self.whole.add(0.0, samples, tokens)
+        else:
+            seconds = now_s - self.last_s
+            if now_s - self.written_s >= WRITE_EVERY_S:
+                now_s = synchronized()
+                seconds = now_s - self.last_s
+            self.whole.add(seconds, samples, tokens)
+            if self.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
+                self.warm.add(seconds, samples, tokens)
+            if self.epoch > 1:
+                self.later.add(seconds, samples, tokens)
+        self.pauses += self.paused
+        self.paused = self.evaluating = False
+        self.last_s = now_s
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        self.lr = max([self.lr, *(float(rate) for rate in rates if isinstance(rate, (int, float)))])
+        if now_s - self.written_s >= WRITE_EVERY_S:
+            self.written_s = now_s
+            PLACE.update(place(optimizer))
+            self.write()
+
+    def taken(self):
+        """Return the samples and tokens that the training's loader has given since the last step."""
+        candidates = [key for key, each in self.pending.items() if not each[2]] or list(self.pending)
+        key = candidates[-1] if candidates else None
+        samples, tokens = self.pending[key][:2] if key is not None else (0, 0)
+        if key is not None and key != self.iterator:
+            self.iterator, self.epoch, self.completed = key, self.epoch + 1, self.whole.steps
+        self.pending.clear()
+        return samples, tokens
+
+    def batch(self, iterator, batch):
+        """Note a batch that a loader gives; what it gives during an evaluation does not count."""
+        samples, tokens = size_of(batch)
+        before = self.pending.pop(id(iterator), (0, 0, self.evaluating))
+        self.pending[id(iterator)] = (before[0] + samples, before[1] + tokens, before[2])
+
+    def pause(self):
+        """Note that something other than training happens: the time until the next step does not count."""
+        if not self.paused and self.last_s is not None:
+            began_s = time.perf_counter()
+            drained_s = synchronized() - began_s  # work of earlier steps
+            for tally in (self.whole, self.warm, self.later):
+                tally.seconds += drained_s if tally.steps else 0.0
+        self.paused = True
+
+    def should_stop(self):
+        """Return whether the trial asks to stop at this step, the same in all ranks."""
+        now_s = time.perf_counter()
+        if self.stop_at is None and now_s - self.looked_s >= 0.1:
+            self.looked_s = now_s
+            try:
+                with open(os.path.join(FOLDER, STOP_FILE)) as file:
+                    self.stop_at = int(file.read() or 0)
+            except (OSError, ValueError):
+                return False
+        return self.stop_at is not None and self.whole.steps >= self.stop_at
+
+    def write(self):
+        """Write the counts so far."""
+        counts = {
+            "at_s": time.time(),
+            "cpu_s": time.process_time(),
+            "epoch": self.epoch,
+            "completed": self.completed,
+            "lr": self.lr,
+            **{name: vars(getattr(self, name)) for name in ("whole", "warm", "later")},
+            **PLACE,
+        }
+        path = os.path.join(FOLDER, f"{os.getpid()}.json")
+        try:
+            with open(f"{path}.part", "w") as file:
+                json.dump(counts, file)
+            os.replace(f"{path}.part", path)
+        except OSError as error:
+            print(f"sweep hook: {error}", file=sys.stderr)
+
+
+TRAINING = Training()
+
+
+def synchronized():
+    """Wait for the GPU if there is one, and return the time."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def place(optimizer):
+    """Return the process's rank and world size, GPUs that it uses, and whether it exchanges gradients."""
+    torch = sys.modules["torch"]
+    found = {"rank": 0, "world": 1, "connected": any(name in sys.modules for name in WITHOUT_TORCH_DISTRIBUTED)}
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        found.update(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
+        found["connected"] |= found["world"] > 1
+    else:
+        shared = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        found["connected"] |= shared is not None and shared.device.type == "cpu" and shared.is_shared()
+    if torch.cuda.is_initialized():
+        used = [index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
+        found["gpus"] = [str(getattr(torch.cuda.get_device_properties(index), "uuid", index)) for index in used]
+    return found
+
+
+PLACE = {}
+"""The last known place of this process: at its exit the process group has gone."""
+
+
+def size_of(batch):
+    """Return the samples of a batch, from its first tensor, and its tokens, if it has `input_ids`."""
+    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
+        ids, mask = (batch[name] if name in batch else None for name in ("input_ids", "attention_mask"))
+        if hasattr(ids, "shape") and len(ids.shape):
+            on_host = hasattr(mask, "shape") and getattr(getattr(mask, "device", None), "type", "") == "cpu"
+            return int(ids.shape[0]), int(mask.sum()) if on_host else math.prod(ids.shape)
+        batch = [batch[key] for key in batch.keys()]
+    if hasattr(batch, "shape"):
+        return (int(batch.shape[0]), 0) if len(batch.shape) else (0, 0)
+    if isinstance(batch, (list, tuple)):
+        for each in batch:
+            samples, tokens = size_of(each)
+            if samples:
+                return samples, tokens
+    return 0, 0
+
+
+def emit(line):
+    """Append a line to this process's file."""
+    text = json.dumps(line, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
+    try:
+        path = os.path.join(FOLDER, f"{os.getpid()}.jsonl")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        print(f"sweep hook: {error}", file=sys.stderr)
+
+
+def emit_row(epoch, step, values):
+    """Write a row of metrics under their own names, and under the usual ones."""
+    row = {"epoch": epoch, "step": step}
+    for key, value in values.items():
+        try:
+            row[key] = float(value)
+        except (TypeError, ValueError):
+            continue
+        name = key.lower().replace("/", "_")
+        held_out = name.startswith(("val", "eval", "valid"))
+        if name in ("loss", "train_loss", "loss_epoch", "train_loss_epoch"):
+            row["loss"] = row[key]
+        elif held_out and name.endswith("loss"):
+            row["val_loss"] = row[key]
+        elif held_out and name.split("_", 1)[-1] in ("acc", "accuracy", "top1", "acc1"):
+            row["val_accuracy"] = row[key]
+        elif name in ("test_acc", "test_accuracy"):
+            row["accuracy"] = row[key]
+    emit({"row": row})
+
+
+def length(name):
+    """Return a length of the trial's budget; None if it has none of this kind."""
+    text = os.environ.get(f"SWEEP_{name}", "")
+    return float(text) if text else None
+
+
+def is_over(epoch, step):
+    """Return whether the trial's budget is used up, or it asks to stop."""
+    epochs, steps = length("EPOCHS"), length("STEPS")
+    ended = (epochs is not None and epoch >= epochs - 1e-6) or (steps is not None and step >= steps)
+    return ended or TRAINING.should_stop()
+
+
+def begin(framework):
+    """Note the framework."""
+    TRAINING.framework = framework
+    emit({"framework": framework})
+
+
+def transformers_callback(base):
+    """Return the class of a callback for Hugging Face's Trainer."""
+
+    class SweepCallback(base):
+        def on_train_begin(self, args, state, control, **kwargs):
+            begin("transformers")
+
+        def on_step_end(self, args, state, control, **kwargs):
+            # An epoch ends in on_epoch_end: state.epoch reaches it with the last step.
+            if is_over(-1, state.global_step):
+                control.should_training_stop = True
+
+        def on_epoch_end(self, args, state, control, **kwargs):
+            if is_over(state.epoch or 0, state.global_step):
+                control.should_training_stop = True
+
+        def on_evaluate(self, args, state, control, **kwargs):
+            TRAINING.pause()
+
+        def on_save(self, args, state, control, **kwargs):
+            TRAINING.pause()
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            if state.is_world_process_zero and logs and not any(key.startswith("train_") for key in logs):
+                emit_row(state.epoch, state.global_step, logs)
+
+    return SweepCallback
+
+
+def lightning_callback(package):
+    """Return a callback for Lightning, from the package's base class."""
+    base = importlib.import_module(f"{package}.callbacks").Callback
+
+    class SweepCallback(base):
+        def __reduce__(self):  # for processes that are spawned
+            return lightning_callback, (package,)
+
+        def on_train_start(self, trainer, module):
+            begin("lightning")
+
+        def on_train_batch_end(self, trainer, module, *rest, **kwargs):
+            if is_over(-1, trainer.global_step):
+                trainer.should_stop = True
+
+        def on_train_epoch_end(self, trainer, module):
+            if trainer.is_global_zero:
+                emit_row(trainer.current_epoch + 1, trainer.global_step, dict(trainer.callback_metrics))
+            if is_over(trainer.current_epoch + 1, trainer.global_step):
+                trainer.should_stop = True
+
+        def on_validation_start(self, trainer, module):
+            TRAINING.pause()
+
+        def on_save_checkpoint(self, trainer, module, checkpoint):
+            TRAINING.pause()
+
+        def on_test_end(self, trainer, module):
+            if trainer.is_global_zero:
+                emit_row(trainer.current_epoch, trainer.global_step, dict(trainer.callback_metrics))
+
+    return SweepCallback()
+
+
+def lightning_callbacks():
+    """Entry point of `lightning.pytorch.callbacks_factory`."""
+    return [lightning_callback("lightning.pytorch")] if FOLDER else []
+
+
+def pytorch_lightning_callbacks():
+    """Entry point of `pytorch_lightning.callbacks_factory`."""
+    return [lightning_callback("pytorch_lightning")] if FOLDER else []
+
+
+def watch_optimizers(module):
+    """Have each step counted."""
+    module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: TRAINING.step(optimizer))
+
+
+def watch_loaders(module):
+    """Have the samples of each batch counted."""
+    original = module._BaseDataLoaderIter.__next__
+
+    def following(self):
+        batch = original(self)
+        TRAINING.batch(self, batch)
+        return batch
+
+    module._BaseDataLoaderIter.__next__ = following
+
+
+def watch_modes(module):
+    """Have evaluations noticed."""
+    train, evaluate = module.Module.train, module.Module.eval
+
+    def begin_training(self, mode=True):
+        if mode:
+            TRAINING.evaluating = False
+        return train(self, mode)
+
+    def begin_evaluation(self):
+        always = TRAINING.pauses > max(10, TRAINING.whole.steps / 2)
+        if self._modules and not always:  # neither a layer nor a part of the model that is kept frozen
+            TRAINING.evaluating = True
+            TRAINING.pause()
+        return evaluate(self)
+
+    module.Module.train, module.Module.eval = begin_training, begin_evaluation
+
+
+def watch_checkpoints(module):
+    """Have checkpoints noticed."""
+    save = module.save
+
+    def save_with_pause(*args, **kwargs):
+        TRAINING.pause()
+        return save(*args, **kwargs)
+
+    module.save = save_with_pause
+
+
+def watch_trainer(module):
+    """Give every Trainer the callback."""
+    module.DEFAULT_CALLBACKS.append(transformers_callback(module.TrainerCallback))
+
+
+WATCHED = {
+    "torch.optim.optimizer": watch_optimizers,
+    "torch.utils.data.dataloader": watch_loaders,
+    "torch.nn.modules.module": watch_modes,
+    "torch.serialization": watch_checkpoints,
+    "transformers.trainer": watch_trainer,
+}
+"""What is done once a module has been imported."""
+
+
+class Loader(importlib.abc.Loader):
+    """Another loader, followed by what is done after the import."""
+
+    def __init__(self, loader, after):
+        self.loader, self.after = loader, after
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        try:
+            self.after(module)
+        except Exception as error:  # the command must not fail because it is watched
+            print(f"sweep hook: {module.__name__}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the watched modules as the other finders do."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in WATCHED:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loader(spec.loader, WATCHED[name])
+                return spec
+        return None
+
+
+def after_fork():
+    """Count anew in a child process."""
+    global TRAINING
+    TRAINING = Training()
+    PLACE.clear()
+
+
+def at_exit():
+    """Write the last counts."""
+    if TRAINING.whole.steps:
+        TRAINING.write()
+
+
+def run_next():
+    """Run the sitecustomize that this one hides, if there is one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if FOLDER:
+    sys.meta_path.insert(0, Finder())
+    os.register_at_fork(after_in_child=after_fork)
+    atexit.register(at_exit)
+run_next()

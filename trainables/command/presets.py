@@ -1,0 +1,110 @@
+"""How the output of well-known programs is read: `trainable.metrics=timm` names one of them.
+
+A preset has the metrics, and the patterns of the epoch and the step. Its times count only if the hook in the command's
+processes has counted no steps, as in a container. The formats are those of the programs' own sources, named below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NUMBER = r"([0-9.eE+-]+)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """How the output of one program is read."""
+
+    metrics: Mapping[str, Any]
+    epoch_pattern: str | None = None
+    step_pattern: str | None = None
+    about: str = ""
+    """What the program's figures mean, where the name does not say it."""
+
+
+PRESETS: Mapping[str, Preset] = {
+    # huggingface/pytorch-image-models, train.py: train_one_epoch and validate
+    "timm": Preset(
+        metrics={
+            "loss": rf"^Train: .*Loss: +\S+ +\({_NUMBER}\)",
+            "step_s": rf"^Train: .*Time: [0-9.]+s,.*\({_NUMBER}s,",
+            "samples_per_s": r"^Train: .*\([0-9.]+s, +([0-9.]+)/s\)",
+            "val_accuracy": {"regex": rf"^Test: .*Acc@1: +\S+ +\( *{_NUMBER}\)", "scale": 0.01},
+            "val_loss": rf"^Test: .*Loss: +\S+ +\( *{_NUMBER}\)",
+        },
+        epoch_pattern=r"^Train: (\d+) \[",
+        step_pattern=r"^Train: \d+ \[ *(\d+)/",
+        about="times are the means since the epoch began; the accuracy of the last line is that of the epoch",
+    ),
+    # karpathy/nanoGPT, train.py
+    "nanogpt": Preset(
+        metrics={
+            "loss": rf"^iter \d+: loss {_NUMBER}",
+            "val_loss": rf"^step \d+: .*val loss {_NUMBER}",
+            "step_s": {"regex": rf"^iter \d+: .*time {_NUMBER}ms", "scale": 1e-3},
+            "mfu": {"regex": rf"^iter \d+: .*mfu {_NUMBER}%", "scale": 0.01},
+        },
+        step_pattern=r"^iter (\d+):",
+        about="a step at which the script evaluates has the evaluation's time; the median leaves it out",
+    ),
+    # Lightning-AI/litgpt, litgpt/pretrain.py and litgpt/finetune/*.py
+    "litgpt": Preset(
+        metrics={
+            "loss": rf"loss train: {_NUMBER}",
+            "val_loss": rf"val(?: loss)?:? {_NUMBER}",
+            "step_s": {"regex": rf"iter time: {_NUMBER} ms \(step\)", "scale": 1e-3},
+        },
+        epoch_pattern=r"^Epoch (\d+) \|",
+        step_pattern=r"^Epoch \d+ \| iter \d+ step (\d+)",
+        about="with gradient accumulation the printed time is that of one of the passes",
+    ),
+    # ultralytics/ultralytics: engine/trainer.py and models/yolo/detect/val.py
+    "ultralytics": Preset(
+        metrics={"val_accuracy": rf"^ +all +\d+ +\d+ +\S+ +\S+ +\S+ +{_NUMBER}", "step_s": "tqdm"},
+        epoch_pattern=r"^ *(\d+)/\d+ +[0-9.]+G ",
+        about="the accuracy is mAP50-95",
+    ),
+    # mlfoundations/open_clip, src/open_clip_train/train.py
+    "open_clip": Preset(
+        metrics={
+            "loss": rf"Train Epoch: .* Loss: \S+ \({_NUMBER}\)",
+            "samples_per_s": rf"Train Epoch: .*Batch \(t\): [0-9.]+, {_NUMBER}/s",
+            "step_s": rf"Train Epoch: .*Batch \(t\): {_NUMBER},",
+            "val_accuracy": rf"Eval Epoch: .*imagenet-zeroshot-val-top1: {_NUMBER}",
+            "val_loss": rf"Eval Epoch: .*clip_val_loss: {_NUMBER}",
+        },
+        epoch_pattern=r"Train Epoch: (\d+) \[",
+    ),
+    # pytorch/torchtitan, torchtitan/components/metrics.py: tokens per second are those of one device
+    "torchtitan": Preset(
+        metrics={
+            "loss": rf"step: +\d+ .*\bloss: +{_NUMBER}",
+            "peak_memory_gb": rf"step: .*memory: +{_NUMBER}GiB",
+            "tokens_per_s_per_gpu": r"step: .*tps: +([0-9,]+)",
+            "mfu": {"regex": rf"step: .*mfu: +{_NUMBER}%", "scale": 0.01},
+            "val_loss": rf"validate step: .*loss: +{_NUMBER}",
+        },
+        step_pattern=r"step: +(\d+)",
+    ),
+    # huggingface/nanotron, src/nanotron/trainer.py: numbers such as 4.1K
+    "nanotron": Preset(
+        metrics={
+            "loss": r"iteration: .*lm_loss: ([0-9.]+[KMB]?)",
+            "step_s": {"regex": r"elapsed_time_per_iteration_ms: ([0-9.]+[KMB]?)", "scale": 1e-3},
+            "tokens_per_s": r"tokens_per_sec: ([0-9.]+[KMB]?)",
+        },
+        step_pattern=r"iteration: (\d+) /",
+    ),
+    # mosaicml/llm-foundry, by mosaicml/composer, composer/loggers/console_logger.py
+    "llm-foundry": Preset(
+        metrics={
+            "loss": rf"Train loss/train/total: {_NUMBER}",
+            "samples_per_s": rf"Train throughput/samples_per_sec: {_NUMBER}",
+            "tokens_per_s": rf"Train throughput/tokens_per_sec: {_NUMBER}",
+            "val_loss": rf"Eval metrics/eval/LanguageCrossEntropy: {_NUMBER}",
+        },
+        step_pattern=r"\[batch=(\d+)/",
+    ),
+}

@@ -1,0 +1,248 @@
+"""The time of a step or an epoch, from lines of a command's output and the moments at which they arrive.
+
+Epochs may be timed by the arrival of their lines, steps by printed seconds, or by the states of progress bars.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+SHORTEST_S = 1.0
+"""The shortest window that gives a time: lines are read every 0.1 s, and may leave a buffer all at once."""
+
+TOGETHER_S = 0.05
+"""Lines that arrive within this time were read together."""
+
+
+class EpochClock:
+    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen_s: dict[float, float] = {}
+
+    def seen(self, epoch: float) -> None:
+        """Record that a line of this epoch has arrived."""
+        self._seen_s[epoch] = self._clock()
+
+    @property
+    def epochs(self) -> float:
+        """Return how many epochs there were, including unreported ones between the reported."""
+        if len(self._seen_s) < 2:
+            return len(self._seen_s)
+        between = max(self._seen_s) - min(self._seen_s)
+        return between + between / (len(self._seen_s) - 1)
+
+    def figures(self) -> dict[str, float]:
+        """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
+
+        Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
+        """
+        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
+        held_back = sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
+        if not gaps or held_back:
+            return {}
+        first, last = min(self._seen_s), max(self._seen_s)
+        window_s = self._seen_s[last] - self._seen_s[first]
+        return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
+
+
+_UNREPORTED = 2.0
+"""If the lines span more than this multiple of the reported time, some steps were probably not reported."""
+
+
+class StepTimes:
+    """The seconds of steps, from the second line on: the first includes start-up.
+
+    A line counts for all steps since the line before it, or for one step if lines have no step numbers. A lower number
+    than before starts a new count, as in each epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines = 0
+        self._number: float | None = None
+        self._numbered = False
+        self._began_s = self._latest_s = 0.0
+        self._steps = 0.0
+        self._seconds = 0.0
+
+    def add(self, seconds: float, number: float | None) -> None:
+        """Record a line that has just reported the seconds of a step, and its number if known."""
+        self._latest_s = self._clock()
+        if self._lines:
+            steps = 1.0
+            if number is not None and self._number is not None:
+                steps = max(1, number - self._number if number >= self._number else number)
+            self._steps += steps
+            self._seconds += steps * seconds
+        else:
+            self._began_s = self._latest_s
+        self._lines += 1
+        self._number = number
+        self._numbered |= number is not None
+
+    def figures(self) -> dict[str, float]:
+        """Return `window_s` and `window_steps`; {} after a single line."""
+        return {"window_s": self._seconds, "window_steps": self._steps} if self._steps else {}
+
+    def remark(self) -> str:
+        """Return what to change if only some steps seem to be reported; else an empty string."""
+        passed_s = self._latest_s - self._began_s
+        if self._numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
+            return ""
+        return (
+            f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
+            " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
+            " between then count"
+        )
+
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Codes for colours and the cursor."""
+
+_SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_TIME = r"(?:\d+:)?\d+:\d\d"
+_TQDM = re.compile(
+    r"(?P<done>\d[\d.]*)(?P<done_scale>[kMGT]?)(?:/(?P<total>\d[\d.]*|\?)(?P<total_scale>[kMGT]?)|\s?[A-Za-z_]+)\s*"
+    rf"\[(?P<elapsed>{_TIME})(?:<(?:{_TIME}|\?))?,\s*(?P<rate>[\d.]+|\?)(?P<rate_scale>[kMGT]?)\s*"
+    r"(?P<unit>[^\d\s/,\]][^/,\]]*)/(?P<per>[^\s/,\]]+)"
+)
+"""`45/100 [00:12<00:15, 3.60it/s`; without a total `45it [00:12, 3.60it/s`; slow steps as `1.20s/it`."""
+
+_RICH = re.compile(
+    r"[━╸╺]\s*(?:(?P<percent>\d+)%\s*)?(?:(?P<done>\d+)/(?P<total>\d+)\s+)"
+    rf"(?:(?P<elapsed>{_TIME})\s*[•<]?\s*(?:{_TIME}|-:--:--)?)?"
+)
+"""`━━━╸━━ 45/100 0:00:12 • 0:00:15 3.60it/s`"""
+
+_PERCENT, _NOT_OF_NAME = re.compile(r"\d+%\s*\|"), re.compile(r"[\d━╸╺%|/.:]+")
+_EVALUATION = re.compile(r"(?i)valid|\beval|\btest|predict|sanity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarState:
+    """One printed state of a progress bar."""
+
+    name: str
+    """The text before the bar, without its digits."""
+    done: float
+    total: float | None
+    elapsed_s: float | None
+
+    @staticmethod
+    def of(line: str) -> BarState | None:
+        """Read a line of output; None if it shows no progress bar with a count."""
+        text = ANSI.sub("", line)
+        found = _TQDM.search(text) or _RICH.search(text)
+        if found is None:
+            return None
+        named = found.groupdict()
+        total = named["total"]
+        return BarState(
+            name=" ".join(_NOT_OF_NAME.sub(" ", _PERCENT.split(text[: found.start()])[0]).split()),
+            done=float(named["done"]) * _SCALES[named.get("done_scale") or ""],
+            total=float(total) * _SCALES[named.get("total_scale") or ""] if total not in (None, "?") else None,
+            elapsed_s=_seconds(named["elapsed"]) if named["elapsed"] else None,
+        )
+
+
+def _seconds(text: str) -> float:
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds
+
+
+@dataclass
+class _Bar:
+    """What the states of one bar, which may run once for each epoch, say about steps and their time."""
+
+    last: BarState
+    at_s: float
+    steps: float = 0.0
+    seconds: float = 0.0
+    printed_steps: float = 0.0
+    printed_s: float = 0.0
+    """The time by the bar's own clock, in whole seconds."""
+    of_earlier_runs: float = 0.0
+    runs: int = 1
+    begins: bool = True
+    """Whether the time begins at the last state."""
+    interrupted: bool = False
+    """Whether another bar has advanced since the last state: an evaluation, whose time does not count."""
+
+    def advance(self, state: BarState, now_s: float) -> None:
+        """Take the next state, with another count than the last one."""
+        steps = state.done - self.last.done
+        if steps < 0:
+            self.of_earlier_runs, self.runs = self.of_earlier_runs + self.last.done, self.runs + 1
+        if steps < 0 or self.interrupted:
+            self.begins = True
+        else:
+            if not self.begins or now_s - self.at_s >= TOGETHER_S:  # of states read together, the last one counts
+                self.steps += steps
+                self.seconds += now_s - self.at_s
+                self.begins = False
+            if state.elapsed_s is not None and self.last.elapsed_s is not None:
+                self.printed_steps += steps
+                self.printed_s += state.elapsed_s - self.last.elapsed_s
+        self.last, self.at_s, self.interrupted = state, now_s, False
+
+
+class ProgressBars:
+    """The steps and seconds of a training, from the states of its progress bars; nested bars are kept apart.
+
+    Bars print states, not steps: steps are differences of counts, and their time is that between the states, from the
+    first one with a step on. An interval in which another bar advances does not count. The bar with the most steps is
+    that of the training, unless its name says that it evaluates.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bars: dict[tuple[str, float | None], _Bar] = {}
+
+    def read(self, line: str) -> bool:
+        """Record a line of output; return whether it is a state of a bar with a step."""
+        state = BarState.of(line)
+        if state is None or not state.done:
+            return False
+        now_s, key = self._clock(), (state.name, state.total)
+        bar = self._bars.get(key)
+        if bar is None:
+            self._bars[key] = _Bar(state, now_s)
+        elif state.done == bar.last.done:
+            return False
+        else:
+            bar.advance(state, now_s)
+        for other_key, other in self._bars.items():
+            other.interrupted |= other_key != key
+        return True
+
+    def figures(self) -> dict[str, float]:
+        """Return `step_s`, `window_s`, `window_steps` and `steps`, of the whole training; {} without two states."""
+        bar = self._training
+        if bar is None:
+            return {}
+        steps, seconds = bar.steps, bar.seconds
+        if seconds < bar.printed_s / 2:  # the states were held back in a buffer
+            steps, seconds = bar.printed_steps, bar.printed_s
+        if not steps or not seconds:
+            return {}
+        figures = {"step_s": seconds / steps, "window_s": seconds, "window_steps": steps}
+        return figures | {"steps": bar.of_earlier_runs + bar.last.done}
+
+    @property
+    def steps_per_epoch(self) -> float | None:
+        """Return the total of a bar that runs several times, once for each epoch."""
+        bar = self._training
+        return bar.last.total if bar is not None and bar.runs > 1 else None
+
+    @property
+    def _training(self) -> _Bar | None:
+        training = [bar for (name, _), bar in self._bars.items() if not _EVALUATION.search(name)]
+        return max(training or self._bars.values(), key=lambda bar: max(bar.steps, bar.printed_steps), default=None)
