@@ -1,4 +1,4 @@
-"""What the hook in a command's processes (`hook/sitecustomize.py`) writes, as figures and rows of the trial.
+"""Figures and rows of a trial from the hook in its command's processes (`hook/sitecustomize.py`).
 
 Each process that takes optimizer steps has a file with its counts so far, its rank and the GPUs that it uses, and one
 with rows of metrics. A command in another language, or in a Python that ignores PYTHONPATH, has neither.

@@ -58,7 +58,7 @@ PRESETS: Mapping[str, Preset] = {
         },
         epoch_pattern=r"^Epoch (\d+) \|",
         step_pattern=r"^Epoch \d+ \| iter \d+ step (\d+)",
-        about="with gradient accumulation the printed time is that of one of the passes",
+        about="with gradient accumulation the printed time is only the last pass",
     ),
     # ultralytics/ultralytics: engine/trainer.py and models/yolo/detect/val.py
     "ultralytics": Preset(
@@ -77,7 +77,7 @@ PRESETS: Mapping[str, Preset] = {
         },
         epoch_pattern=r"Train Epoch: (\d+) \[",
     ),
-    # pytorch/torchtitan, torchtitan/components/metrics.py: tokens per second are those of one device
+    # pytorch/torchtitan, torchtitan/components/metrics.py: tokens per second count one device
     "torchtitan": Preset(
         metrics={
             "loss": rf"step: +\d+ .*\bloss: +{_NUMBER}",

@@ -84,7 +84,7 @@ class CpuTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """What `run` calls while a command runs."""
+    """Functions that `run` calls while a command runs."""
 
     on_line: Callable[[str, str], None]
     """With each line of `stdout` and `stderr`."""

@@ -160,7 +160,7 @@ def _seconds(text: str) -> float:
 
 @dataclass
 class _Bar:
-    """What the states of one bar, which may run once for each epoch, say about steps and their time."""
+    """Steps and their time from the states of one bar, which may run once for each epoch."""
 
     last: BarState
     at_s: float

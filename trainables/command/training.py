@@ -79,7 +79,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
 
 
 class _Output:
-    """What a command writes while it runs, on its way to the trial's metrics and rows."""
+    """The output of a command while it runs, on its way to the trial's metrics and rows."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Training:
         self.evaluating = self.paused = False
         self.last_s = self.first_s = None
         self.written_s = self.looked_s = 0.0
-        self.epoch = self.completed = self.pauses = 0
+        self.epoch = self.completed = self.pauses = self.iterators = 0
         self.lr = 0.0
         self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
@@ -105,8 +105,11 @@ class Training:
     def batch(self, iterator, batch):
         """Note a batch that a loader gives; what it gives during an evaluation does not count."""
         samples, tokens = size_of(batch)
-        before = self.pending.pop(id(iterator), (0, 0, self.evaluating))
-        self.pending[id(iterator)] = (before[0] + samples, before[1] + tokens, before[2])
+        if not hasattr(iterator, "sweep_number"):  # the id of an iterator that has gone may be given again
+            self.iterators += 1
+            iterator.sweep_number = self.iterators
+        before = self.pending.pop(iterator.sweep_number, (0, 0, self.evaluating))
+        self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2])
 
     def pause(self):
         """Note that something other than training happens: the time until the next step does not count."""
