@@ -26,6 +26,10 @@ def absent(data: Mapping[str, Any]) -> Iterator[str]:
     name, subject = data.get("name"), f"data {data.get('name')!r}"
     if isinstance(path := data.get("path"), str) and name == "npz" and not _path(path).is_file():
         yield f"{subject}: {no_archive(_path(path))}"
+    if name == "tokens" and isinstance(path, str) and not _path(path).exists():
+        yield f"{subject}: there is no file or folder {_path(path)}: data.path has .bin files of tokens"
+    if name == "text" and isinstance(path, str) and not _path(path).exists():
+        yield f"{subject}: there is no file or folder {_path(path)}: data.path has texts"
     if not isinstance(root := data.get("root"), str):
         return
     source = DATA.get(str(name), "").partition(":")[2]

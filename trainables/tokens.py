@@ -7,8 +7,9 @@ orchestrator checks files with it before anything starts.
 from __future__ import annotations
 
 import functools
+import json
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,10 @@ class Text:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise TokenError("data.tokenizer needs a further package: pip install tokenizers") from error
-        tokenizer: Any = Tokenizer.from_file(str(Path(self.tokenizer or "").expanduser()))
+        try:
+            tokenizer: Any = Tokenizer.from_file(str(Path(self.tokenizer or "").expanduser()))
+        except Exception as error:  # the package raises nothing more special
+            raise TokenError(f"data.tokenizer={self.tokenizer} cannot be read: {error}") from error
         end = tokenizer.token_to_id("<|endoftext|>")
         parts: list[int] = []
         for encoded in tokenizer.encode_batch([text.decode(errors="replace") for text in texts]):
@@ -182,3 +186,100 @@ def standard_library() -> list[Path]:
     root = Path(sysconfig.get_paths()["stdlib"])
     found = [each for each in root.rglob("*.py") if not _LEFT_OUT & set(each.relative_to(root).parts[:-1])]
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+
+
+SOURCES: Mapping[str, type[TokenFiles] | type[Text]] = {"tokens": TokenFiles, "text": Text}
+"""{name of a shipped data set of texts: its source}"""
+
+
+def source_of(data: Mapping[str, Any]) -> TokenFiles | Text | None:
+    """Return the source of a config section; None for other data, and for keys that the source does not take."""
+    kind = SOURCES.get(str(data.get("name")))
+    try:
+        return kind(**{key: value for key, value in data.items() if key != "name"}) if kind else None
+    except TypeError:  # an unknown key is reported elsewhere
+        return None
+
+
+def files_of(data: Mapping[str, Any]) -> Sequence[Path]:
+    """Return the files of a config section; none for other data, and where they are missing."""
+    try:
+        source = source_of(data)
+        return source.files() if source else []
+    except (TokenError, OSError):
+        return []
+
+
+def shape_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors of a language model's numbers, which show without data."""
+    model, data = config.get("model") or {}, config.get("data") or {}
+    sizes = {key: model.get(key) for key in ("width", "heads", "kv_heads")}
+    if str(model.get("name")) in ("gpt", "llama") and all(isinstance(sizes[key], int) for key in ("width", "heads")):
+        if message := heads_error(**sizes):
+            yield message
+    longest, wanted = model.get("sequence_length"), data.get("sequence_length")
+    if isinstance(longest, int) and isinstance(wanted, int) and wanted > longest:
+        yield f"data.sequence_length={wanted} is beyond model.sequence_length={longest}"
+
+
+def heads_error(*, width: int, heads: int, kv_heads: int | None) -> str:
+    """Return an error, with the numbers, if the heads do not divide the width or the groups the heads; else empty."""
+    if width % heads:
+        return f"model.heads={heads} does not divide model.width={width}"
+    return f"model.kv_heads={kv_heads} does not divide model.heads={heads}" if heads % (kv_heads or heads) else ""
+
+
+def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors of texts that are on this machine, with the numbers; reads all of a .bin file, once."""
+    data, model = config.get("data") or {}, config.get("model") or {}
+    subject = f"data {data.get('name')!r}"
+    try:
+        source = source_of(data)
+        if source is None:
+            return
+        vocabulary = model.get("vocabulary")
+        if isinstance(source, Text):
+            sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
+        else:
+            sizes = {path: 1 + _largest(path, source.dtype, path.stat().st_mtime_ns) for path in source.files()}
+        beyond = {path: size for path, size in sizes.items() if isinstance(vocabulary, int) and size > vocabulary}
+        for path, size in beyond.items():
+            yield f"{subject}: {path} has tokens up to {size - 1}, beyond model.vocabulary={vocabulary}"
+        if beyond:
+            return
+        length = data.get("sequence_length") or model.get("sequence_length")
+        if isinstance(length, int):
+            yield from _count_errors(source.read("cpu"), length, config)
+    except (TokenError, OSError, ValueError) as error:
+        yield f"{subject}: {error}"
+
+
+def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Iterator[str]:
+    sequences = sum(max(0, len(each) - 1) // length for each in corpus.train)
+    if not corpus.validation:
+        held = round(sequences * (config.get("trainable") or {}).get("val_fraction", 0.1))
+        most = held if corpus.validation_tokens is None else max(1, corpus.validation_tokens // length)
+        sequences -= min(held, most)
+    least = corpus.epoch_tokens and corpus.epoch_tokens // length
+    given = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")
+    batches = [each for each in given if isinstance(each, int)] if isinstance(given, list) else []
+    if sequences < 1 or max(batches, default=0) > sequences:
+        wanted = f"global_batch_size={max(batches)}" if batches else "one"
+        tokens = sum(map(len, corpus.train))
+        yield f"{tokens:,} tokens are {sequences:,} training sequences of {length}, fewer than {wanted}"
+    elif least is not None and max(batches, default=1) > least:
+        batch = f"global_batch_size={max(batches)} × {length}" if batches else f"one sequence of {length}"
+        yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens"
+
+
+@functools.lru_cache(maxsize=4096)
+def _largest(path: Path, dtype: str, changed_ns: int) -> int:
+    return int(mapped(path, dtype).max())
+
+
+def _size_of(tokenizer: str) -> int:
+    """Return one more than the largest id of a tokenizer's file."""
+    content = json.loads(Path(tokenizer).expanduser().read_bytes())
+    vocabulary = content["model"]["vocab"]
+    ids = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else range(len(vocabulary))
+    return 1 + max([*ids, *(each["id"] for each in content.get("added_tokens") or ())])

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,7 +130,7 @@ class Versions:
     def __init__(self) -> None:
         self.source = functools.cache(self._source)
         self._sources = functools.cache(_sources_version)
-        self._files: dict[tuple[Any, Any], str] = {}
+        self._files: dict[tuple[str, ...], str] = {}
 
     def _source(self, dotted_path: str) -> str:
         """Return a hash of the Python sources of the package in `package.module:function`, or of a module's folder.
@@ -148,7 +149,7 @@ class Versions:
 
     def data(self, data: Mapping[str, Any]) -> str:
         """Return `data_version`, computed once."""
-        key = (data.get("name"), data.get("path"))
+        key = tuple(str(data.get(name)) for name in ("name", "path", "pattern", "tokenizer"))
         return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
 
 
@@ -186,10 +187,13 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
 
 
 def data_version(data: Mapping[str, Any]) -> str:
-    """Return a hash of the contents of the data file that the config names; without a file, the data set's name.
+    """Return a hash of the contents of the data files that the config names; without files, the data set's name.
 
     The hash of a file that this machine does not have is `absent`; the trial then reports the error.
     """
+    if data.get("name") in ("tokens", "text"):
+        files: Sequence[Path] = pkgutil.resolve_name("trainables.tokens:files_of")(data)
+        return hash_files((Path(path.name), path) for path in files) if files else "absent"
     if data.get("path"):
         path = Path(data["path"]).expanduser()
         return hash_files([(Path(), path)]) if path.is_file() else "absent"

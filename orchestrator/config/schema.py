@@ -439,7 +439,7 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
                     yield f"{group}.{key} must be {each}{bounds.form}, not {value!r}"
         if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
             yield f"{group}.nesterov=true needs a momentum, but {group}.momentum=0"
-        for key in ("root", "path") if group == "data" else ():
+        for key in ("root", "path", "tokenizer") if group == "data" else ():
             if not isinstance(place := given.get(key), str | None):
                 yield f"data.{key} must be text, not {place!r}"
 

@@ -144,11 +144,15 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
     )
 
 
+_PLACES = ("root", "path", "tokenizer")
+"""Keys of `data` that name files."""
+
+
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the trainable's part of a config, with absolute paths: a rank may run in another folder."""
     sections = trainable_part(config)
     if data := config.get("data"):
-        places = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
+        places = {key: Path(data[key]).expanduser().absolute() for key in _PLACES if data.get(key)}
         sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
     if "source_dir" in config["trainable"]:
         sections["trainable"] = {**config["trainable"], "source_dir": str(source_dir(config["trainable"]))}

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables.context import RequestError
+from trainables.tokens import heads_error
 
 INITIAL_STD = 0.02
 """Standard deviation of initial weights; √(2·layers) divides it where a block adds to its input."""
@@ -90,10 +91,8 @@ def llama(
 
 def check_heads(*, width: int, heads: int, kv_heads: int | None) -> None:
     """Raise RequestError, with the numbers, if the heads do not divide the width or the groups the heads."""
-    if width % heads:
-        raise RequestError(f"model.heads={heads} does not divide model.width={width}")
-    if heads % (kv_heads or heads):
-        raise RequestError(f"model.kv_heads={kv_heads} does not divide model.heads={heads}")
+    if message := heads_error(width=width, heads=heads, kv_heads=kv_heads):
+        raise RequestError(message)
 
 
 def rotary(length: int, head_width: int, *, base: float) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from trainables.registry import (
     path_of,
     written_signature,
 )
+from trainables.tokens import content_errors, shape_errors
 
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
@@ -160,6 +161,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable: a value has the wrong type: {error}"
     yield from _factory_errors(config)
     yield from _label_errors(model, data)
+    yield from shape_errors(config)
     yield from _data_errors(data)
     loader = config["trainable"].get("loader") or {}
     if isinstance(loader, Mapping):
@@ -167,7 +169,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
     if runs_here(config):
-        yield from absent(data)
+        yield from list(absent(data)) or content_errors(config)
     try:
         growth = Growth.of(config["schedule"])
         if config["schedule"]["name"] in SCHEDULES:  # the user's own code is not imported here

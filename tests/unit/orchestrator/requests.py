@@ -19,7 +19,7 @@ def shipped_config() -> dict[str, Any]:
     config: dict[str, Any] = files.load((config_dir() / "config.yaml").read_text())
     del config["defaults"]
     config["sweep"] |= {"name": "s", "scaling": "weak"}
-    config["budget"] = {"epochs": 10, "samples": None, "steps": None, "seconds": None}
+    config["budget"] = {"epochs": 10, "samples": None, "tokens": None, "steps": None, "seconds": None}
     config["trainable"] = {"_target_": "trainables.noop:train"}
     return config
 

@@ -1,6 +1,8 @@
 """Texts as tokens: files of nanoGPT and llm.c, folders of text, and the sequences that epochs draw from them."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from trainables import data
 from trainables.context import Batch
 from trainables.inputs.inputs import Feed, TokenForm
 from trainables.inputs.sequences import SequenceInputs, Sequences, parts_of
-from trainables.tokens import Corpus, Text, TokenError, TokenFiles, mapped, standard_library
+from trainables.supervised.settings import errors
+from trainables.tokens import Corpus, Text, TokenError, TokenFiles, files_of, mapped, standard_library
 
 
 def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | None = None) -> bytes:
@@ -121,3 +124,68 @@ def test_text_by_a_tokenizer(tmp_path: Path) -> None:
     corpus = text.read("cpu")
     assert corpus.train[0].tolist() == [1, 2, 1, 0, 2, 0] and corpus.bytes_per_token == 15 / 6
     assert len(text.files()) == 3
+
+
+def asked(
+    file: Path, *, model: dict[str, Any] | None = None, batches: list[int] | None = None, **data: Any
+) -> list[str]:
+    """The errors of a request for a small model on this file."""
+    gpt = {"name": "gpt", "layers": 1, "heads": 2, "width": 8, "sequence_length": 16, "vocabulary": 64}
+    config = {
+        "mode": "run",
+        "trainable": {"val_fraction": 0.1},
+        "model": gpt | (model or {}),
+        "data": {"name": "tokens", "path": str(file)} | data,
+        "optimizer": {"name": "adamw"},
+        "schedule": {"name": "constant"},
+        "sweep": {"axes": {"global_batch_size": batches or [4]}},
+    }
+    return list(errors(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "numbers"),
+    [
+        ({}, ()),
+        ({"model": {"vocabulary": 60}}, ("train.bin", "up to 63", "model.vocabulary=60")),
+        ({"model": {"heads": 3}}, ("model.heads=3", "model.width=8")),
+        ({"model": {"kv_heads": 4}}, ("model.kv_heads=4", "model.heads=2")),
+        ({"sequence_length": 17}, ("data.sequence_length=17", "model.sequence_length=16")),
+        ({"batches": [8, 200]}, ("1,601 tokens", "90 training sequences of 16", "global_batch_size=200")),
+        ({"epoch_tokens": 60}, ("data.epoch_tokens=60", "global_batch_size=4 × 16")),
+        ({"dtype": "int8"}, ("data.dtype='int8'", "uint16, uint32")),
+        ({"dtype": "uint32"}, ("3,202 bytes", "no multiple of 4")),
+        ({"path": "/nowhere"}, ("there is no file or folder /nowhere",)),
+        ({"model": {"name": "mlp"}}, ("takes images", "data 'tokens' are texts")),
+        ({"name": "digits"}, ("is a language model", "data 'digits' are images")),
+    ],
+)
+def test_bad_input_is_an_error_with_its_numbers(
+    tmp_path: Path, change: dict[str, Any], numbers: tuple[str, ...]
+) -> None:
+    (np.arange(1601) % 64).astype(np.uint16).tofile(tmp_path / "train.bin")
+    found = asked(tmp_path / "train.bin", **change)
+    assert len(found) == bool(numbers), found
+    assert all(number in found[0] for number in numbers)
+
+
+def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("some text " * 100)
+    content = {"model": {"vocab": {"some": 0, "text": 7}}, "added_tokens": [{"id": 64}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    [error] = asked(tmp_path / "text.txt", name="text", tokenizer=str(tmp_path / "tokenizer.json"))
+    assert "up to 64" in error and "model.vocabulary=64" in error
+    [error] = asked(tmp_path / "text.txt", name="text")
+    assert "up to 255" in error
+
+
+def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:
+    from orchestrator.config.fingerprint import data_version
+
+    file = tmp_path / "train.bin"
+    np.arange(9, dtype=np.uint16).tofile(file)
+    of_file, of_folder = (data_version({"name": "tokens", "path": str(path)}) for path in (file, tmp_path))
+    assert of_file == of_folder and files_of({"name": "tokens", "path": str(tmp_path / "none")}) == []
+    np.arange(10, dtype=np.uint16).tofile(file)
+    assert data_version({"name": "tokens", "path": str(file)}) != of_file
+    assert len(data_version({"name": "text", "path": None})) == 16
