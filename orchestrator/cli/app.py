@@ -257,6 +257,8 @@ def _through_hydra(
     try:
         with saved_without_secrets():
             hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
+    except ValueError as error:  # from logging.config, since `task` raises none
+        raise ConfigError([f"hydra.hydra_logging or hydra.job_logging: {error}"]) from error
     except SystemExit as left:  # Hydra has already printed what does not compose
         return statuses[-1] if statuses[-1] in INTERRUPTED else (WRONG_REQUEST if left.code else 0)
     if unexpected:

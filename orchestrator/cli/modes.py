@@ -143,9 +143,9 @@ def write_project(config: Mapping[str, Any]) -> int:
     from orchestrator.config.schema import value_errors
 
     section = config["init"]
-    errors = list(value_errors(config, ["init.kind"]))
-    target = Path(section["dir"] or "").expanduser()
-    if not section["dir"]:
+    errors = list(value_errors(config, ["init.kind", "init.dir"]))
+    target = Path("" if section["dir"] is None else str(section["dir"])).expanduser()  # Hydra reads 5 as a number
+    if section["dir"] in (None, ""):
         errors.append("init.dir is not set: mode=init init.dir=my-sweep")
     elif target.exists() and (not target.is_dir() or any(target.iterdir())):
         errors.append(f"init.dir={section['dir']} exists and is not an empty folder")

@@ -309,7 +309,7 @@ SCHEMA: Mapping[str, Kind] = {
     "launch.nodes": _count(),
     "launch.gpus_per_node": _count(0),
     "launch.cpus_per_node": _count(),
-    "launch.memory_gb_per_node": _name("a number"),
+    "launch.memory_gb_per_node": Number(above=0, unit="GB", null=True),
     "launch.setup": _list("a list of shell commands", _is_text),
     "launch.workdir": _name("a folder"),
     "launch.time_limit": _name("a time like 1-00:00:00"),

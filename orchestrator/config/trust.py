@@ -89,7 +89,7 @@ def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             dotted = f"{key}.{name}" if key else str(name)
             if str(name) in _ALWAYS_CODE and item is not None:
                 yield dotted, str(item)
-            elif str(name) == "name" and isinstance(item, str) and ":" in item:
+            elif str(name) == "name" and isinstance(item, str) and ":" in item and dotted != "sweep.name":
                 yield dotted, item
             else:
                 yield from named_code(item, dotted)

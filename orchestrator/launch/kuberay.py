@@ -31,7 +31,7 @@ def text(launch: Launch) -> str:
     rayjob = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
-        "metadata": {"generateName": f"{launch.name.lower().replace('_', '-')}-"},
+        "metadata": {"generateName": f"{launch.cluster_name}-"},
         "spec": {
             "entrypoint": launch.command("cluster.address=auto", f"results_dir={RESULTS}", wait_s=600),
             "shutdownAfterJobFinishes": True,

@@ -18,6 +18,11 @@ PORT = 6379
 _HOST = re.compile(r"[\w.@:%\[\]][\w.@:%\[\]-]*")
 """A host, `user@host` or an address. ssh would take a name that starts with a dash as an option."""
 
+_DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+"""The name of a Kubernetes object (RFC 1123)."""
+_LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
+"""The value of a Kubernetes label."""
+
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=")
 
 
@@ -48,6 +53,11 @@ class Launch:
     instance: str | None
     hosts: Sequence[str]
 
+    @property
+    def cluster_name(self) -> str:
+        """The sweep's name in lower-case letters, digits and dashes, as clusters may be named (RFC 1123)."""
+        return re.sub("[^a-z0-9]+", "-", self.name.lower()).strip("-")[:40].rstrip("-") or "sweep"
+
     def command(self, *further: str, wait_s: int) -> str:
         """Return the shell command that runs or continues the sweep. `further` overrides must be quoted already.
 
@@ -71,8 +81,21 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
         for host in section["hosts"]
         if not _HOST.fullmatch(host)
     ]
-    if "\n" in (section["workdir"] or ""):
-        errors.append(f"launch.workdir={section['workdir']!r} has more than one line")
+    types = config["cluster"]["gpu_type"]
+    kept = [each for each in arguments if not each.lstrip("+").startswith(_NOT_FORWARDED)]
+    texts = [(f"launch.{key}", value) for key, value in section.items()] + [("cluster.gpu_type", types)]
+    if target == "ray_up":  # its comments have the command
+        texts += [(f"the override {each.partition('=')[0]}", each) for each in kept]
+    errors += [
+        f"{key}={value!r} has more than one line" for key, value in texts if isinstance(value, str) and "\n" in value
+    ]
+    if target == "kuberay":
+        names = (("launch.claim", section["claim"], _DNS_NAME), ("cluster.gpu_type", types, _LABEL))
+        errors += [
+            f"{key}={value!r} is no name that Kubernetes allows: letters, digits, '-' and '.' between them"
+            for key, value, allowed in names
+            if isinstance(value, str) and not allowed.fullmatch(value)
+        ]
     others = [label for label in config["cluster"]["labels"] if label not in _BY_RAY]
     if others and target in ("slurm", "ssh"):
         errors.append(
@@ -80,8 +103,6 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
         )
     if errors:
         raise ConfigError(errors)
-    kept = [each for each in arguments if not each.lstrip("+").startswith(_NOT_FORWARDED)]
-    types = config["cluster"]["gpu_type"]
     given = {key: value for key, value in section.items() if key != "target"}
     launch = Launch(name=name, overrides=kept, gpu_type=types if isinstance(types, str) else None, **given)
     write: Callable[[Launch], str] = import_module(f"{__package__}.{target}").text

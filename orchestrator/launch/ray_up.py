@@ -35,7 +35,6 @@ _KEY = {"aws": "InstanceType", "gcp": "machineType"}
 
 def text(launch: Launch) -> str:
     """Return YAML for `ray up FILE` with the commands at its top. All machines must share the results."""
-    name = launch.name.replace("_", "-")
     provider: dict[str, Any] = {"type": launch.provider, "region": launch.region, "cache_stopped_nodes": False}
     provider["availability_zone"] = f"{launch.region}{'-a' if launch.provider == 'gcp' else 'a'}"
     if launch.provider == "gcp":
@@ -43,7 +42,7 @@ def text(launch: Launch) -> str:
     resources = {"CPU": launch.cpus_per_node} | ({"GPU": launch.gpus_per_node} if launch.gpus_per_node else {})
     disk = _DISK[launch.provider]
     cluster = {
-        "cluster_name": name,
+        "cluster_name": launch.cluster_name,
         "max_workers": launch.nodes,
         "idle_timeout_minutes": 5,
         "provider": provider,
@@ -65,11 +64,13 @@ def text(launch: Launch) -> str:
         cluster["docker"] = {"image": launch.image, "container_name": "ray", "pull_before_run": True}
     sweep = launch.command("cluster.address=auto", wait_s=900)
     there = shlex.quote(f"cd {shlex.quote(str(launch.workdir))} && {sweep}")
-    return _HEADING.format(name=launch.name, sweep=there) + str(yaml.safe_dump(cluster, sort_keys=False, width=1000))
+    return _HEADING.format(name=shlex.quote(f"{launch.name}.yaml"), sweep=there) + str(
+        yaml.safe_dump(cluster, sort_keys=False, width=1000)
+    )
 
 
 _HEADING = """\
-# ray up {name}.yaml
-# ray exec {name}.yaml {sweep}
-# ray down {name}.yaml
+# ray up {name}
+# ray exec {name} {sweep}
+# ray down {name}
 """

@@ -83,3 +83,8 @@ def test_a_new_project_passes_its_test_and_sweep(kind, folder):
     summary = pd.read_csv(folder / "mine/results/mine/tables/summary.csv")
     assert len(summary) == 4 and (summary.status == "ok").all()
     assert summary[["samples_per_s", "accuracy"]].notna().all(axis=None)
+
+
+def test_a_folder_may_be_named_by_a_number(folder, capsys):
+    assert main(["mode=init", "init.dir=5"]) == 0
+    assert (folder / "5" / "README.md").exists()

@@ -20,6 +20,10 @@ def test_shipped_trainables_are_registered() -> None:
     )
 
 
+def test_colon_in_the_name_of_a_sweep_names_no_code() -> None:
+    assert errors({"sweep": {"name": "run 1: lr"}}) == []
+
+
 @pytest.mark.parametrize(
     ("config", "key"),
     [

@@ -1,4 +1,5 @@
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -38,9 +39,9 @@ CASES = {
 GCP = {"provider": "gcp", "project": "mine", "region": "us-central1", "instance": "a3-highgpu-8g"}
 
 
-def written(target, *arguments, labels=None, **given):
-    config = {"launch": SECTION | given | {"target": target}, "cluster": {"gpu_type": "H100", "labels": labels or {}}}
-    return text_of(config, "batch_scaling", [*ARGUMENTS, *arguments])
+def written(target, *arguments, labels=None, gpu_type="H100", name="batch_scaling", **given):
+    config = {"launch": SECTION | given | {"target": target}, "cluster": {"gpu_type": gpu_type, "labels": labels or {}}}
+    return text_of(config, name, [*ARGUMENTS, *arguments])
 
 
 @pytest.mark.parametrize("target", CASES)
@@ -90,6 +91,28 @@ def test_hosts_are_names(host):
 def test_the_command_sets_the_wait_for_nodes_once(target):
     assert written(target, **CASES[target]).count("cluster.wait_s=") == 1
     assert written(target, "cluster.wait_s=7", **CASES[target]).count("cluster.wait_s=") == 1
+
+
+@pytest.mark.parametrize("target", CASES)
+def test_names_of_several_lines_are_refused(target):
+    for given in ({"gpu_type": "H100\nx: y"}, {"partition": "gpu\ntouch x"}):
+        with pytest.raises(ConfigError, match="more than one line"):
+            written(target, **CASES[target] | given)
+    with pytest.raises(ConfigError, match="trainable.argv"):
+        written("ray_up", "trainable.argv='a\nb'", **CASES["ray_up"])
+
+
+@pytest.mark.parametrize("name", ["Größe 1: lr", "-x-", "...", "a" * 100, "run_1.5"])
+def test_kubernetes_accepts_the_name_of_any_sweep(name):
+    made = yaml.safe_load(written("kuberay", name=name, **CASES["kuberay"]))["metadata"]["generateName"]
+    assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,45})", made), made
+    validate_config(prepare_config(yaml.safe_load(written("ray_up", name=name, **CASES["ray_up"]))))
+
+
+@pytest.mark.parametrize("given", [{"claim": "My_Claim"}, {"gpu_type": "NVIDIA H100"}, {"claim": "-x"}])
+def test_names_that_kubernetes_refuses_are_refused(given):
+    with pytest.raises(ConfigError, match="Kubernetes"):
+        written("kuberay", **CASES["kuberay"] | given)
 
 
 @pytest.mark.parametrize("target", ["slurm", "ssh"])

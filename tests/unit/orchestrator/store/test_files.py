@@ -168,6 +168,7 @@ def test_disk_errors_and_errors_in_the_results_are_recognised(
         (errno.ENOSPC, "has 524.3 kB of 1.0 MB free"),
         (errno.EROFS, "read-only"),
         (errno.EACCES, "permissions"),
+        (errno.EFBIG, "ulimit -f"),
     ],
 )
 def test_advice_names_file_reason_and_remedy(
