@@ -79,12 +79,14 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each possible error: a length that the command does not receive, a program that is not here."""
     settings = CommandSettings.of(config["trainable"])
+    stops = ", or until then in Hugging Face's Trainer and Lightning" if settings.adapter != "off" else ""
     for name, length in (config.get("budget") or {}).items():
+        unless = stops if name != "seconds" else ""
         same = _SAME_LENGTH.get(name, (name,))
         if length is not None and not may_receive(settings, (*same, f"budget.{name}")):
             yield (
                 f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
-                f"which trains as long as it does by itself: name it there, or read SWEEP_{name.upper()}"
+                f"which trains as long as it does by itself{unless}: name it there, or read SWEEP_{name.upper()}"
             )
     yield from _unused_axes(settings, config)
     axes = _axes(config)
@@ -169,8 +171,11 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
     if file.is_file():
         if not os.access(file, os.X_OK):
             yield f"trainable.argv: {file} is not executable: name what runs it ('bash {program}'), or chmod +x it"
-    elif not shutil.which(program):
-        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH"
+        return
+    beside = str(Path(settings.python).parent) if settings.python else None
+    if not shutil.which(program) and not (beside and shutil.which(program, path=beside)):
+        further = f", nor in {beside}" if beside else ""
+        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{further}"
 
 
 def _source_dir(settings: CommandSettings) -> Path:

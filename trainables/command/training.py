@@ -272,6 +272,8 @@ def _environment(
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if context.device == "cpu" else {}
     variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
+    if settings.python:  # its launchers, such as torchrun, are beside it
+        given["PATH"] = _path(str(Path(settings.python).parent), os.environ.get("PATH"))
     found = {**inherited, **given, **hidden, **variables, **own}
     if settings.adapter == "off":
         return found

@@ -238,3 +238,14 @@ def test_a_command_that_does_not_receive_gpus_is_remarked(argv, text, gpus, unkn
 def test_warm_up_not_passed_to_the_command_is_remarked(argv, rules, warmup_epochs, unknown):
     asked = config(argv=argv) | {"sweep": {"axes": {"lr_rule": rules}}, "warmup_epochs": warmup_epochs, "mode": "run"}
     assert ["{warmup_epochs}" in each for each in remarks(asked)] == [True] * unknown
+
+
+def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    program = tmp_path / "venv/bin/launch-here"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert any("launch-here" in each for each in errors(config(argv="launch-here train") | {"mode": "run"}))
+    given = config(argv="launch-here train", python=str(program.parent / "python"))
+    assert list(errors(given | {"mode": "run"})) == []
