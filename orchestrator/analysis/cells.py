@@ -229,9 +229,14 @@ _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 
 def summary_frame(
-    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None, margin: float = MARGIN
+    trials: pd.DataFrame,
+    comparison: Comparison,
+    *,
+    price_per_gpu_hour: float | None = None,
+    margin: float = MARGIN,
+    metric: str = "val_accuracy",
 ) -> pd.DataFrame:
-    """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes.
+    """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes, `metric`.
 
     Figures are means over the cell's ok seeds. Times and rates have geometric means and are compared by ratios, so that
     `speedup` is exactly the ratio of two `samples_per_s`. Accuracies, powers, energies and `wall_s` have arithmetic
@@ -253,12 +258,18 @@ def summary_frame(
     add_target(cells, ok, price_per_gpu_hour)
     add_scaling_loss(cells, ok)
     cells["note"] = cell_notes(cells, trials)
-    return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
+    of_metric = (metric, f"{metric}_lo", f"{metric}_hi")
+    if metric not in cells:
+        _put(cells, metric, mean_interval(by_cell(cells.index, ok.assign(**{metric: _numbers(ok, metric)}), metric)))
+    columns = dict.fromkeys((*COLUMNS, *FURTHER, *comparison.axis_columns.values(), *of_metric))
+    return cells[list(columns)].reset_index(drop=True)
 
 
 def further_axes(cells: pd.DataFrame) -> list[str]:
-    """Return the columns of a summary that are axes beyond the standard ones."""
-    return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER)]
+    """Return the columns of a summary that are axes beyond the standard ones. A metric's column has an interval."""
+    metrics = {name.removesuffix("_lo") for name in cells.columns if name.endswith("_lo")}
+    with_ends = {f"{name}{end}" for name in metrics for end in ("", "_lo", "_hi")}
+    return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER, *with_ends)]
 
 
 def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:

@@ -149,11 +149,12 @@ def collect(
     reference_batch_size: int | None = None,
     price_per_gpu_hour: float | None = None,
     margin: float = cells.MARGIN,
+    metric: str = "val_accuracy",
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
     `baseline` names the cell to compare with as {axis: value}; scaling and reference are as in `Comparison`.
-    Accuracies that differ by less than `margin` are equivalent.
+    Accuracies that differ by less than `margin` are equivalent. `metric` becomes a column of the cells, with interval.
     Raises ConfigError if the baseline names an axis that no record has.
     """
     comparison = Comparison(
@@ -164,7 +165,9 @@ def collect(
     )
     in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
     trials = trials_frame(in_order)
-    return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
+    return trials, summary_frame(
+        trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin, metric=metric
+    )
 
 
 def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -176,6 +179,7 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
         reference_batch_size=request.criteria.reference_batch_size,
         price_per_gpu_hour=request.criteria.price_per_gpu_hour,
         margin=request.criteria.margin,
+        metric=request.criteria.metric.name,
     )
 
 

@@ -134,7 +134,10 @@ class EarlyStopping:
     after: float
     """The share of its budget that every trial gets."""
     behind: float
-    """A trial is stopped only if the best validation accuracy at equal speed exceeds its own by more than this."""
+    """A trial is stopped only if the best metric at equal speed is better than its own by more than this."""
+    metric: str
+    sign: float
+    """The factor from the metric to a score, of which more is better."""
 
 
 @dataclass(frozen=True, kw_only=True)

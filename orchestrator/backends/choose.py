@@ -72,9 +72,12 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
-    after = request.selection.early_stop_after
+    after, metric = request.selection.early_stop_after, request.criteria.metric
+    behind = BEHIND * request.criteria.margin
     settings = RunSettings(
-        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
+        early_stopping=(
+            EarlyStopping(after=after, behind=behind, metric=metric.name, sign=metric.sign) if after else None
+        ),
         workers=request.cluster.workers,
         limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
         sampling=Sampling(hz=request.telemetry_hz),

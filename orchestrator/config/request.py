@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.metric import Metric
 from orchestrator.config.schema import value_at
 from orchestrator.store.cloud import is_uri
 from orchestrator.store.secrets import NO_SECRETS
@@ -146,8 +147,9 @@ class Criteria:
     """The batch size at which accuracies are compared; None if the trainable has none."""
     objective: str
     """What the recommendation minimises."""
+    metric: Metric
     margin: float
-    """How far validation accuracy may fall below the baseline's."""
+    """How much worse than the baseline's the metric may be, in its unit."""
     target_accuracy: float | None
     price_per_gpu_hour: float | None
 
@@ -162,6 +164,7 @@ class Criteria:
             baseline=sweep["baseline"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             objective=report["objective"],
+            metric=Metric.of(report),
             margin=report["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
             price_per_gpu_hour=report["price_per_gpu_hour"],
@@ -248,8 +251,9 @@ class Terms:
     """The criteria of the choice, and what is needed to phrase commands for further seeds."""
 
     objective: str = "time"
+    metric: Metric = field(default_factory=Metric)
     margin: float = 0.01
-    """In validation accuracy."""
+    """In the unit of the metric."""
     target: float | None = None
     """`trainable.target_accuracy`."""
     budget: Mapping[str, Any] = field(default_factory=dict)
@@ -279,6 +283,7 @@ class Terms:
         is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
             objective=criteria.objective,
+            metric=criteria.metric,
             margin=criteria.margin,
             target=criteria.target_accuracy,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,

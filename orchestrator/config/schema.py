@@ -278,6 +278,8 @@ SCHEMA: Mapping[str, Kind] = {
     "rerun_invalid": Number(at_least=0, unit="share of all trials"),
     # Report
     "report.objective": _choice("time", "energy", "cost", "none"),
+    "report.metric": _text("a metric that trials report, such as val_loss", null=False),
+    "report.better": _choice("auto", "higher", "lower"),
     "report.margin": _positive(null=False),
     "report.price_per_gpu_hour": Number(at_least=0, null=True),
     "report.html": Flag(),

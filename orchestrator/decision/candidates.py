@@ -14,6 +14,7 @@ from orchestrator.analysis.cells import by_seed
 from orchestrator.analysis.objective import Measure, measured
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
+from orchestrator.config.metric import Metric
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, choose
 from orchestrator.decision.recommendation import Remark, remark
@@ -35,7 +36,8 @@ class Untimed:
     name: str
     objective: float
     """Geometric mean over its seeds."""
-    val_accuracy: float
+    score: float
+    """Mean over its seeds, as in `Metric`."""
     fault: Fault
     note: str
     """Why its timing is not valid, for people."""
@@ -115,7 +117,7 @@ def untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str])
             cell_id=row["cell_id"],
             name=cell_label(row, differing),
             objective=objective,
-            val_accuracy=row["val_accuracy"],
+            score=row["score"],
             fault=Fault(row["timing_fault"]),
             note=str(row["note"]).rstrip("."),
         )
@@ -169,7 +171,7 @@ class Contenders:
     """
 
     cells: pd.DataFrame
-    """Rows of the summary, numbered from 0."""
+    """Rows of the summary, numbered from 0, with the `score` of each (see `Metric`)."""
     tried: pd.DataFrame
     """All cells of the sweep, whatever their status."""
     seeds: Sequence[Sequence[int]]
@@ -177,6 +179,7 @@ class Contenders:
     names: Sequence[str]
     """Their labels."""
     measure: Measure
+    metric: Metric
     contest: Contest
     choice: Choice
     """Among the candidates."""
@@ -224,8 +227,8 @@ class Contenders:
             return []
         limit = math.exp(self.choice.log_objective.point[self.choice.favourite] - math.log1p(TIE))
         baseline = self.contest.baseline
-        least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
-        return [each for each in self.untimed if each.objective < limit and not each.val_accuracy < least]
+        least = -math.inf if baseline is None else float(self.cells["score"][baseline]) - self.contest.margin
+        return [each for each in self.untimed if each.objective < limit and not each.score < least]
 
     @property
     def objectives(self) -> Array:
@@ -286,7 +289,9 @@ class Contenders:
     def _of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, *, provisional: bool = False) -> Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
-        trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
+        tried, differing = cells, varying(cells)
+        trials = trials.assign(objective=found.values, score=terms.metric.score(trials))
+        cells = cells.reset_index(drop=True).assign(score=terms.metric.score(cells))
         eligible = Eligible.of(cells, trials, found.name, terms.axes, provisional=provisional)
         kept = eligible.kept
         to_compare = (cells["status"] == Status.OK.value) & ~eligible.repeats
@@ -295,20 +300,20 @@ class Contenders:
         own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
         contest = Contest(
             objective=np.where(candidates[:, None], _by_seed(trials, own, "objective"), np.nan),
-            accuracy=_by_seed(trials, own, "val_accuracy"),
+            accuracy=_by_seed(trials, own, "score"),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
         )
-        differing = varying(cells)
         names = [cell_label(row, differing) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
-            tried=cells,
+            tried=tried,
             seeds=list(seeds.reindex(own["cell_id"])),
             names=names,
             measure=found,
+            metric=terms.metric,
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=eligible.left_out,
@@ -334,14 +339,14 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
     (models, optimizers), it is the most accurate of those, because any cell passes against a bad reference. For the
     same reason it is the most accurate cell of all if no cell is known to be at the reference batch.
     """
-    known = cells[cells["val_accuracy"].notna()]
+    known = cells[cells["score"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
     if references.empty:
-        return None if known.empty else int(known.index.to_numpy()[known["val_accuracy"].to_numpy().argmax()])
+        return None if known.empty else int(known.index.to_numpy()[known["score"].to_numpy().argmax()])
     further = any(column not in STANDARD_AXES for column in cell_axes)
     order = references.assign(
         plainness=pd.Series(map(plainness, references["lr_rule"], references["lr_multiplier"]), references.index),
-        accuracy=-references["val_accuracy"].fillna(-np.inf) if further else 0.0,
+        accuracy=-references["score"].fillna(-np.inf) if further else 0.0,
     )
     return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
 

@@ -139,7 +139,7 @@ def _nested(value: Any) -> str:
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
 
-_WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1", "val_accuracy": "1"}
+_WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1"}
 """Columns of the summary with an interval, and their units."""
 
 
@@ -151,10 +151,12 @@ def shortlist(found: Contenders, front: Sequence[TradeOff], terms: Terms) -> tup
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
     intervals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
-    for name, unit in _WITH_INTERVAL.items():
+    metric = terms.metric.name
+    for name, unit in (_WITH_INTERVAL | ({metric: "1"} if metric in found.cells else {})).items():
         point, lo, hi = (found.cells[f"{name}{end}"].to_numpy(dtype="float64") for end in ("", "_lo", "_hi"))
         intervals[name] = (Interval(point=point, lo=lo, hi=hi), unit)
-    intervals["val_accuracy_difference"] = (found.choice.accuracy_difference.intervals(), "1")
+    worse = found.choice.accuracy_difference.intervals()
+    intervals[f"{metric}_difference"] = (worse if terms.metric.higher_is_better else worse.negated(), "1")
     return tuple(_setting(found, row, terms, intervals, on_front=bool(on_front[row])) for row in rows)
 
 
@@ -321,29 +323,33 @@ def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator
 
 
 def trade_offs(found: Contenders) -> list[TradeOff]:
-    """Return time, validation accuracy and cost of each cell, means over its seeds."""
+    """Return time, metric and cost of each cell, means over its seeds."""
     cells, totals = found.cells, (found.totals[each].means().tolist() for each in ("time", "cost"))
-    rows = zip(cells["cell_id"], found.names, cells["val_accuracy"].tolist(), *totals, strict=True)
+    values = (found.metric.sign * cells["score"]).tolist()
+    rows = zip(cells["cell_id"], found.names, values, *totals, strict=True)
     return [
-        TradeOff(cell_id=str(cell_id), name=name, time_s=time_s, val_accuracy=accuracy, cost=cost)
-        for cell_id, name, accuracy, time_s, cost in rows
+        TradeOff(cell_id=str(cell_id), name=name, time_s=time_s, metric=value, cost=cost)
+        for cell_id, name, value, time_s, cost in rows
     ]
 
 
 def front(found: Contenders) -> tuple[TradeOff, ...]:
     """Return the candidates that no other one beats in time, accuracy and cost at once."""
     points = trade_offs(found)
-    return pareto_front([points[row] for row in found.candidates.index])
+    return pareto_front([points[row] for row in found.candidates.index], found.metric.sign)
 
 
-def pareto_front(points: Sequence[TradeOff]) -> tuple[TradeOff, ...]:
-    """Return the cells that no other one equals in all known figures and beats in one; sorted by time."""
-    kept = [point for point in points if not any(_beats(other, point) for other in points)]
+def pareto_front(points: Sequence[TradeOff], sign: float) -> tuple[TradeOff, ...]:
+    """Return the cells that no other one equals in all known figures and beats in one; sorted by time.
+
+    `sign` is the metric's, as in `Metric`.
+    """
+    kept = [point for point in points if not any(_beats(other, point, sign) for other in points)]
     return tuple(sorted(kept, key=lambda point: (math.isnan(point.time_s), point.time_s)))
 
 
-def _beats(one: TradeOff, other: TradeOff) -> bool:
-    gains = [other.time_s - one.time_s, one.val_accuracy - other.val_accuracy, other.cost - one.cost]
+def _beats(one: TradeOff, other: TradeOff, sign: float) -> bool:
+    gains = [other.time_s - one.time_s, sign * (one.metric - other.metric), other.cost - one.cost]
     known = [gain for gain in gains if not math.isnan(gain)]
     return bool(known) and min(known) >= 0 and max(known) > 0
 
@@ -376,6 +382,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         return Recommendation(
             objective=NO_OBJECTIVE,
             measure="",
+            metric=terms.metric,
             margin=terms.margin,
             headline=headline,
             details=tuple(details),
@@ -388,6 +395,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     outcome = Recommendation(
         objective=terms.objective,
         measure=found.measure.name,
+        metric=terms.metric,
         margin=terms.margin,
         baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
         headline=headline,

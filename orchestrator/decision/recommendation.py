@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.config.metric import Metric
+from orchestrator.config.request import Terms
+
 NO_OBJECTIVE = "none"
 """The objective of a sweep whose cells do different work: nothing is recommended."""
 
@@ -58,12 +61,12 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOff:
-    """A cell's time, accuracy and cost, means over its seeds; NaN means not measured."""
+    """A cell's time, metric of choice and cost, means over its seeds; NaN means not measured."""
 
     cell_id: str
     name: str
     time_s: float
-    val_accuracy: float
+    metric: float
     cost: float
     """In the currency of the price; without a price, in GPU-hours (worker-hours on CPUs)."""
 
@@ -195,8 +198,9 @@ class Recommendation:
     """The requested objective: one of OBJECTIVES."""
     measure: str
     """The measured objective: `time to the target (validation accuracy 0.97)`."""
+    metric: Metric
     margin: float
-    """How far validation accuracy may fall below the baseline's."""
+    """How much worse than the baseline's the metric may be, in its unit."""
     cell_id: str | None = None
     """The chosen cell; None if there is nothing to choose from."""
     name: str = ""
@@ -245,9 +249,16 @@ class Recommendation:
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
 
 
-def not_made(objective: str, margin: float) -> Recommendation:
+def not_made(terms: Terms) -> Recommendation:
     """Return a placeholder if making the recommendation failed, so that no outdated one remains."""
-    return Recommendation(objective=objective, measure="", margin=margin, headline=remark("not_made"), provisional=True)
+    return Recommendation(
+        objective=terms.objective,
+        measure="",
+        metric=terms.metric,
+        margin=terms.margin,
+        headline=remark("not_made"),
+        provisional=True,
+    )
 
 
 def is_sure(probability: float) -> bool:

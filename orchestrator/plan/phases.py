@@ -142,11 +142,12 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
     rows = outlook.open(chosen)
     of_baseline = [] if baseline is None else [record for record in ok if record.cell_id == ids[baseline]]
-    by_seed = {record.seed: record.metrics.get("val_accuracy") for record in of_baseline}
+    metric = request.criteria.metric
+    by_seed = {record.seed: record.metrics.get(metric.name) for record in of_baseline}
     return replace(
         blank,
-        accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
-        by_seed={seed: float(value) for seed, value in by_seed.items() if is_number(value)},
+        accuracy=None if baseline is None else float(found.cells["score"][baseline]),
+        by_seed={seed: metric.sign * float(value) for seed, value in by_seed.items() if is_number(value)},
         bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
         chosen="" if chosen is None else ids[chosen],
         answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],

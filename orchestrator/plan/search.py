@@ -123,7 +123,7 @@ def _axes(planned: Sequence[TrialSpec]) -> dict[str, list[Any]]:
 
 
 def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple[float, ...]]:
-    """Return the logarithm of each cell's mean objective and, if all cells have it, the mean validation accuracy."""
+    """Return the logarithm of each cell's mean objective and, if all cells have it, the mean score (see `Metric`)."""
     ok = [record for record in records if record.status is Status.OK]
     if not ok:
         return {}
@@ -132,11 +132,11 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     from orchestrator.decision.candidates import Contenders
 
     found = Contenders.among(request, ok)
-    accuracy = [float(value) for value in found.cells["val_accuracy"]]
-    measured = not any(map(math.isnan, accuracy))
+    scores = [float(value) for value in found.cells["score"]]
+    measured = not any(map(math.isnan, scores))
     levels = np.log(found.totals[request.criteria.objective].means()).tolist()
     return {
         str(cell): (level, own) if measured else (level,)
-        for cell, level, own in zip(found.cells["cell_id"], levels, accuracy, strict=True)
+        for cell, level, own in zip(found.cells["cell_id"], levels, scores, strict=True)
         if not math.isnan(level)  # the baseline is in the table even without an objective
     }

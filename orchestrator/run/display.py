@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.config.metric import Metric
 from orchestrator.store.record import TrialOutcome
 from orchestrator.text.figures import counted
 from sweeps.identity import SHOWN_DIGITS
@@ -41,8 +42,9 @@ class _Running:
 class Display:
     """Counts the events of a sweep and prints them. Other modules neither store nor read these counts."""
 
-    def __init__(self, console: Console, waiting: int) -> None:
+    def __init__(self, console: Console, waiting: int, metric: Metric | None = None) -> None:
         self._console = console
+        self._metric = metric or Metric()
         self._total = self._waiting = waiting
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
@@ -91,13 +93,14 @@ class Display:
         self._disturbed += bool(disturbed)
         self._last.append((trial, outcome, disturbed))
         self._bar.advance(self._task)
-        accuracy = outcome.metrics.get("val_accuracy")
-        if outcome.status is Status.OK and accuracy is not None and (self._best is None or accuracy > self._best[0]):
-            self._best = (accuracy, _axes(trial))
+        value, sign = outcome.metrics.get(self._metric.name), self._metric.sign
+        if outcome.status is Status.OK and value is not None:
+            if self._best is None or sign * value > sign * self._best[0]:
+                self._best = (value, _axes(trial))
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {trial.label}"
-            for name, key in (("samples/s", "samples_per_s"), ("val", "val_accuracy")):
+            for name, key in (("samples/s", "samples_per_s"), (self._metric.short_label, self._metric.name)):
                 if outcome.metrics.get(key) is not None:
                     line += f"  {name} {_number(outcome.metrics[key])}"
             notes = [outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
@@ -146,7 +149,7 @@ class Display:
             left = self.left_s()
             footer = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
             if self._best:
-                footer += f"; best validation accuracy so far {self._best[0]:.4f} ({self._best[1]})"
+                footer += f"; best {self._metric.label} so far {self._best[0]:.4f} ({self._best[1]})"
             self._live.update(Group(self._table(), self._bar, Text(footer)), refresh=True)
 
     def left_s(self) -> float | None:
@@ -174,22 +177,19 @@ class Display:
         table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{ended}", title_justify="left")
         table.add_column("trial")
         table.add_column("axes", overflow="fold")  # the last axis, often the seed, must stay visible
-        for heading in (*_LIVE, "s"):
+        columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
+        for heading in (*columns, "s"):
             table.add_column(heading, justify="right")
         table.add_column("state")
         for each in self._running.values():
-            row = (_number(each.row.get(key)) for key in _LIVE.values())
+            row = (_number(each.row.get(key)) for key in columns.values())
             took = f"{time.monotonic() - each.began_s:.0f}"
             table.add_row(_id(each.trial), Text(_axes(each.trial)), *row, took, "running")
         for trial, outcome, disturbed in reversed(self._last):
-            row = (_number(outcome.metrics.get(key)) for key in ("epochs", *list(_LIVE.values())[1:]))
+            row = (_number(outcome.metrics.get(key)) for key in ("epochs", *list(columns.values())[1:]))
             state = Text("disturbed", "yellow") if disturbed else Text(outcome.status)
             table.add_row(_id(trial), Text(_axes(trial)), *row, f"{outcome.wall_s:.0f}", state, style="dim")
         return table
-
-
-_LIVE = {"epoch": "epoch", "loss": "loss", "val acc": "val_accuracy"}
-"""Columns of the live table, and the metrics in them."""
 
 
 def _id(trial: TrialSpec) -> str:

@@ -141,7 +141,8 @@ class SweepRun:
                 self.console.print(busy, style="yellow", markup=False, soft_wrap=True)
             began_s = time.monotonic()
             waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
-            with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
+            live = Display(self.console, waiting=waiting, metric=request.criteria.metric)
+            with live as display, self.interrupt.said_by(display.say):
                 history = self.journal.history
                 retries = Retries(request.failures.retries, history.failures)
                 session = Session(

@@ -261,7 +261,7 @@ def report_on(
     terms = Terms.of(request, cell_axes(list(records)), driver.get("arguments"))
     terms = replace(terms, unfinished=unfinished)
     found = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
-    recommendation = found or not_made(terms.objective, terms.margin)
+    recommendation = found or not_made(terms)
     decision = recommendation_markdown(recommendation, sweep)
     further = []
     if judged:

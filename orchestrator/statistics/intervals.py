@@ -52,6 +52,10 @@ class Interval:
         """Return the interval of an increasing function of the quantity."""
         return Interval(point=increasing(self.point), lo=increasing(self.lo), hi=increasing(self.hi))
 
+    def negated(self) -> Interval:
+        """Return the interval of the quantity with the other sign."""
+        return Interval(point=-self.point, lo=-self.hi, hi=-self.lo)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:

@@ -192,8 +192,8 @@ def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[s
     costs = suited(found.cost_unit, *(point.cost for point in points if point))
     return {
         f"time [{times.name}]": [times.number(point.time_s) if point else "" for point in points],
-        "validation accuracy": [
-            f"{point.val_accuracy:.3f}" if point and not math.isnan(point.val_accuracy) else "" for point in points
+        found.metric.label: [
+            f"{point.metric:.3f}" if point and not math.isnan(point.metric) else "" for point in points
         ],
         f"cost [{costs.name}]": [costs.number(point.cost) if point else "" for point in points],
     }
@@ -228,7 +228,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "recommended": chosen and _setting(chosen),
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
-        "margin": {"val_accuracy": found.margin, "tie": TIE},
+        "margin": {found.metric.name: found.margin, "tie": TIE},
         "behind_best": {"at_most": found.behind if found.behind <= UNBOUNDED else None, "probability": LOSS_QUANTILE},
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,

@@ -42,8 +42,8 @@ def method(cells: pd.DataFrame) -> str:
 
 def varying(cells: pd.DataFrame) -> list[str]:
     """Return the axes in which cells differ, without batch, GPUs and rule; `device` is first if devices differ."""
-    axes = [column for column in cells.columns if column not in (*summary.COLUMNS, *summary.FURTHER)]
-    differing = [axis for axis in ("lr_multiplier", *axes) if cells[axis].nunique(dropna=False) > 1]
+    axes = ("lr_multiplier", *summary.further_axes(cells))
+    differing = [axis for axis in axes if cells[axis].nunique(dropna=False) > 1]
     return ["device", *differing] if cells["device"].nunique() > 1 else differing
 
 

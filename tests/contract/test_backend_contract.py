@@ -304,7 +304,11 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
 def test_an_early_stop_keeps_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_settings", RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
+    monkeypatch.setattr(
+        ray_backend,
+        "_settings",
+        RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03, metric="val_accuracy", sign=1.0)),
+    )
     recorder = Recorder()
     reaches = {"good": 0.9, "behind": 0.1, "close": 0.88}
     patience_s = {"behind": 30.0}

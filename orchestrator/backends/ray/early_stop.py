@@ -12,7 +12,7 @@ from orchestrator.backends.ray.tune import Attempt
 from orchestrator.store.history import speed
 from sweeps.trial import TrialSpec
 
-SAMPLES, ACCURACY = "samples", "val_accuracy"
+SAMPLES, SCORE = "samples", "score"
 
 REDUCTION = 2
 """The lower half at a rung may be stopped, and the next rung is at twice the samples."""
@@ -26,7 +26,7 @@ class EarlyStop:
 
     ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") stops a fixed share of the trials,
     however close they are. Here a trial must also be far `behind` the best one that had seen no more samples. Trials
-    that a table needs are never stopped: those at the reference batch, whose accuracy others are compared with, and
+    that a table needs are never stopped: those at the reference batch, whose metric others are compared with, and
     all as long as none of equal speed has been timed. Neither are trials whose training is finished, or was finished in
     an earlier attempt that is repeated for its timing.
     """
@@ -41,13 +41,13 @@ class EarlyStop:
         """Return why to stop the trial, given these new rows; empty if it may continue."""
         spec, reason = trial.spec, ""
         for row in rows if not spec.probes else ():
-            samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
-            if not samples or accuracy is None or (total := _budget(spec, row)) is None:
+            samples, value = row.get(SAMPLES), row.get(self._rule.metric)
+            if not samples or value is None or (total := _budget(spec, row)) is None:
                 continue
             alike = speed(spec.axes)
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._rule)
-            reason = self._ladders[alike].reached(trial, samples, accuracy) or reason
+            reason = self._ladders[alike].reached(trial, samples, value) or reason
             if samples >= total * _END:
                 self._trained.add(spec.trial_id)
         return reason if reason and not self._is_needed(spec) else ""
@@ -66,7 +66,7 @@ class _Ladder:
         self._seen: list[tuple[float, float]] = []
         self._asha = ASHAScheduler(
             time_attr=SAMPLES,
-            metric=ACCURACY,
+            metric=SCORE,
             mode="max",
             grace_period=rule.after * total,
             max_t=total * _END,  # there is nothing left to save
@@ -74,18 +74,20 @@ class _Ladder:
             stop_last_trials=False,
         )
 
-    def reached(self, trial: Attempt, samples: float, accuracy: float) -> str:
-        """Return why to stop a trial with this accuracy after these samples; empty if it may continue."""
+    def reached(self, trial: Attempt, samples: float, value: float) -> str:
+        """Return why to stop a trial with this metric after these samples; empty if it may continue."""
+        score = self._rule.sign * value
         if trial.trial_id not in self._known:
             self._known.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
-        verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, ACCURACY: accuracy})
-        best = max((each for seen, each in self._seen if seen <= samples), default=accuracy)
-        self._seen.append((samples, accuracy))
-        if verdict != TrialScheduler.STOP or best - accuracy <= self._rule.behind:
+        verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
+        best = max((each for seen, each in self._seen if seen <= samples), default=score)
+        self._seen.append((samples, score))
+        if verdict != TrialScheduler.STOP or best - score <= self._rule.behind:
             return ""
         return (
-            f"sweep.early_stop: val_accuracy {accuracy:.4f} after {samples:,.0f} samples, where the best has {best:.4f}"
+            f"sweep.early_stop: {self._rule.metric} {value:.4f} after {samples:,.0f} samples,"
+            f" where the best has {self._rule.sign * best:.4f}"
         )
 
 

@@ -210,11 +210,11 @@ def test_ties_at_a_gpu_count_are_decided_by_accuracy() -> None:
 
 
 def point(name, time_s, val_accuracy, cost=math.nan):
-    return TradeOff(cell_id=name, name=name, time_s=time_s, val_accuracy=val_accuracy, cost=cost)
+    return TradeOff(cell_id=name, name=name, time_s=time_s, metric=val_accuracy, cost=cost)
 
 
 def names(*points):
-    return [each.name for each in pareto_front(points)]
+    return [each.name for each in pareto_front(points, 1.0)]
 
 
 def test_pareto_front_is_sorted_by_time():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from orchestrator.config.metric import Metric
 from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
@@ -150,6 +151,7 @@ def use(name: str) -> Remark:
 RECOMMENDATION = Recommendation(
     objective="time",
     measure="time for the fixed budget",
+    metric=Metric(),
     margin=0.01,
     cell_id="8-128-sqrt",
     name="8×128 sqrt",
@@ -162,20 +164,20 @@ RECOMMENDATION = Recommendation(
     more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="8×128 sqrt", seeds=3),),
     commands=(f"python '{EVIL}'",),
     front=(
-        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
-        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02),
+        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017),
     ),
     gpu_counts=(
         GpuCount(
             gpus=1,
             name="1 GPU",
-            best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+            best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017),
         ),
         GpuCount(gpus=4, name="4 GPUs", best=None, why_none=remark("none_keeps_margin")),
         GpuCount(
             gpus=8,
             name="8 GPUs",
-            best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
+            best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02),
         ),
     ),
     cost_unit="GPU-hours",

@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
+from orchestrator.config.metric import Metric
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Figure, Recommendation, Setting, remark
@@ -285,6 +286,7 @@ def setting(cell_id: str, gpus: int, time_s: float, cost: float, accuracy: float
 FOUND = Recommendation(
     objective="time",
     measure="time for the fixed budget",
+    metric=Metric(),
     margin=0.01,
     cell_id="two",
     baseline_cell_id="one",

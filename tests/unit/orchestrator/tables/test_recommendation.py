@@ -14,6 +14,7 @@ import pytest
 
 import orchestrator.decision as decision
 from orchestrator.analysis.trials import axis_columns, collect
+from orchestrator.config.metric import Metric
 from orchestrator.config.request import Terms
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
@@ -114,7 +115,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     gpus = {"gpus": 1, "device": "cuda", "device_batch_size": 32, "global_batch_size": 32, "lr_rule": "none"}
     use = {"name": "1×32 none", "cell": gpus, "measure": "energy for the fixed budget", "unit": "J"}
     remarks = [
-        not_made("time", 0.01).headline,
+        not_made(Terms()).headline,
         remark("use", **use, objective=12_000.0, of_baseline=18_000.0),
         remark("none_within_margin", margin=0.01, baseline="1×32 none"),
         remark("none_ok", left_out=[remark("cells_not_ok", count=2), remark("cells_skipped", count=1)]),
@@ -285,12 +286,13 @@ def test_every_key_is_documented(records: list[TrialRecord]) -> None:
 
 
 SLOW, FAST, ACCURATE = (
-    TradeOff(cell_id=name, name=name, time_s=time_s, val_accuracy=val_accuracy, cost=1.0)
+    TradeOff(cell_id=name, name=name, time_s=time_s, metric=val_accuracy, cost=1.0)
     for name, time_s, val_accuracy in (("slow", 3.0, 0.90), ("fast", 1.0, 0.89), ("accurate", 4.0, 0.95))
 )
 FOUND = Recommendation(
     objective="time",
     measure="time",
+    metric=Metric(),
     margin=0.01,
     cell_id="a",
     headline=remark("not_made"),

@@ -7,7 +7,7 @@ from orchestrator.backends.backend import EarlyStopping
 from orchestrator.backends.ray.early_stop import EarlyStop
 from tests.contract.trials import beyond_reference, trial
 
-RULE = EarlyStopping(after=0.25, behind=0.03)
+RULE = EarlyStopping(after=0.25, behind=0.03, metric="val_accuracy", sign=1.0)
 
 
 def of_tune(name, budget, **changes):
