@@ -317,7 +317,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
-    processes = timed.groupby("cell_id")["process"].nunique().reindex(cells.index)
+    processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)
     cells["n_processes"] = processes.where(processes > 0).astype("Int64")
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
@@ -338,6 +338,13 @@ def _faults(cells: pd.DataFrame, ok: pd.DataFrame) -> pd.Series[Any]:
     several = pd.Series(order[Fault.SEVERAL_MODELS], index=cells.index).where(cells[MIXED])
     first = pd.concat([of_seeds, several], axis=1).min(axis=1).where(cells["timing_valid"].eq(False).fillna(False))
     return first.map({place: name for name, place in order.items()}).astype("object")
+
+
+def _processes(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the process that timed each trial; NaN if unknown. A trial that loads no torch here starts its own."""
+    torch = trials["provenance.torch"] if "provenance.torch" in trials else pd.Series(None, index=trials.index)
+    ran = trials["provenance.host"].notna() if "provenance.host" in trials else pd.Series(False, index=trials.index)
+    return trials["process"].where(torch.notna() | ~ran, trials["trial_id"])
 
 
 def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:

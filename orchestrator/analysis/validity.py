@@ -51,8 +51,11 @@ def counts(trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 def timed_by_one_process(cells: pd.DataFrame) -> pd.Series[bool]:
-    """Return for each cell whether one process timed several seeds: intervals do not cover how processes differ."""
-    return (cells["n_processes"].eq(1) & cells["n_timed"].gt(1)).fillna(False).astype(bool)
+    """Return for each cell whether one process timed several seeds: intervals do not cover how processes differ.
+
+    An unknown number of processes counts as one.
+    """
+    return (cells["n_processes"].fillna(1).eq(1) & cells["n_timed"].gt(1)).fillna(False).astype(bool)
 
 
 def only_sound(trials: pd.DataFrame) -> pd.DataFrame:

@@ -238,7 +238,7 @@ def sensitivity(found: Contenders, chosen: int) -> Iterator[Remark]:
         least, most = found.tried[axis].min(), found.tried[axis].max()
         if least < most and (cell[axis] == most or (axis == "lr_multiplier" and cell[axis] == least)):
             yield remark("at_the_edge", axis=axis, value=cell[axis], largest=bool(cell[axis] == most))
-    if (launch_bound(found.cells) & found.cells["n_processes"].eq(1).fillna(False))[chosen]:
+    if (launch_bound(found.cells) & found.cells["n_processes"].fillna(1).eq(1))[chosen]:
         yield remark("launch_bound", share=cell["launch_share"])
 
 

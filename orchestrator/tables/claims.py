@@ -16,9 +16,9 @@ _TOLERATED = {"<": "+", ">": "−", "=": "±"}
 """The sign of a margin, by the first character of the operator."""
 
 _ONE_PROCESS = (
-    "In one process: a single process timed all seeds of a cell. Processes differ in speed by chance. The interval does"
-    " not include that difference, so it is too narrow and the verdict too certain. workers=per_seed uses another"
-    " process for each seed."
+    "In one process: one process timed all seeds of a cell, or it is unknown how many did. Processes differ in speed by"
+    " chance. The interval does not include that difference, so it is too narrow and the verdict too certain."
+    " workers=per_seed uses another process for each seed."
 )
 
 

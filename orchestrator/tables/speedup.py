@@ -23,8 +23,8 @@ _NOT_PAIRED = (
     " (docs/results/statistics.md)."
 )
 _ONE_PROCESS = (
-    "one process timed all seeds. Processes differ in speed by chance. These intervals do not include that difference,"
-    " so they are too narrow. workers=per_seed uses another process for each seed."
+    "one process timed all seeds, or it is unknown how many did. Processes differ in speed by chance. These intervals"
+    " do not include that difference, so they are too narrow. workers=per_seed uses another process for each seed."
 )
 _LAUNCHES = (
     "mostly for kernel launches. Processes differ in launch time by up to half: workers=per_seed with three seeds or"

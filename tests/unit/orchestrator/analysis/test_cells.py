@@ -18,6 +18,7 @@ from scipy import stats
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import COLUMNS, Differences, by_cell, further_axes, summary_frame
 from orchestrator.analysis.trials import collect
+from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
@@ -271,7 +272,8 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
 
 def test_cells_count_processes_that_timed_valid_seeds() -> None:
     def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
-        told = {"device_model": "NVIDIA H200"} | ({"process": process} if process else {})
+        told = {"device_model": "NVIDIA H200", "host": "a"} | ({"process": process} if process else {})
+        told |= {} if gpus == 16 else {"torch": "2.11"}  # a command loads none
         return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
 
     records = [
@@ -279,10 +281,12 @@ def test_cells_count_processes_that_timed_valid_seeds() -> None:
         *(trial(2, seed, str(seed)) for seed in (0, 1)),
         *(trial(4, seed, None) for seed in (0, 1)),
         *(trial(8, 0, "7"), trial(8, 1, "8", timing="shared")),  # whose timing does not count
+        *(trial(16, seed, None) for seed in (0, 1)),
     ]
     trials, cells = collect(records, scaling="weak")
     assert list(trials["process"][:3]) == ["7", "7", "0"] and "provenance.process" not in trials
-    assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
+    assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1, 2]
+    assert timed_by_one_process(cells).tolist() == [True, False, True, False, False]
 
 
 def test_launch_share_is_averaged_over_valid_gpu_trials() -> None:
