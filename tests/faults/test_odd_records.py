@@ -54,7 +54,7 @@ class NoWatcher:
 
 
 @pytest.fixture(scope="module")
-def sweeps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, CheckedSweep]]:
+def by_mode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, CheckedSweep]]:
     """Run a small sweep, of which one seed fails, and configure each mode for its results."""
     folder = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
@@ -114,10 +114,10 @@ def mutated(records: Records, chance: random.Random) -> Records:
     return found
 
 
-def try_all(sweeps: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> dict[str, int]:
+def try_all(by_mode: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> dict[str, int]:
     """Return the exit status of each mode for the sweep's folder with this journal; 2 for a refusal."""
     statuses = {}
-    for mode, sweep in sweeps.items():
+    for mode, sweep in by_mode.items():
         root = sweep.request.results_dir
         shutil.rmtree(root)
         shutil.copytree(kept, root)
@@ -130,9 +130,9 @@ def try_all(sweeps: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> d
 
 
 @pytest.fixture
-def kept(sweeps: Mapping[str, CheckedSweep], tmp_path: Path) -> Iterator[Path]:
+def kept(by_mode: Mapping[str, CheckedSweep], tmp_path: Path) -> Iterator[Path]:
     """Return a copy of the results, which are as before at the end."""
-    root = sweeps["run"].request.results_dir
+    root = by_mode["run"].request.results_dir
     shutil.copytree(root, tmp_path / "kept")
     yield tmp_path / "kept"
     shutil.rmtree(root)
@@ -152,29 +152,29 @@ UNUSABLE = [
 
 
 def test_unusable_records_are_reported_and_left_out(
-    sweeps: Mapping[str, CheckedSweep], kept: Path, capsys: pytest.CaptureFixture[str]
+    by_mode: Mapping[str, CheckedSweep], kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, *others = read(Layout(kept).journal)
-    statuses = try_all(sweeps, kept, written([first, *UNUSABLE, *others]))
+    statuses = try_all(by_mode, kept, written([first, *UNUSABLE, *others]))
     assert statuses == {"plan": 0, "report": 1, "verify": 1, "compare": 0, "run": 1}  # one seed failed
     told = capsys.readouterr()
     for number in range(2, len(UNUSABLE) + 2):
         assert told.err.count(f" record {number}: ") == 1 and told.out.count(f" record {number}: ") >= 2
 
 
-def try_mutants(sweeps: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:
+def try_mutants(by_mode: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:
     records = read(Layout(kept).journal)
     for seed in seeds:
-        statuses = try_all(sweeps, kept, written(mutated(records, random.Random(seed))))
+        statuses = try_all(by_mode, kept, written(mutated(records, random.Random(seed))))
         assert set(statuses.values()) <= {0, 1, 2}, (seed, statuses)
 
 
-def test_some_odd_records_raise_in_no_mode(sweeps: Mapping[str, CheckedSweep], kept: Path) -> None:
-    try_mutants(sweeps, kept, range(3))
+def test_some_odd_records_raise_in_no_mode(by_mode: Mapping[str, CheckedSweep], kept: Path) -> None:
+    try_mutants(by_mode, kept, range(3))
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("piece", range(4))
-def test_odd_records_raise_in_no_mode(sweeps: Mapping[str, CheckedSweep], kept: Path, piece: int) -> None:
-    try_mutants(sweeps, kept, range(100 * piece, 100 * (piece + 1)))
+def test_odd_records_raise_in_no_mode(by_mode: Mapping[str, CheckedSweep], kept: Path, piece: int) -> None:
+    try_mutants(by_mode, kept, range(100 * piece, 100 * (piece + 1)))
