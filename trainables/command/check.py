@@ -79,7 +79,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each possible error: a length that the command does not receive, a program that is not here."""
     settings = CommandSettings.of(config["trainable"])
-    stops = ", or until then in Hugging Face's Trainer and Lightning" if settings.adapter != "off" else ""
+    stops = ", unless Hugging Face's Trainer or Lightning trains it" if settings.adapter != "off" else ""
     for name, length in (config.get("budget") or {}).items():
         unless = stops if name != "seconds" else ""
         same = _SAME_LENGTH.get(name, (name,))
