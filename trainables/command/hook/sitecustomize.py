@@ -44,6 +44,43 @@ class Tally:
         self.tokens += tokens
 
 
+class Gpu:
+    """The GPU of this process, which works behind the launches; on a CPU nothing is behind."""
+
+    def __init__(self):
+        self.began = self.ended = None
+        self.synchronized_s = 0.0
+
+    def synchronized(self):
+        """Wait for the GPU if there is one, and return the time."""
+        cuda = self.cuda()
+        if cuda is not None:
+            cuda.synchronize()
+            if self.began is None:
+                self.began, self.ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            self.began.record()
+        self.synchronized_s = time.perf_counter()
+        return self.synchronized_s
+
+    def step(self):
+        """Note that a step has been launched."""
+        if self.ended is not None:
+            self.ended.record()
+
+    def behind(self, launched_s):
+        """Return how much later than its launch the last step ended on the GPU, and wait for it."""
+        if self.ended is None:
+            return 0.0
+        self.ended.synchronize()
+        worked_s = self.began.elapsed_time(self.ended) / 1e3
+        return max(0.0, worked_s - (launched_s - self.synchronized_s))
+
+    def cuda(self):
+        """Return torch.cuda if it is in use."""
+        torch = sys.modules.get("torch")
+        return torch.cuda if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized() else None
+
+
 class Training:
     """The training in this process."""
 
@@ -59,23 +96,24 @@ class Training:
         self.lr = 0.0
         self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
+        self.gpu = Gpu()
 
     def step(self, optimizer):
         """Count a step of the first optimizer that takes one."""
         if self.optimizer is None:
             self.optimizer = id(optimizer)
-        if id(optimizer) != self.optimizer:
+        if id(optimizer) != self.optimizer or is_capturing():
             return
         samples, tokens = self.taken()
         now_s = time.perf_counter()
         self.first_s = now_s if self.first_s is None else self.first_s
         if self.paused or self.last_s is None:
-            now_s = synchronized()
+            now_s = self.gpu.synchronized()
             self.whole.add(0.0, samples, tokens)
         else:
             seconds = now_s - self.last_s
             if now_s - self.written_s >= WRITE_EVERY_S:
-                now_s = synchronized()
+                now_s = self.gpu.synchronized()
                 seconds = now_s - self.last_s
             self.whole.add(seconds, samples, tokens)
             if self.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
@@ -85,6 +123,7 @@ class Training:
         self.pauses += self.paused
         self.paused = self.evaluating = False
         self.last_s = now_s
+        self.gpu.step()
         rates = [group.get("lr") for group in optimizer.param_groups]
         self.lr = max([self.lr, *(float(rate) for rate in rates if isinstance(rate, (int, float)))])
         if now_s - self.written_s >= WRITE_EVERY_S:
@@ -114,10 +153,9 @@ class Training:
     def pause(self):
         """Note that something other than training happens: the time until the next step does not count."""
         if not self.paused and self.last_s is not None:
-            began_s = time.perf_counter()
-            drained_s = synchronized() - began_s  # work of earlier steps
+            behind_s = self.gpu.behind(self.last_s)
             for tally in (self.whole, self.warm, self.later):
-                tally.seconds += drained_s if tally.steps else 0.0
+                tally.seconds += behind_s if tally.steps else 0.0
         self.paused = True
 
     def should_stop(self):
@@ -155,12 +193,10 @@ class Training:
 TRAINING = Training()
 
 
-def synchronized():
-    """Wait for the GPU if there is one, and return the time."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def is_capturing():
+    """Return whether a CUDA graph is captured, during which nothing may wait for the GPU."""
+    torch = sys.modules["torch"]
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def place(optimizer):
