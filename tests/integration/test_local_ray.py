@@ -4,6 +4,7 @@ import ipaddress
 import os
 import signal
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -68,3 +69,45 @@ def test_interrupted_sweep_leaves_no_files_of_ray(place: Place, short: Path) -> 
     driver.send_signal(signal.SIGINT)
     _, err = driver.communicate(timeout=60)
     assert driver.returncode == 130 and os.listdir(short) == [], err
+
+
+ON_RAY = ("sweep=traced", *SMALL, "backend=ray", "cluster.dashboard=false", "resources.device=cpu")
+
+
+def own_process(driver: "subprocess.Popen[str]", program: str) -> psutil.Process:
+    """Return the process of a driver that runs this program; a rank has the name of its trial."""
+    named = {each.name(): each for each in psutil.Process(driver.pid).children(recursive=True)}
+    others = ("ray::Supervisor", "ray::Dashboard", "ray::RuntimeEnv", "ray::IDLE")
+    ranks = [name for name in named if name.startswith("ray::") and not name.startswith(others)]
+    (name,) = ranks if program == "rank" else [name for name in named if name.startswith(program)]
+    return named[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", ["rank", "ray::Supervisor", "raylet"])
+def test_interruption_ends_in_order_whatever_a_process_does(place: Place, short: Path, stopped: str) -> None:
+    driver = place.start_afresh(*ON_RAY, RAY_TMPDIR=str(short), HOLD_AFTER="1")
+    wait_for(lambda: len(place.ran()) == 2, driver)
+    rank = own_process(driver, "rank")
+    own_process(driver, stopped).suspend()
+    asked = time.monotonic()
+    driver.send_signal(signal.SIGTERM)
+    rank.wait(timeout=60)
+    ranks_s = time.monotonic() - asked
+    out, err = driver.communicate(timeout=120)
+    print(f"ranks ended after {ranks_s:.1f} s, the driver after {time.monotonic() - asked:.1f} s")
+    assert driver.returncode == 143, out + err
+    kinds = [each["kind"] for each in place.journal()]
+    assert kinds[-1] == "ended" and "cut_off" in kinds and len(place.finished()) == 1
+    assert (place.results / "tables/summary.csv").exists() and os.listdir(short) == []
+
+
+@pytest.mark.slow
+def test_sweep_with_a_stopped_raylet_ends_with_tables(place: Place, short: Path) -> None:
+    driver = place.start_afresh(*ON_RAY, "trainable.pause_s=3", "workers=warm", RAY_TMPDIR=str(short))
+    wait_for(lambda: len(place.ran()) == 4, driver)
+    own_process(driver, "raylet").suspend()
+    out, err = driver.communicate(timeout=200)
+    assert driver.returncode in (0, 1), out + err
+    assert place.journal()[-1]["kind"] == "ended" and os.listdir(short) == []
+    assert (place.results / "tables/summary.csv").exists()

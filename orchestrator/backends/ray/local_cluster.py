@@ -145,9 +145,10 @@ class LocalCluster:
             )
 
 
-SHUTDOWN_S = 4.0
+SHUTDOWN_S = 3.0
 """How long `ray.shutdown` may take: if a raylet is stopped, it never returns."""
-_KILL_S = 5.0
+_KILL_S = 1.0
+"""How long to wait for killed processes; nothing else can be done about one that hangs in the kernel."""
 
 
 def leave_ray(started: Iterable[psutil.Process]) -> None:

@@ -35,6 +35,9 @@ ASK_QUEUE_EVERY_S = 0.2
 """How often to ask the queue for a trial while nothing runs."""
 
 
+END_S = 3.5
+"""How long gangs may take to end with the experiment; a supervisor gives its ranks 2 s to stop."""
+
 POLL_BUNDLES_S = 0.02
 """How often to ask Ray whether a gang's bundles are reserved."""
 
@@ -202,6 +205,18 @@ class GangController(TuneController):  # type: ignore[misc]
             on_result=self._on_trial_reset,
             on_error=self._trial_task_failure,
         )
+
+    def _cleanup_trials(self) -> None:
+        """End all gangs, within END_S even if a supervisor does not answer: Tune would wait for 15 s."""
+        for actor in list(self._actor_to_trial):
+            self._schedule_trial_stop(self._actor_to_trial[actor])
+        self._cleanup_cached_actors(force_all=True)
+        until = time.monotonic() + END_S
+        while self._actor_manager.num_total_actors and (left_s := until - time.monotonic()) > 0:
+            self._actor_manager.next(timeout=left_s)
+        self._actor_force_cleanup_timeout = 0
+        self._cleanup_stopping_actors(force_all=True)
+        self._actor_manager.cleanup()
 
     def _update_trial_queue(self, blocking: bool = False, timeout: int = 0) -> bool:
         """Ask the queue once, without blocking.

@@ -33,6 +33,12 @@ CALLED = {
     "ray.tune.execution.tune_controller:TuneController._on_trial_reset": ["trial", "success"],
     "ray.tune.execution.tune_controller:TuneController._trial_task_failure": ["trial", "exception"],
     "ray.tune.execution.tune_controller:TuneController._update_trial_queue": ["blocking", "timeout"],
+    "ray.tune.execution.tune_controller:TuneController._schedule_trial_stop": ["trial"],
+    "ray.tune.execution.tune_controller:TuneController._cleanup_trials": [],
+    "ray.tune.execution.tune_controller:TuneController._cleanup_cached_actors": ["force_all"],
+    "ray.tune.execution.tune_controller:TuneController._cleanup_stopping_actors": ["force_all"],
+    "ray.air.execution._internal:RayActorManager.next": ["timeout"],
+    "ray.air.execution._internal:RayActorManager.cleanup": [],
     "ray.tune.execution.tune_controller:TuneController._schedule_trial_reset": [
         *("trial", "new_config", "new_experiment_tag"),
     ],
@@ -77,6 +83,7 @@ def test_log_deduplicator_skips_by_pattern() -> None:
     ("cls", "attributes"),
     [
         (TuneController, ["_actor_cache", "_actor_manager", "_trial_to_actor", "_actor_to_trial", "_resetting_trials"]),
+        (TuneController, ["_actor_force_cleanup_timeout"]),
         (Trial, ["config", "__unresolved_config", "temporary_state", "error_file"]),
     ],
 )
