@@ -43,6 +43,8 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
     ends = np.full(len(records), np.nan)
     for place, record in enumerate(records):
         with suppress(ValueError, OverflowError, OSError):
+            if record.same_as:  # it has not run
+                continue
             ends[place] = datetime.fromisoformat(record.finished_at).timestamp()
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")
     found = np.full(len(records), np.nan)

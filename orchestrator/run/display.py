@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.metric import Metric
-from orchestrator.store.record import TrialOutcome
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.text.figures import counted
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
@@ -107,6 +107,12 @@ class Display:
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
+
+    def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
+        """Count a trial that has the result of another one with the same training."""
+        self._waiting -= 1
+        note = f"same training as {original.trial_id[:SHOWN_DIGITS]}"
+        self.finished(trial, TrialOutcome(status=original.status, wall_s=0.0, note=note, metrics=original.metrics))
 
     def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Print that an attempt failed. The trial waits for its next attempt."""

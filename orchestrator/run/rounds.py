@@ -24,7 +24,7 @@ from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.timing_gate import judged, needs_repetition
 from orchestrator.trackers.tracking import TrackedListener, Tracker
-from sweeps.identity import LOOPS
+from sweeps.identity import LOOPS, equivalent_cells
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
@@ -54,6 +54,7 @@ class Rounds:
         """Why no further seeds run although the verdict is not clear: the budget that ran out."""
         self._skipped: Callable[[TrialSpec], TrialOutcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
+        self._originals = self._find_originals()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
         """The trials of the first round."""
 
@@ -121,12 +122,38 @@ class Rounds:
 
         Without either, all of them; but if trials are to share GPUs, one of each size runs alone first.
         """
+        self._copy()
         if not self._later:
             return ()
         to_run, self._skipped = self._choice()
         asked = {trial.trial_id for trial in to_run}
         self._later = [trial for trial in self._later if trial.trial_id not in asked]
         return to_run
+
+    def _copy(self) -> None:
+        """Copy the results of trials whose training is the same as that of a trial that has ended."""
+        ids, rest, rows = {trial.trial_id for trial in self._later}, [], self._history.rows
+        for trial in self._later:
+            original = self._originals.get(trial.trial_id, "")
+            row = self._history.of(original).result if original in rows and original not in ids else None
+            if row is None or row.same_as:
+                rest.append(trial)
+            else:
+                self._session.copied(trial, row)
+        self._later = rest
+
+    def _find_originals(self) -> dict[str, str]:
+        """Return {trial: the first one with the same training}, without those first ones.
+
+        Phases and searches train one of them alone. A trial that is named for a rerun has no original that is not.
+        """
+        if self._request.selection.phases or self._request.selection.search:
+            return {}
+        trials, named = self._planned.trials, self._planned.named
+        same = equivalent_cells(trials)
+        by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in trials}
+        pairs = ((trial.trial_id, by_cell.get((same.get(trial.cell_id, ""), trial.seed))) for trial in trials)
+        return {key: original for key, original in pairs if original and (original in named or key not in named)}
 
     def _rest(self) -> Sequence[TrialSpec]:
         """Run nothing: the remaining trials are skipped for the reasons for which they were not chosen."""
@@ -139,7 +166,8 @@ class Rounds:
             return self._by_phases()
         if search := self._request.selection.search:
             return self._by_search(search)
-        everything = self._later
+        ids = {trial.trial_id for trial in self._later}
+        everything = [trial for trial in self._later if self._originals.get(trial.trial_id) not in ids]
         return self._memory().unknown(everything) or everything, _never_skipped
 
     def _by_phases(self) -> Choice:

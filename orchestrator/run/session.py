@@ -132,6 +132,19 @@ class Session:
         self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
         reached(Moment.TRIAL_FINISHED)
 
+    def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
+        """Journal the result of another trial as this one's, which trains in the same way and need not run."""
+        self._layout.refuse_links(trial.trial_id)
+        attempt = self._history.of(trial.trial_id).attempt + 1
+        self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
+        self._folders.prepare(trial, continues=False)
+        self._folders.copy_curve(original.trial_id, trial.trial_id)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        record = original.copied_to(trial, attempt=attempt, finished_at=now)
+        files = {"files": digests(self._layout.trial(trial.trial_id))}
+        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
+        self._display.copied(trial, original)
+
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already.
 

@@ -96,6 +96,11 @@ class TrialFolders:
             trial_files.take_back(metrics, rows[0].get("epoch"))
         trial_files.extend(metrics, self._secrets.value(rows))
 
+    def copy_curve(self, original: str, trial_id: str) -> None:
+        """Copy the learning curve of a trial with the same training, by ids."""
+        if (metrics := self._layout.metrics(original)).exists():
+            write_whole(self._layout.metrics(trial_id), metrics.read_bytes())
+
     def hide_in_logs(self, trial: TrialSpec) -> None:
         """Remove secrets from the output of its ranks."""
         hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)

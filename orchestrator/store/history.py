@@ -204,6 +204,8 @@ class History:
             self.all_rows[trial_id] = trial.row
 
     def _spend(self, value: Mapping[str, Any]) -> None:
+        if value.get("same_as"):  # it has not run
+            return
         gpus, wall_s = value.get("gpus_held") or value.get("gpus"), value.get("wall_s")
         if isinstance(gpus, int | float) and isinstance(wall_s, int | float):
             self.spent_gpu_s += gpus * wall_s

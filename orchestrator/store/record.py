@@ -141,6 +141,8 @@ class TrialRecord:
     """For a repetition: `whole` or `window`, as in `TrialSpec.repeats`."""
     timed_with: str = ""
     """The id of another trial with the same speed, whose timing the row takes; empty if the trial has its own."""
+    same_as: str = ""
+    """The id of another trial with the same training, whose result this row repeats; empty if the trial ran."""
     disturbed: str = ""
     """Why the timing of this attempt does not replace an earlier one; empty if it does, or if there is none."""
     earlier_s: float = 0.0
@@ -205,6 +207,25 @@ class TrialRecord:
             timed_with=timed_with,
         )
 
+    def copied_to(self, trial: TrialSpec, *, attempt: int, finished_at: str) -> TrialRecord:
+        """Return the record of another trial with the same training, which has not run."""
+        others = ", ".join(f"{axis}={value}" for axis, value in self.axes.items() if trial.axes.get(axis) != value)
+        return replace(
+            self,
+            trial_id=trial.trial_id,
+            cell_id=trial.cell_id,
+            axes=dict(trial.axes),
+            lr_rule=trial.lr.rule,
+            lr_multiplier=trial.lr.multiplier,
+            attempt=attempt,
+            finished_at=finished_at,
+            note="; ".join(filter(None, (self.note, f"same training as {others}"))),
+            metrics={name: value for name, value in self.metrics.items() if not self.is_of_window(name)},
+            timed_with=self.timed_with or self.trial_id,
+            same_as=self.trial_id,
+            disturbed="",
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         value = asdict(self) | {"status": self.status.value}
@@ -222,7 +243,12 @@ class TrialRecord:
         A repetition that ends with its window says nothing about the times of a whole training.
         """
         of_training = self.repeats != "window" and metric in (*TRAINING_TIMES, "energy_source")
-        return metric in _WINDOW_METRICS or metric.startswith("step_") or of_training
+        return self.is_of_window(metric) or of_training
+
+    @staticmethod
+    def is_of_window(metric: str) -> bool:
+        """Return whether this metric was measured in the timed window."""
+        return metric in _WINDOW_METRICS or metric.startswith("step_")
 
 
 TRAINING_TIMES = ("first_epoch_s", "train_s", "time_to_target_s", "energy_j")

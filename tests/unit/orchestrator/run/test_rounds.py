@@ -287,3 +287,36 @@ def test_invalid_timing_is_not_shared(metrics):
     timings.as_started(first)
     timings.ended(first.trial, replace(ended(first.trial), metrics=metrics))
     assert timed_with(timings, starting("linear")) is None
+
+
+def test_identical_trainings_run_once(monkeypatch):
+    axes = {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "seed": [0, 1]}
+    grid = trials(Sweep(name="s", axes=axes), lambda axes: setup())
+    at_reference = [each for each in grid if each.batch.device_batch_size == 32]
+    originals = [each for each in at_reference if each.lr.rule == "none"]
+    copies = [each for each in at_reference if each.lr.rule == "linear"]
+
+    def copied(ends):
+        rows = {each.trial_id: ended(each, status) for each, status in zip(originals, ends, strict=True)}
+        source, notes = made(monkeypatch, phased=False, trials=grid)
+        assert {each.trial_id for each in source.first} == {e.trial_id for e in grid} - {e.trial_id for e in copies}
+        notes.copied = lambda trial, row: notes.told.append((trial.trial_id, row.trial_id))
+        history = Nothing(rows)
+        results = {key: row if row.status is Status.OK else None for key, row in rows.items()}
+        history.of = lambda trial_id: SimpleNamespace(result=results[trial_id])
+        monkeypatch.setattr(source, "_history", history)
+        return source.next([]), notes.told
+
+    pairs = [(copy.trial_id, one.trial_id) for copy, one in zip(copies, originals, strict=True)]
+    assert copied([Status.OK, Status.OK]) == ([], pairs)
+    assert copied([Status.OK, Status.FAILED]) == ([copies[1]], pairs[:1])  # it may fare better
+
+
+def test_named_trial_runs_even_if_its_training_is_known(monkeypatch):
+    grid = trials(
+        Sweep(name="s", axes={"device_batch_size": [32], "lr_rule": ["none", "linear"]}), lambda axes: setup()
+    )
+    before = {each.trial_id: ended(each) for each in grid}
+    rerun = Rerun.of({"lr_rule": "linear"})
+    source, _ = made(monkeypatch, phased=False, trials=grid, ends=before, planned_ends=before, rerun=rerun)
+    assert [each.lr.rule for each in source.first] == ["linear"]

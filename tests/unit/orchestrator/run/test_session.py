@@ -1,6 +1,7 @@
 """A session journals its trials' attempts, keeps the files of the effective row, and refuses wrong requests."""
 
 import errno
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.trials import cotenants
 from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
@@ -394,3 +396,23 @@ def test_after_a_result_a_wrong_request_fails_its_trial(layout: Layout) -> None:
         taken_up.started(each)
         taken_up.finished(each, outcome)
     assert history(layout).all_rows["second"].status is Status.FAILED
+
+
+def test_result_of_a_trial_with_the_same_training_is_copied(layout: Layout) -> None:
+    one = replace(TRIAL, axes={"lr_rule": "none", "seed": 0}, lr=replace(TRIAL.lr, rule="none"))
+    same = replace(one, trial_id="s", cell_id="s", axes={"lr_rule": "sqrt", "seed": 0}, lr=replace(one.lr, rule="sqrt"))
+    taken_up = session(layout)
+    taken_up.started(one)
+    taken_up.reported(one, [{"epoch": 1, "loss": 0.5}])
+    metrics = {"accuracy": 0.9, "train_s": 3.0, "samples_per_s": 100.0, "window_s": 2.0, "foreign_cpu": 0.0}
+    ended = TrialOutcome(status=Status.OK, wall_s=8.0, metrics=metrics, provenance={"host": "a"})
+    taken_up.finished(one, ended)
+    taken_up.copied(same, history(layout).rows["t"])
+    found = history(layout)
+    copy = found.rows["s"]
+    assert (copy.lr_rule, copy.cell_id, copy.same_as, copy.timed_with) == ("sqrt", "s", "t", "t")
+    assert dict(copy.metrics) == metrics and copy.wall_s == 8.0 and copy.note == "same training as lr_rule=none"
+    assert found.spent_gpu_s == 8.0  # it has not run again
+    assert layout.metrics("s").read_bytes() == layout.metrics("t").read_bytes()
+    assert cotenants(list(found.rows.values())) == pytest.approx([0.0, math.nan], nan_ok=True)  # it ran nowhere
+    assert not list(of_ended_trials(layout, found))
