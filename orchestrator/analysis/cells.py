@@ -216,15 +216,18 @@ FURTHER = (
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
     *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
     "timed_with",
+    *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
+    *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
 )
 """Columns after those; the further axes follow."""
 
 MARGIN = 0.01
 """The default margin: accuracies that differ by less are equivalent."""
 
-_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s")
-_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
-_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy")
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s")
+_OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "mfu_nominal")
+_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *_OF_TEXTS)
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy", "val_loss")
 _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 
@@ -247,13 +250,17 @@ def summary_frame(
     Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
     ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    ok = ok.assign(**{column: _numbers(ok, column) for column in (*_OF_TEXTS, "tokens_per_s")})
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
+    cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
     _add_speedup(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison)
     hours = cells["wall_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
     cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    hours = 1e9 / cells["tokens_per_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
+    cells["cost_per_billion_tokens"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
     add_accuracy_verdict(cells, ok, margin)
     add_target(cells, ok, price_per_gpu_hour)
     add_scaling_loss(cells, ok)

@@ -13,13 +13,14 @@ import pandas as pd
 
 from sweeps.status import Status
 
-_RATES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "mfu")
+_OF_TEXTS = ("mfu_nominal", "tokens_per_s")
+_RATES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "mfu", *_OF_TEXTS)
 _POWERS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
 _STEP = "step_"
 """The columns of the parts of a step start with this and end in `_s`."""
 
 
-_RATIOS = ("speedup", "efficiency", "mfu")
+_RATIOS = ("speedup", "efficiency", "mfu", "mfu_nominal")
 _OF_RATIO_SCALES = ("_s", "_w", "_j", "_j_per_sample")
 
 

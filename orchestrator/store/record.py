@@ -255,6 +255,7 @@ TRAINING_TIMES = ("first_epoch_s", "train_s", "time_to_target_s", "energy_j")
 _WINDOW_METRICS = frozenset(
     (
         *("epoch_s", "samples_per_s", "window_s", "window_steps", "slowest_rank", "mfu", "matrix_flops_per_s"),
+        *("mfu_nominal", "tokens_per_s"),
         *("shares", "rank_samples_per_s", "micro_batch_size"),
         *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
         *("power_w", "energy_j_per_sample"),

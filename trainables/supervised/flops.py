@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,14 +36,19 @@ def utilisation(
     """Return `mfu`: the model's FLOP/s as a share of the matrix rate of all ranks' devices in this precision.
 
     Also returns `matrix_flops_per_s` and `flops_per_sample`; only the former if the model's FLOPs cannot be counted.
+    `mfu_nominal` is the share of what the data sheet of a known GPU promises.
     """
     with context.phase("probe"):
         own = matrix_flops_per_s(context.device, workload.precision, ranks=gang.world_size)
         # A rank with several devices measures one of them: they are equal.
         rate = sum(gang.each(own * max(1, len(context.devices))))
+        peak = sum(gang.each(nominal_flops_per_s(context.device, workload.precision) * max(1, len(context.devices))))
     flops = flops_per_sample(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
     figures = {"matrix_flops_per_s": rate}
-    return figures if flops is None else figures | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
+    if flops is None:
+        return figures
+    figures |= {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
+    return figures | ({"mfu_nominal": flops * samples_per_s / peak} if math.isfinite(peak) else {})
 
 
 def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> float | None:
@@ -64,6 +71,42 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], 
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None
     return float(counter.get_total_flops()) / COUNTED
+
+
+PEAKS: Mapping[str, Mapping[str, float]] = {
+    "B200": {"half": 2250e12, "tf32": 1125e12, "fp32": 75e12},
+    "H200": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
+    "H100 PCIe": {"half": 756e12, "tf32": 378e12, "fp32": 51e12},
+    "H100 NVL": {"half": 835e12, "tf32": 417e12, "fp32": 60e12},
+    "H100": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
+    "GH200": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
+    "H20": {"half": 148e12, "tf32": 74e12, "fp32": 44e12},
+    "A100": {"half": 312e12, "tf32": 156e12, "fp32": 19.5e12},
+    "A10G": {"half": 70e12, "tf32": 35e12, "fp32": 35e12},
+    "A40": {"half": 149.7e12, "tf32": 74.8e12, "fp32": 37.4e12},
+    "L40S": {"half": 362e12, "tf32": 183e12, "fp32": 91.6e12},
+    "L4": {"half": 121e12, "tf32": 60e12, "fp32": 30.3e12},
+    "V100": {"half": 125e12, "fp32": 15.7e12},
+    "T4": {"half": 65e12, "fp32": 8.1e12},
+    "RTX 4090": {"half": 165.2e12, "tf32": 82.6e12, "fp32": 82.6e12},
+    "RTX 3090": {"half": 71e12, "tf32": 35.6e12, "fp32": 35.6e12},
+}
+"""{part of a GPU's name: FLOP/s of dense products with float32 sums}: NVIDIA's data sheets, without sparsity."""
+
+
+def nominal_flops_per_s(device: str, precision: Precision) -> float:
+    """Return what the data sheet of the device promises in this precision; NaN for other devices and for float64."""
+    if torch.device(device).type != "cuda" or precision.parameters == torch.float64:
+        return math.nan
+    return nominal_peak(torch.cuda.get_device_name(device), precision)
+
+
+def nominal_peak(name: str, precision: Precision) -> float:
+    """Return the peak of a GPU by its name: `NVIDIA H100 80GB HBM3`. NaN if it is not known."""
+    words = re.split(r"[ -]", name)
+    known = [each for each in PEAKS if all(word in words for word in each.split())]
+    form = "half" if precision.autocast else "tf32" if precision.tf32 else "fp32"
+    return PEAKS[max(known, key=len)].get(form, math.nan) if known else math.nan
 
 
 def matrix_flops_per_s(device: str, precision: Precision, *, ranks: int) -> float:

@@ -330,3 +330,13 @@ def test_frames_without_results_are_an_error(layout: Layout) -> None:
         journal.append(Kind.STARTED, {"trial_id": "t", "attempt": 1})
     with pytest.raises(ConfigError):
         frames(layout, request())
+
+
+def test_language_models_have_their_speed_in_tokens() -> None:
+    metrics = {"samples_per_s": 50.0, "sequence_length": 8, "val_loss": 2.5, "tokens": 6400, "mfu_nominal": 0.4}
+    records = [record_of(seed=seed, metrics=metrics | {"val_loss": 2.5 + seed}, gpus_held=2) for seed in (0, 1)]
+    trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
+    assert trials["tokens_per_s"].tolist() == [400, 400]
+    [cell] = cells.to_dict("records")
+    assert cell["val_loss"] == 3 and cell["val_loss_lo"] == 0 and cell["val_loss_hi"] > 4
+    assert (cell["tokens_per_s"], cell["tokens"], cell["sequence_length"]) == pytest.approx((400, 6400, 8))

@@ -1,4 +1,5 @@
 import logging
+import math
 
 import pytest
 import torch
@@ -6,9 +7,9 @@ import torch
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.step.training_step import Precision
+from trainables.step.training_step import PRECISIONS, Precision
 from trainables.supervised import flops
-from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s
+from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s, nominal_peak
 
 
 def test_flops_of_a_perceptron_by_hand() -> None:
@@ -58,3 +59,21 @@ def test_synchronised_batch_norm_is_counted_without_other_ranks(pair: Processes)
     meet = rendezvous()
     plain = flops_per_sample({"name": "cnn10"}, input_shape=(3, 8, 8), num_classes=10)
     assert pair.call(count, (0, meet), (1, meet)) == [plain, plain]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", 989e12),
+        ("NVIDIA H100 PCIe", "fp16", 756e12),
+        ("NVIDIA H200", "tf32", 494e12),
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312e12),
+        ("Tesla V100-SXM2-16GB", "fp32", 15.7e12),
+        ("Tesla V100-SXM2-16GB", "tf32", math.nan),
+        ("NVIDIA L40S", "bf16", 362e12),
+        ("NVIDIA GeForce RTX 4090", "bf16", 165.2e12),
+        ("NVIDIA H1000", "bf16", math.nan),
+    ],
+)
+def test_nominal_peak_of_a_gpu(name: str, precision: str, peak: float) -> None:
+    assert nominal_peak(name, PRECISIONS[precision]) == pytest.approx(peak, nan_ok=True)
