@@ -12,6 +12,7 @@ the device is synchronised at most twice a second, when counts are written.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -58,6 +59,8 @@ class Gpu:
             cuda.synchronize()
             if self.began is None:
                 self.began, self.ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+                for event in (self.began, self.ended):  # never freed: in a forked loader's worker that would abort
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(event))
             self.began.record()
         self.synchronized_s = time.perf_counter()
         return self.synchronized_s

@@ -131,6 +131,43 @@ def test_the_hook_is_one_file_for_python_3_9() -> None:
     assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
 
 
+def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freed in a loader's worker, which is a fork, an event of CUDA aborts the worker."""
+    import importlib.util
+    from types import SimpleNamespace
+
+    freed = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            self.records = 0
+
+        def record(self) -> None:
+            self.records += 1
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, end: "Event") -> float:
+            return 250.0
+
+        def __del__(self) -> None:
+            freed.append(self)
+
+    spec = importlib.util.spec_from_file_location("hook_for_test", HOOK / "sitecustomize.py")
+    assert spec is not None and spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    monkeypatch.setenv("SWEEP_HOOK", "")
+    spec.loader.exec_module(hook)
+    gpu = hook.Gpu()
+    gpu.cuda = lambda: SimpleNamespace(Event=Event, synchronize=lambda: None)
+    began_s = gpu.synchronized()
+    gpu.step()
+    assert gpu.behind(began_s + 0.1) == pytest.approx(0.15) and gpu.behind(began_s + 0.3) == 0.0
+    del gpu
+    assert freed == []
+
+
 def counts(rank: int, world: int = 2, *, steps: int = 100, at_s: float = 50.0, **other: Any) -> dict[str, Any]:
     tally = {"steps": steps, "seconds": steps * 0.1, "samples": steps * 8, "tokens": 0}
     given = {"at_s": at_s, "cpu_s": at_s, "epoch": 3, "completed": 2 * steps // 3, "lr": 0.1, "rank": rank}
