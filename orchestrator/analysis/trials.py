@@ -21,7 +21,7 @@ from orchestrator.analysis import cells
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.config.request import Request
-from orchestrator.store.history import History
+from orchestrator.store.history import History, same_steps
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure
@@ -92,17 +92,20 @@ _OWN_PARTS = ("step_data_s", "step_host_s", "step_compute_s")
 
 
 def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """Return a note by trial for each ok trial that is slow among the seeds of its cell, or has a slow rank."""
+    """Return a note by trial for each ok trial that is slow among those with the same steps, or has a slow rank.
+
+    The same steps are those of all seeds of a cell, and of other cells that differ only in the rate (`same_steps`).
+    """
     ok = [record for record in records if record.status is Status.OK]
     rates: dict[str, list[float]] = {}
     for record in ok:
-        if rate := figure(record.metrics, "samples_per_s"):
-            rates.setdefault(record.cell_id, []).append(rate)
-    notes = {record.trial_id: _straggling(record, rates.get(record.cell_id, [])) for record in ok}
+        if (rate := figure(record.metrics, "samples_per_s")) and not record.timed_with:
+            rates.setdefault(same_steps(record), []).append(rate)
+    notes = {record.trial_id: _straggling(record, rates.get(same_steps(record), [])) for record in ok}
     return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
 
 
-def _straggling(record: TrialRecord, of_cell: Sequence[float]) -> str:
+def _straggling(record: TrialRecord, alike: Sequence[float]) -> str:
     found = []
     imbalance_s = figure(record.metrics, "step_imbalance_s")
     own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
@@ -111,12 +114,11 @@ def _straggling(record: TrialRecord, of_cell: Sequence[float]) -> str:
         name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
         found.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
     rate = figure(record.metrics, "samples_per_s")
-    if rate and len(of_cell) >= FEWEST_SEEDS and median(of_cell) >= SLOWER * rate:
+    if rate and len(alike) >= FEWEST_SEEDS and median(alike) >= SLOWER * rate:
         host = record.provenance.get("host")
         where = f" on {host}" if host else ""
-        found.append(
-            f"straggler: this trial{where} took {median(of_cell) / rate:.1f} times as long as its cell's median"
-        )
+        times = f"{median(alike) / rate:.1f} times as long as the median of trials with the same steps"
+        found.append(f"straggler: this trial{where} took {times}")
     return "; ".join(found)
 
 

@@ -295,6 +295,11 @@ def speed_group(row: TrialRecord | TrialSpec) -> str:
     return f"{speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
 
 
+def same_steps(row: TrialRecord) -> str:
+    """Return a key that is equal for all seeds of a cell, and for cells whose steps differ only in their rate."""
+    return speed(row.axes) if row.lr_rule in SAME_AT_REFERENCE else row.cell_id
+
+
 _ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe", "repetition"))
 """Axes that hardly change how long a trial takes, and the marks of probes and repetitions."""
 

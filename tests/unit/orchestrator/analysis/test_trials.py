@@ -285,6 +285,18 @@ def test_a_slow_trial_of_a_cell_is_noted() -> None:
     assert stragglers(records[1:3]) == {}  # of two trials, either may be the slow one
 
 
+def test_rules_that_disagree_on_one_speed_are_noted() -> None:
+    def trial(rule: str, rate: float, **fields: Any) -> TrialRecord:
+        return record_of(1, 0, lr_rule=rule, metrics={"samples_per_s": rate}, **fields)
+
+    slow = trial("sqrt", 70.0)
+    assert set(stragglers([trial("none", 100.0), trial("linear", 101.0), slow])) == {slow.trial_id}
+    other_work = [trial("lars", 50.0), trial("adascale", 50.0)]
+    assert not stragglers([trial("none", 100.0), trial("linear", 101.0), *other_work])
+    copies = [trial(rule, 100.0, timed_with="x") for rule in ("linear", "adam_sqrt")]
+    assert not stragglers([trial("none", 100.0), slow, *copies])  # two timings, as before
+
+
 def test_a_trial_that_is_not_ok_is_no_straggler() -> None:
     failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
