@@ -56,8 +56,9 @@ def measured(
     target: float | None,
     price: float | None,
     budget: Mapping[str, Any] | None = None,
+    currency: str = AT_YOUR_PRICE,
 ) -> Measure:
-    """Measure the objective with this name; all NaN if it was not measured."""
+    """Measure the objective with this name; all NaN if it was not measured. `price` is in `currency`."""
     times = time_s(trials, target, budget)
     purpose = times.name.removeprefix("time ")
     if objective == "energy":
@@ -69,5 +70,5 @@ def measured(
         if price is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
             return replace(times, name=f"cost {purpose}", unit=unit, values=hours)
-        return replace(times, name=f"cost {purpose}", unit=AT_YOUR_PRICE, values=hours * price)
+        return replace(times, name=f"cost {purpose}", unit=currency, values=hours * price)
     return times

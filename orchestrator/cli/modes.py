@@ -53,7 +53,8 @@ def _plan(checked: CheckedSweep) -> int:
             f"{request.results_dir} holds results from another configuration or other code ({changes}): "
             f"left out here{refusal}"
         )
-    print(printable(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks)))
+    criteria = request.criteria
+    print(printable(text_of(plan, request.plan_format, criteria.price_per_gpu_hour, remarks, criteria.currency)))
     return 0
 
 

@@ -35,6 +35,9 @@ def device(config: Mapping[str, Any]) -> str:
 RUNNING = ("run", "settle")
 """Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
 
+AT_YOUR_PRICE = "at your price"
+"""The unit of costs if `report.currency` does not name that of `report.price_per_gpu_hour`."""
+
 READING = ("report", "predict", "compare")
 """Modes that only read results; they do not check that trials could run here."""
 
@@ -152,6 +155,8 @@ class Criteria:
     """How much worse than the baseline's the metric may be, in its unit."""
     target_accuracy: float | None
     price_per_gpu_hour: float | None
+    currency: str
+    """That of the price."""
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes) -> Criteria:
@@ -168,6 +173,7 @@ class Criteria:
             margin=report["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
             price_per_gpu_hour=report["price_per_gpu_hour"],
+            currency=report["currency"] or AT_YOUR_PRICE,
         )
 
 
@@ -197,6 +203,8 @@ class Request:
     """As in the config."""
     fail_on: str | None
     """The verdict that fails the sweep: refuted, or inconclusive as well."""
+    shows_all: bool
+    """Whether a sweep prints its tables at the end, besides its summary."""
     html: bool
     """Whether to write a report in addition to the tables."""
     plan_format: str
@@ -232,6 +240,7 @@ class Request:
             budget=config.get("budget") or {},
             claims=sweep["claims"],
             fail_on=config["claims"]["fail_on"],
+            shows_all=config["report"]["show"] == "all",
             html=config["report"]["html"],
             plan_format=config["plan"]["format"],
             predict=config["predict"],
@@ -240,10 +249,6 @@ class Request:
             trackers=config.get("tracker") or {},
             tune=config["tune"],
         )
-
-
-AT_YOUR_PRICE = "at your price"
-"""The unit of costs, since the currency of `report.price_per_gpu_hour` is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +264,7 @@ class Terms:
     budget: Mapping[str, Any] = field(default_factory=dict)
     """The section `budget`, a trial's length; empty where it is an axis."""
     price_per_gpu_hour: float | None = None
+    currency: str = AT_YOUR_PRICE
     arguments: Sequence[str] = ()
     """The command line, repeated in commands for more seeds."""
     axes: Mapping[str, str] = field(default_factory=dict)
@@ -288,6 +294,7 @@ class Terms:
             target=criteria.target_accuracy,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
             price_per_gpu_hour=criteria.price_per_gpu_hour,
+            currency=criteria.currency,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,

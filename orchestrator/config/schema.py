@@ -282,6 +282,8 @@ SCHEMA: Mapping[str, Kind] = {
     "report.better": _choice("auto", "higher", "lower"),
     "report.margin": _positive(null=False),
     "report.price_per_gpu_hour": Number(at_least=0, null=True),
+    "report.currency": _text("a name like EUR"),
+    "report.show": _choice("summary", "all"),
     "report.html": Flag(),
     "claims.fail_on": _choice("refuted", "inconclusive", null=True),
     "predict.gpus": _list("a list of GPU counts like [8, 16, 32]", Number(above=0).admits),

@@ -288,7 +288,7 @@ class Contenders:
     @staticmethod
     def _of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, *, provisional: bool = False) -> Contenders:
         trials = only_sound(trials)
-        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
+        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget, terms.currency)
         tried, differing = cells, varying(cells)
         trials = trials.assign(objective=found.values, score=terms.metric.score(trials))
         cells = cells.reset_index(drop=True).assign(score=terms.metric.score(cells))
@@ -357,5 +357,5 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
 
 
 def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:
-    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour, terms.budget)
+    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour, terms.budget, terms.currency)
     return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))

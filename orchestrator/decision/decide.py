@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,11 +143,13 @@ _WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "ac
 """Columns of the summary with an interval, and their units."""
 
 
-def shortlist(found: Contenders, front: Sequence[TradeOff], terms: Terms) -> tuple[Setting, ...]:
-    """Return the chosen cell, then by objective the front, the cells that may be best, and the baseline."""
+def shortlist(
+    found: Contenders, front: Sequence[TradeOff], terms: Terms, others: Collection[str] = ()
+) -> tuple[Setting, ...]:
+    """Return the chosen cell, then by objective the front, the cells that may be best, `others`, and the baseline."""
     chosen, level = found.chosen, found.choice.log_objective.point
     on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in front]))
-    noticed = on_front | (found.choice.p_best >= NOTICED)
+    noticed = on_front | (found.choice.p_best >= NOTICED) | found.cells["cell_id"].isin(list(others)).to_numpy()
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
     intervals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
@@ -392,6 +394,9 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     chosen, baseline, unbeaten = found.chosen, found.contest.baseline, front(found)
     answer = no_cell(found) if chosen is None else chosen_cell(found, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
+    counts = gpu_counts(found)
+    others = () if chosen is None else rivals(found, chosen)
+    named = [*(each.cell_id for each in others), *(count.best.cell_id for count in counts if count.best)]
     outcome = Recommendation(
         objective=terms.objective,
         measure=found.measure.name,
@@ -403,18 +408,17 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         verdict=UNDECIDED,
         provisional=True,
         front=unbeaten,
-        gpu_counts=gpu_counts(found),
+        gpu_counts=counts,
         gpu_steps=gpu_steps(found, terms),
         on_cpu=found.on_cpu,
         cost_unit=found.totals["cost"].unit,
         left_out=tuple(found.left_out),
-        shortlist=shortlist(found, unbeaten, terms),
+        shortlist=shortlist(found, unbeaten, terms, named),
     )
     if chosen is None:
         return outcome
     doubtful = tuple(caveats(found, chosen))
     asked, needed = further_seeds(found, chosen)
-    others = rivals(found, chosen)
     sure = is_sure(found.p_best(chosen)) and not doubtful
     return replace(
         outcome,

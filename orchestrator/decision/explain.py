@@ -31,11 +31,9 @@ _MOST = 3
 
 
 def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
-    """Return remarks on a cell: its axes, what it takes, its accuracy, and the baseline. `code` is the first one's."""
+    """Return remarks on a cell: its axes and its objective beside the baseline's. `code` is the first one's."""
     baseline = found.contest.baseline
     cell = found.cells.to_dict("records")[row]
-    totals = {name: (total.unit, total.means()) for name, total in found.totals.items() if name in ("time", "cost")}
-    # Without the baseline's objective, no other figure of the baseline is shown either.
     other = None if baseline in (None, row) or math.isnan(found.objectives[baseline]) else baseline
     first = remark(
         "fastest" if baseline is None else code,
@@ -46,22 +44,9 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
         objective=found.objectives[row],
         of_baseline=None if other is None else found.objectives[other],
     )
-    also = [
-        {"kind": kind, "unit": unit, "value": means[row], "of_baseline": None if other is None else means[other]}
-        for kind, (unit, means) in totals.items()
-        if unit != found.measure.unit and not math.isnan(means[row])
-    ]
-    takes = [first, *([remark("also_takes", totals=also)] if also else [])]
     if baseline is None:
-        return [*takes, *_without_accuracy(found, row)]
-    if baseline == row:
-        return [*takes, remark("is_baseline")]
-    difference, margin = float(found.choice.accuracy_difference.point[row]), found.contest.margin
-    return [
-        *takes,
-        remark("accuracy", difference=difference, margin=margin),
-        remark("baseline", name=found.names[baseline]),
-    ]
+        return [first, *_without_accuracy(found, row)]
+    return [first, *([remark("is_baseline")] if baseline == row else [])]
 
 
 def too_few_workers(trials: pd.DataFrame) -> list[Remark]:

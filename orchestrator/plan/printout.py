@@ -20,9 +20,13 @@ _SECONDS = ("start_s", "expected_s")
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
-def text_of(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
+def text_of(
+    plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = ""
+) -> str:
     """Return the plan as a `table` or as `json`, with what is worth knowing before it runs."""
-    return (as_json if form == "json" else as_text)(plan, price_per_gpu_hour, remarks)
+    if form == "json":
+        return as_json(plan, price_per_gpu_hour, remarks)
+    return as_text(plan, price_per_gpu_hour, remarks, currency)
 
 
 def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
@@ -45,7 +49,7 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     )
 
 
-def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
+def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = "") -> str:
     """Return the plan as a table for people."""
     return "\n".join(
         [
@@ -54,7 +58,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
             f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible",
             *(f"{trials} infeasible: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
             f"on {', '.join(describe(node) for node in plan.nodes)}",
-            *_expected(plan, price_per_gpu_hour),
+            *_expected(plan, price_per_gpu_hour, currency),
             *(f"note: {remark}" for remark in remarks),
         ]
     )
@@ -96,7 +100,7 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
+def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> Iterator[str]:
     """Yield the line on time and cost; none if there is nothing to run."""
     forecast = plan.forecast
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
@@ -105,7 +109,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
     elif forecast.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
-        cost = "" if price_per_gpu_hour is None else f", cost {hours * price_per_gpu_hour:.2f}"
+        cost = "" if price_per_gpu_hour is None else f", cost {hours * price_per_gpu_hour:.2f} {currency}".rstrip()
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
         yield f"expected duration: {timedelta(seconds=round(makespan_s))}; {used}{cost}{few}"
 

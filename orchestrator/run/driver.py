@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,7 @@ class SweepRun:
     layout: Layout
     journal: Journal
     interrupt: Interrupt
+    began_s: float = field(default_factory=time.monotonic)
 
     def check(self) -> None:
         """Report damage. Raises ConfigError if the journal is of another config."""
@@ -228,7 +229,7 @@ class SweepRun:
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": summary.missing})
         reached(Moment.SWEEP_ENDED)
-        summary.show(console)
+        summary.show(console, time.monotonic() - self.began_s)
         return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
 
     @cached_property

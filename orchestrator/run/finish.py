@@ -132,28 +132,20 @@ class SweepSummary:
             lines.append(f"{len(alike)} of {len(self.ends)} trials failed: {first.note} (see {see})")
         return lines
 
-    def show(self, console: Console) -> None:
-        """Print the results, then everything that needs attention, then the files."""
-
-        def line(text: str, style: str = "") -> None:
-            console.print(text, style=style, markup=False, soft_wrap=True)
-
-        if self.reported:
-            self.reported.show(console)
-        for finding in self.findings:
-            line(f"warning: {finding}", "yellow")
-        for failure in self.failures():
-            line(failure, "bold red")
-        for budget in self.over_budget():
-            line(budget, "bold")
-        for claim in self.failed_claims:
-            line(f"claims.fail_on: {claim}", "bold red")
+    def show(self, console: Console, took_s: float | None = None) -> None:
+        """Print the results and everything that needs attention; `took_s` is the time that this driver needed."""
+        problems = [("Damaged", str(finding)) for finding in self.findings]
+        problems += [("Failed", line) for line in self.failures()]
+        problems += [("Budget", line) for line in self.over_budget()]
+        problems += [("Claim", f"{claim} (claims.fail_on)") for claim in self.failed_claims]
         if self.missing:
-            line(have_not_run(self.missing))
-        if self.reported and self.reported.has_page:
-            line(f"report: {self.layout.page}")
-        line(f"tables: {self.layout.tables}")
-        line(f"journal: {self.layout.journal}")
+            problems.append(("Not run", have_not_run(self.missing)))
+        if self.reported:
+            self.reported.show(console, self.layout, took_s, problems)
+            return
+        for label, text in problems:
+            console.print(f"{label}: {text}", markup=False, soft_wrap=True)
+        console.print(f"journal: {self.layout.journal}", markup=False, soft_wrap=True)
 
 
 def have_not_run(count: int) -> str:
@@ -178,6 +170,10 @@ class Further:
 class Reported:
     """The written tables and report."""
 
+    trials: pd.DataFrame
+    trained: str
+    """What was trained, in a few words."""
+    shows_all: bool
     cells: pd.DataFrame
     recommendation: Recommendation
     decision: str
@@ -191,18 +187,26 @@ class Reported:
     has_page: bool = False
     """True if report.html was written for these records."""
 
-    def show(self, console: Console) -> None:
-        """Print the tables: on a terminal those that fit its width, to a file or pipe the Markdown of the files."""
-        if console.is_terminal:
-            from orchestrator.tables.terminal import show
+    def show(
+        self, console: Console, layout: Layout, took_s: float | None = None, problems: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Print the summary; before it, with `report.show=all`, the tables as in the files."""
+        from orchestrator.tables.terminal import SweepEnd, show
 
-            show(self.cells, self.recommendation, console, self.tables())
-        else:
+        if self.shows_all:
             for document in self.markdown():
                 console.print(document, markup=False, soft_wrap=True)
                 console.print()
-        for trouble in self.troubles:
-            console.print(trouble, style="bold red", markup=False, soft_wrap=True)
+        end = SweepEnd(
+            found=self.recommendation,
+            trials=self.trials,
+            cells=self.cells,
+            trained=self.trained,
+            took_s=took_s,
+            files=str(layout.page if self.has_page else layout.tables),
+            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems],
+        )
+        show(end, console)
 
     def markdown(self) -> list[str]:
         """Return the printed documents, the recommendation and the claims first."""
@@ -276,7 +280,12 @@ def report_on(
 
     if request.html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
+    from orchestrator.report.markdown import trained
+
     reported = Reported(  # the steps below still add to `further` and `troubles`
+        trials=trials,
+        trained=trained(trials, fingerprint or {}, most=40),
+        shows_all=request.shows_all,
         cells=cells,
         recommendation=recommendation,
         decision=decision,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -21,10 +21,15 @@ from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
     SURE,
+    TIED,
+    WORTH,
+    GpuStep,
     MoreSeeds,
     Recommendation,
     Remark,
+    Rival,
     Setting,
+    StepSpeed,
     TradeOff,
     is_sure,
 )
@@ -43,10 +48,20 @@ class RecommendationText:
     """A recommendation in plain sentences, without markup."""
 
     title: str
+    verdict: str
+    """CLEAR, TIED or UNDECIDED; empty without an objective."""
     lead: str
     """The recommendation in one sentence."""
     details: Sequence[str]
-    """Sentences that belong to the lead."""
+    """Sentences that belong to the lead; the first may be on a rival that is as likely to be the best."""
+    cells: TextTable | None
+    """The cells in question."""
+    steps: Sequence[tuple[str, str]]
+    """Whether each number of GPUs is worth it, as (number, text)."""
+    facts: Sequence[tuple[str, str]]
+    """What to know about the choice, as (label, text)."""
+    unsettled: Sequence[str]
+    """Why no reasonable number of seeds would make the choice more certain."""
     cell_id: str | None
     provisional: bool
     caveats: Sequence[str]
@@ -77,8 +92,13 @@ def in_sentences(found: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     return RecommendationText(
         title="In short" if found.objective == NO_OBJECTIVE else "Recommendation",
+        verdict=found.verdict.upper(),
         lead=sentence(found.headline),
-        details=[sentence(each) for each in found.details],
+        details=[*_beside(found), *map(sentence, found.details)],
+        cells=key_cells(found, 5),
+        steps=[(each.name, step_text(each, found, by_batch=True)) for each in found.gpu_steps],
+        facts=list(_facts(found)),
+        unsettled=[sentence(each) for each in found.sensitivity if each.code in _UNSETTLED],
         cell_id=found.cell_id,
         provisional=found.provisional,
         caveats=[sentence(each) for each in found.caveats],
@@ -91,6 +111,49 @@ def in_sentences(found: Recommendation) -> RecommendationText:
         gpu_counts=gpu_count_table(found),
         front=front_table(found),
     )
+
+
+_UNSETTLED = ("indistinguishable", "near_margin")
+"""Codes of remarks on what no reasonable number of seeds shows."""
+
+_SHOWN_AS_FIGURES = ("may_not_be_best", "may_miss_margin")
+"""Codes of caveats whose probabilities are beside the choice anyway."""
+
+
+def _equal_rivals(found: Recommendation) -> list[Rival]:
+    """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
+    tied = found.verdict == TIED
+    return [each for each in found.rivals if each.eligible and (each.p_best > found.p_best or (tied and each.tied))]
+
+
+def _beside(found: Recommendation) -> list[str]:
+    """Return a sentence on the eligible rivals that are as likely to be the best as the chosen cell, or more likely."""
+    rivals = _equal_rivals(found)
+    reasons = {each.cell_id: each.why_not for each in found.shortlist}
+    chosen = next((each for each in found.shortlist if each.cell_id == found.cell_id), None)
+    if not rivals or chosen is None:
+        return []
+    return [
+        _line(
+            "beside",
+            {
+                "tied": found.verdict == TIED,
+                "names": [each.name for each in rivals],
+                "p_rival": rivals[0].p_best,
+                "p_chosen": found.p_best,
+                "seeds": chosen.n_ok,
+                "why": reasons.get(rivals[0].cell_id),
+            },
+        )
+    ]
+
+
+def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
+    if not found.is_baseline and not math.isnan(found.p_within_margin):
+        likely = probability(found.p_within_margin)
+        yield "Accuracy", f"{likely} likely within {found.margin:g} of the baseline's"
+    if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
+        yield "Provisional", "; ".join(caveats)
 
 
 def sentence(remark: Remark | None) -> str:
@@ -111,11 +174,12 @@ def at_most_behind(found: Recommendation) -> str:
     return "" if math.isnan(found.behind) or found.cell_id is None else _line("behind", found)
 
 
-def probability(value: float) -> str:
+def probability(value: float, *, short: bool = False) -> str:
     """Return `97%`; never 0% or 100%, which no sample shows."""
     if math.isnan(value):
         return "unknown"
-    return "over 99%" if value > 0.99 else "below 1%" if value < 0.01 else f"{value:.0%}"
+    over, below = ("≥99%", "≤1%") if short else ("over 99%", "below 1%")
+    return over if value > 0.99 else below if value < 0.01 else f"{value:.0%}"
 
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
@@ -151,6 +215,79 @@ def _template() -> Any:
         "with_interval": lambda point, lo, hi: figures.with_interval(point, lo, hi, figures.times, "×"),
     }
     return environment.get_template("recommendation.md.j2").module
+
+
+def key_cells(found: Recommendation, most: int) -> TextTable | None:
+    """Return a table of at most `most` cells: the chosen one, rivals, the best of other GPU counts, and the baseline.
+
+    None if there are none.
+    """
+    by_id = {each.cell_id: each for each in found.shortlist}
+    rivals = [each.cell_id for each in _equal_rivals(found)]
+    counts = [count.best.cell_id for count in reversed(found.gpu_counts) if count.best]
+    others = [*rivals[:2], *counts] if found.cell_id else list(by_id)
+    wanted = dict.fromkeys(filter(None, (found.cell_id, *others)))
+    last = found.baseline_cell_id if found.baseline_cell_id != found.cell_id else None
+    shown = [by_id[each] for each in wanted if each in by_id and each != last]
+    baseline = by_id.get(found.baseline_cell_id or "")
+    shown = shown[: most - (baseline is not None)]
+    shown += [baseline] if baseline and baseline not in shown else []
+    if not shown:
+        return None
+    names = [f"{each.name} (baseline)" if each is baseline else each.name for each in shown]
+    what = f"{gpu_word(on_cpu=found.on_cpu, one=True)}×batch rule"
+    columns = _figures(found, shown, baseline)
+    frame = pd.DataFrame({what: names, **{head: texts for head, texts in columns.items() if any(texts)}})
+    return TextTable(name="key-cells", title="The cells in question", about=(), frame=frame)
+
+
+def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting | None) -> dict[str, list[str]]:
+    """Return the columns of key cells, "" where a value is not known."""
+
+    def values(name: str) -> list[float]:
+        return [each.figures[name].value for each in shown]
+
+    def total(name: str) -> tuple[str, list[str]]:
+        unit = suited(shown[0].figures[name].unit, *values(name))
+        return f"{name} [{unit.name}]", [unit.number(value) for value in values(name)]
+
+    time_s, rates = values("time"), [each.values["lr"] for each in shown]
+    of_baseline = baseline.figures["time"].value if baseline else math.nan
+    speeds = ["" if math.isnan(of_baseline / each) else f"{figures.times(of_baseline / each)}×" for each in time_s]
+    known = {"time", *({"energy"} if found.objective == "energy" else ()), *(() if found.on_cpu else {"cost"})}
+    return {
+        "LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates],
+        **dict(total(name) for name in ("time", "energy", "cost") if name in known),
+        "speed": speeds,
+        "val acc": ["" if math.isnan(value) else f"{value:.3f}" for value in values("val_accuracy")],
+        "P(best)": ["-" if math.isnan(each.p_best) else probability(each.p_best, short=True) for each in shown],
+        "timed": [f"{each.n_timed}/{each.n_ok}{'' if each.n_timed == each.n_ok else ' !'}" for each in shown],
+    }
+
+
+def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
+    """Return `not worth it: 0.62–0.71× at 32 each`; without `by_batch` one range for all batches."""
+    gain = ""
+    if step.worth == WORTH:
+        gain = f"{figures.times(step.gain)}× as fast" if found.objective == "time" else ""
+        if not math.isnan(step.cost):
+            gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
+    if by_batch:
+        speeds = "; ".join(_speed(each) for each in step.by_batch)
+    else:
+        known = [end for each in step.by_batch for end in (each.lo, each.hi)]
+        speeds = _range(min(known), max(known)) if known else ""
+    return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
+
+
+def _speed(speed: StepSpeed) -> str:
+    loses = ", which loses accuracy" if speed.keeps_margin is False else ""
+    return f"{_range(speed.lo, speed.hi)} at {speed.batch}{' in all' if speed.is_global else ' each'}{loses}"
+
+
+def _range(lo: float, hi: float) -> str:
+    ends = list(dict.fromkeys((figures.times(lo), figures.times(hi))))
+    return f"{'–'.join(ends)}×"
 
 
 def gpu_count_table(found: Recommendation) -> TextTable | None:

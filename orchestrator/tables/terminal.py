@@ -1,146 +1,259 @@
-"""Prints the end of a sweep on a terminal: the recommendation, then the tables, then what needs attention.
+"""Prints the end of a sweep on at most 20 lines: the verdict, the cells in question, and what to know about them.
 
-Rich fits everything to the terminal's width, and omits colours if NO_COLOR is set. No meaning depends on colour alone.
+The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
+colour alone, and rich omits colours if NO_COLOR is set. Everything else is in files; `report.show=all` prints the
+tables of speed-up and accuracy before these lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
-from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
-from orchestrator.decision.recommendation import Recommendation
-from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
-from orchestrator.tables.recommendation import RecommendationText, in_sentences
-from orchestrator.tables.speedup import speedup_frame
-from orchestrator.text.figures import counted
-from orchestrator.text.rows import cell_label, head, not_ok, varying
-from orchestrator.text.table import TextTable
+from orchestrator.analysis.validity import is_valid
+from orchestrator.decision.recommendation import CLEAR, GpuStep, Recommendation
+from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SWAPPED_PAGES, Fault
+from orchestrator.text.figures import one_line
 from sweeps.status import Status
 
-MOST_ROWS = 60
-"""The most rows of a table that are printed; the files have all."""
+MOST_LINES = 20
 
-MOST_FURTHER = (12, 6)
-"""The most rows and columns of a further table that is printed; larger ones are only named."""
+_INDENT = 14
+"""Width of the labels before the lines below the table."""
 
-_SPEEDUP = ("cell", "samples/s", "speed-up", "efficiency", "lost most to", "to target")
-"""Columns of the speed-up table that are printed, as far as they have values; summary.csv has all."""
+_LEAST_LABEL = 20
+"""The fewest characters for a cell's label; columns are left out for it."""
 
-_NUMBERS = ("samples/s", "speed-up", "efficiency", "to target")
-_MOST_NOTES = 10
-_SIGNS = (
-    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference excludes 0)."
-    " † The timing is not valid."
-)
+_STYLES = {CLEAR: "bold green"}
+"""Of the verdict; others are yellow."""
 
 
-def show(
-    cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
-) -> None:
-    """Print the recommendation, claims, the speed-up and accuracy tables, further tables, failures and notes.
+@dataclass(frozen=True, kw_only=True)
+class SweepEnd:
+    """What the last lines of a sweep are made from."""
 
-    The recommendation's first sentence is repeated at the end, because its first occurrence has scrolled away by then.
-    """
-    text = in_sentences(recommendation) if recommendation else None
-    if text:
-        _show_recommendation(text, console)
-    for table in further:
-        if table.name == "claims":
-            _show_table(table.title, table.frame.drop(columns=["expression", "about"], errors="ignore"), console)
-    for line in head(cells, "")[2:]:
-        console.print(line, markup=False, style="dim")
-    speedup = speedup_frame(cells)
-    speedup = speedup[[column for column in _SPEEDUP if column in speedup]]
-    if "samples/s" in speedup:  # without its interval, which is as wide as that of the speed-up
-        speedup["samples/s"] = speedup["samples/s"].str.replace(r" \[.*\]", "", regex=True)
-    _show_table("Speed-up", speedup, console)
-    if absent := why_none(cells):
-        console.print(absent, style="dim", markup=False)
-    elif only_validation(cells):
-        _show_table("Validation accuracy; no trial reported a test accuracy", validation_frame(cells), console)
-    else:
-        _show_table("Accuracy on the test set", accuracy_frame(cells), console)
-    console.print(_SIGNS, style="dim")
-    console.print()
-    for table in further:
-        if table.name == "claims":
-            continue
-        if all(size <= most for size, most in zip(table.frame.shape, MOST_FURTHER, strict=True)):
-            _show_table(table.title, table.frame, console)
-        else:
-            rows = counted(len(table.frame), "row", "rows")
-            console.print(f"{table.title}: {rows} in tables/{table.name}.md\n", style="dim", markup=False)
-    differing = varying(cells)
-    noted = cells[(cells["status"] == Status.OK.value) & (cells["note"] != "")].to_dict("records")
-    notes = [f"{cell_label(row, differing)}: {row['note']}" for row in noted]
-    for title, lines, style in (("Not ok:", not_ok(cells, differing), "red"), ("Notes:", notes, "")):
-        if lines:
-            more = [f"{len(lines) - _MOST_NOTES} more in tables/summary.csv"] if len(lines) > _MOST_NOTES else []
-            console.print(title, style=f"bold {style}".strip())
-            console.print(_bullets([*lines[:_MOST_NOTES], *more], style))
-            console.print()
-    if text:
-        console.print(Text(_plain(text.lead), "bold"))
-        console.print()
+    found: Recommendation
+    trials: pd.DataFrame
+    cells: pd.DataFrame
+    """At least one row."""
+    trained: str = ""
+    """What was trained, such as `small_cnn on digits, 10 epochs`."""
+    took_s: float | None = None
+    """Seconds since the driver began; None if it ran nothing."""
+    files: str = ""
+    """The path of the report, or of the tables."""
+    problems: Sequence[tuple[str, str]] = ()
+    """What needs attention, as (label, text): failures, budgets, claims, damaged files."""
 
 
-def _show_recommendation(found: RecommendationText, console: Console) -> None:
-    console.print(
-        Panel(
-            Text.assemble((_plain(found.lead), "bold"), *(f" {_plain(each)}" for each in found.behind_lead)),
-            title="Recommendation (provisional)" if found.provisional and found.cell_id else found.title,
-            title_align="left",
-            border_style="yellow" if found.provisional else "green",
-        )
-    )
-    if counts := found.gpu_counts:
-        _show_table(counts.title, counts.frame, console)
-    seeds = [f"{more.name}: {counted(more.seeds, 'more seed', 'more seeds')}" for more in found.more_seeds]
-    for title, lines in (
-        ("Why:", found.reasons),
-        ("What would change it:", found.sensitivity),
-        ("Further seeds would make the choice more certain:", seeds),
+def show(end: SweepEnd, console: Console) -> None:
+    """Print the last lines of a sweep."""
+    for line in lines_of(end, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def lines_of(end: SweepEnd, width: int) -> list[Text]:
+    """Return the lines; with fewer rows, and shorter sentences, if there would be more than MOST_LINES."""
+    text = in_sentences(end.found)
+    found: list[Text] = []
+    for rows, detailed, most in (
+        (5, True, 2),
+        (4, True, 2),
+        (4, False, 2),
+        (3, False, 2),
+        (3, False, 1),
+        (2, False, 1),
+        (0, False, 1),
     ):
-        if lines:
-            console.print(title)
-            console.print(_bullets(lines))
-    for command in found.commands:
-        console.print(Text(_plain(f"    {command}")), soft_wrap=True)  # one line, so that it can be copied
-    console.print()
+        found = [
+            Text(one_line(_heading(end), width), "dim"),
+            *_block(_headline(text, width)),
+            *_block(_table(end.found, rows, width)),
+            *_block(_facts(end, text, width, detailed=detailed, most=most)),
+            Text(),
+            _last(text, end.files),
+        ]
+        if sum(max(1, math.ceil(line.cell_len / width)) for line in found) <= MOST_LINES:
+            break
+    return found
 
 
-def _show_table(title: str, frame: pd.DataFrame, console: Console) -> None:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    for column in map(str, frame.columns):
-        number = column in _NUMBERS
-        table.add_column(Text(_plain(column)), justify="right" if number else "left", overflow="fold", no_wrap=number)
-    for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
-        texts = [_plain(str(value)) for value in row]
-        colours = ["yellow" if {"▼", "†"} & set(text) else "green" if "▲" in text else "" for text in texts]
-        table.add_row(*map(Text, texts, colours))
-    console.print(table)
-    if len(frame) > MOST_ROWS:
-        console.print(f"{len(frame) - MOST_ROWS} more rows in the folder tables\n", style="dim")
+def _block(lines: Sequence[Text]) -> list[Text]:
+    return [Text(), *lines] if lines else []
 
 
-def _bullets(lines: Sequence[str], style: str = "") -> Table:
-    """Return a list whose wrapped lines are indented."""
-    bullets = Table.grid(padding=(0, 1, 0, 0))
-    bullets.add_column(width=3, justify="right")
-    bullets.add_column(overflow="fold")
-    for line in lines:
-        bullets.add_row("•", Text(_plain(line), style=style))
-    return bullets
+def _heading(end: SweepEnd) -> str:
+    ok = end.trials["status"] == Status.OK.value
+    timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
+    devices = ["CPU" if each == "cpu" else str(each) for each in end.cells["device"].dropna().unique()]
+    took = "" if end.took_s is None else _duration(end.took_s)
+    counts = f"{int(ok.sum())}/{len(ok)} ok, {timed} timed"
+    return " · ".join(filter(None, [str(end.cells["sweep"].iloc[0]), end.trained, " + ".join(devices), counts, took]))
 
 
-def _plain(text: str) -> str:
-    """Return the text without control sequences."""
-    return "".join(char if char.isprintable() else " " for char in text)
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def _headline(text: RecommendationText, width: int) -> list[Text]:
+    badge = f" {text.verdict}  " if text.verdict else " "
+    room = max(20, width - len(badge))
+    lines = [*_wrapped(text.lead, room, 3), *(line for each in text.details for line in _wrapped(each, room, 2))]
+    first, *others = lines
+    head = Text.assemble((badge, _style(text)), (first, "bold"))
+    return [head, *(Text(" " * len(badge) + line) for line in others)]
+
+
+def _style(text: RecommendationText) -> str:
+    return _STYLES.get(text.verdict.lower(), "bold yellow")
+
+
+def _wrapped(text: str, room: int, most: int) -> list[str]:
+    """Return the text on at most `most` lines without control sequences; a longer text is cut."""
+    plain = one_line(text, most=len(text) + 1)
+    return textwrap.wrap(plain, room, max_lines=most, placeholder=" …", break_on_hyphens=False) or [""]
+
+
+def _table(found: Recommendation, rows: int, width: int) -> list[Text]:
+    """Return the rows of the cells in question, with as many columns as fit."""
+    table = key_cells(found, rows)
+    if table is None or not rows:
+        return []
+    frame = table.frame.map(lambda value: one_line(str(value)))
+    for column in ("LR", "cost", "energy"):  # the first to go
+        label = width - 2 - sum(2 + _width(frame, other) for other in frame.columns[1:])
+        named = [other for other in frame.columns[1:] if other.startswith(column)]
+        if named and label < min(_width(frame, frame.columns[0]), _LEAST_LABEL + 8):
+            frame = frame.drop(columns=named)
+    others = {column: _width(frame, column) for column in frame.columns[1:]}
+    room = max(_LEAST_LABEL, width - 4 - sum(2 + wide for wide in others.values()))
+    label = min(_width(frame, frame.columns[0]), room)
+    lines = []
+    for place, row in enumerate([list(frame.columns), *frame.itertuples(index=False, name=None)]):
+        chosen = place == 1 and found.cell_id is not None
+        name = str(row[0]) if cell_len(str(row[0])) <= label else f"{set_cell_size(str(row[0]), label - 1)}…"
+        cells = "".join(f"  {value:>{wide}}" for value, wide in zip(row[1:], others.values(), strict=True))
+        line = f" {'>' if chosen else ' '} {set_cell_size(name, label)}{cells}".rstrip()
+        lines.append(Text(line, "bold" if chosen else "dim" if place == 0 else ""))
+    return lines
+
+
+def _width(frame: pd.DataFrame, column: str) -> int:
+    return max(map(cell_len, [column, *frame[column]]))
+
+
+def _facts(end: SweepEnd, text: RecommendationText, width: int, *, detailed: bool, most: int) -> list[Text]:
+    """Return the lines below the table, each fact on at most `most` lines."""
+    lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
+    lines += [*text.facts, *_timings(end.trials), *_not_ok(end.trials)]
+    found = [line for label, sentence in lines for line in _labelled(label, sentence, width, most)]
+    problems = _shortened(end.problems, 2 * most - 1)  # with the path of their trace, which is not cut
+    found += [line for label, sentence in problems for line in _labelled(label, sentence, width, 3)]
+    return [*found, *_settle(end, text, width)]
+
+
+def _step(step: GpuStep, found: Recommendation, width: int, *, detailed: bool) -> str:
+    """Return what a step of the GPU axis is worth, by batch if that fits a line or there is only one step."""
+    text = step_text(step, found, by_batch=True)
+    fits = len(text) <= width - _INDENT - 1
+    return text if fits or (detailed and len(found.gpu_steps) == 1) else step_text(step, found, by_batch=False)
+
+
+def _labelled(label: str, text: str, width: int, most: int = 2) -> list[Text]:
+    first, *others = _wrapped(text, max(20, width - _INDENT), most)
+    head = Text.assemble((f" {label:<{_INDENT - 1}}", "dim"), first)
+    return [head, *(Text(" " * _INDENT + line) for line in others)]
+
+
+_CAUSES = (
+    ("foreign_cpu", FOREIGN_CPU, "other programs, up to {:.0%} CPU"),
+    ("foreign_gpu_processes", 0, "other processes on the GPUs, up to {:.0f}"),
+    ("throttled_periods", 0, "the CPU quota ran out"),
+    ("swapped_pages", SWAPPED_PAGES, "swapping"),
+)
+"""What disturbs a timing: the column, the value above which it does, and words for its largest value."""
+
+
+def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield a line for each fault of timings, with the causes of disturbances."""
+    ok = trials[trials["status"] == Status.OK.value]
+    disturbed = ok[ok["timing_fault"] == Fault.DISTURBED.value]
+    words = {
+        Fault.DISTURBED: ("Disturbed", "; ".join(_causes(disturbed))),
+        Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
+        Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
+        Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),
+        Fault.SHARED: ("Shared", "trials ran side by side; resources.timing=auto runs them alone"),
+    }
+    for fault, (label, why) in words.items():
+        if count := int((ok["timing_fault"] == fault.value).sum()):
+            yield label, f"{count} of {len(ok)} timings ({why})"
+
+
+def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
+    """Yield the causes of these disturbances, each once."""
+    unexplained = pd.Series(True, index=disturbed.index)
+    for column, limit, words in _CAUSES:
+        values = pd.to_numeric(disturbed[column], errors="coerce") if column in disturbed else pd.Series(dtype=float)
+        above = values > limit
+        if above.any():
+            unexplained[above[above].index] = False
+            by = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
+            most = f", mostly {by.mode().iloc[0]}" if column == "foreign_cpu" and len(by) else ""
+            yield words.format(values.max()) + most
+    if unexplained.any():
+        yield "slow or throttled clocks"
+
+
+def _not_ok(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the number of trials by each status that is not ok."""
+    counts = trials.loc[trials["status"] != Status.OK.value, "status"].value_counts()
+    if len(counts):
+        each = ", ".join(f"{count} {status}" for status, count in counts.items())
+        yield "Not ok", f"{int(counts.sum())} of {len(trials)} trials: {each}"
+
+
+def _shortened(problems: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    more = [("", f"{len(problems) - most} more in the report")] if len(problems) > most else []
+    return [*problems[:most], *more]
+
+
+def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
+    """Return the command that settles the verdict, with what it costs; on one line, so that it can be copied."""
+    if not text.commands:
+        return [line for each in text.unsettled[:1] for line in _labelled("Settle it", each, width)]
+    seconds = dict(zip(end.cells["cell_id"], end.cells["wall_s"], strict=True))
+    again = end.trials[end.trials["timing_fault"] == Fault.DISTURBED.value]
+    trials = sum(more.seeds for more in text.more_seeds) + len(again)
+    took_s = sum(more.seeds * _known(seconds.get(more.cell_id)) for more in text.more_seeds) + again["wall_s"].sum()
+    cost = f"(+{trials} trials, about {_roughly(took_s)})"
+    command, label = one_line(text.commands[0], most=2000), f" {'Settle it':<{_INDENT - 1}}"
+    if len(label) + len(command) + 3 + len(cost) <= width:
+        return [Text.assemble((label, "dim"), command, (f"   {cost}", "dim"))]
+    return [Text.assemble((label, "dim"), command), Text(" " * _INDENT + cost, "dim")]
+
+
+def _known(value: Any) -> float:
+    return 0.0 if value is None or math.isnan(value) else float(value)
+
+
+def _roughly(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _last(text: RecommendationText, files: str) -> Text:
+    badge = (f" {text.verdict}  ", _style(text)) if text.verdict else ""
+    return Text.assemble(badge, ("" if badge else " ") + f"report  {one_line(files, most=2000)}")

@@ -50,7 +50,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert len(again.trials) == 4
     loaded = load_results("results/mine")
     assert loaded.trials.equals(again.trials) and loaded.exit_status is None
-    assert loaded.recommendation["sentence"] in loaded.markdown("recommendation").replace("**", "")
+    assert loaded.recommendation["verdict"].upper() in loaded.markdown("recommendation")
 
     other = run_sweep(SMALL, "sweep.name=other", "sweep.axes.device_batch_size=[16]", quiet=True)
     assert "1 cell is in both" in loaded.compare(other) and "Only in results/mine: 1 cell" in loaded.compare(other)

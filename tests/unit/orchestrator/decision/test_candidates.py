@@ -142,7 +142,8 @@ def test_a_baseline_without_a_valid_timing_still_compares_accuracies() -> None:
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.headline.values["of_baseline"] is None
-    assert values(found.details, "accuracy")["difference"] == pytest.approx(0)
+    (chosen,) = [each for each in found.shortlist if each.cell_id == "2-32-none"]
+    assert chosen.figures["val_accuracy_difference"].value == pytest.approx(0)
     assert values(found.reasons, "least")["count"] == 2 and left_out(found) == {"cells_not_timed": 1}
     assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
 

@@ -21,8 +21,8 @@ def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None
     assert found.measure.startswith("cost ") and (found.cost_unit, found.provisional) == ("at your price", False)
     assert found.cell_id in ("1-32-none", "2-32-none") and found.baseline_cell_id == "1-32-none"
     assert found.p_best > 0.99 and found.headline.values["objective"] == pytest.approx(0.05)
-    (took,) = values(found.details, "also_takes")["totals"]
-    assert (took["kind"], took["unit"]) == ("time", "s") and round(took["value"]) in (30, 60)
+    time = found.shortlist[0].figures["time"]
+    assert time.unit == "s" and round(time.value) in (30, 60)
     assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
         ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
         ("2-32-none", 0.05),
@@ -62,7 +62,7 @@ def test_energy_is_minimised_if_measured() -> None:
     ]
     found = decided(records, objective="energy")
     assert (found.cell_id, found.headline.values["objective"]) == ("1-32-none", pytest.approx(12_000))
-    took = {each["kind"]: each["value"] for each in values(found.details, "also_takes")["totals"]}
+    took = {name: found.shortlist[0].figures[name].value for name in ("time", "cost")}
     assert took == {"time": pytest.approx(60), "cost": pytest.approx(60 / 3600)}
     assert "is_baseline" in codes(found.details)
 

@@ -229,20 +229,29 @@ def test_each_gpu_count_has_its_best_cell(records: list[TrialRecord]) -> None:
     assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
 
 
-def test_json_and_markdown_have_the_same_sentences(records: list[TrialRecord]) -> None:
+def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -> None:
     slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
         recommendation = decided(given, **terms)
         text, found = recommendation_markdown(recommendation, "demo"), as_json(recommendation)
-        assert f"\n\n{found['sentence']}\n\n" in text.replace("**", "")
+        assert f"**{found['verdict'].upper()}: {in_sentences(recommendation).lead}**" in text
         assert found["recommended"]["name"] in found["sentence"]
-        undecided = found["undecided"]
-        assert all(f"- {line}" in text for line in [*found["reasons"], *undecided["would_change"]])
         assert all(warning in found["sentence"] for warning in found["warnings"])
         assert bool(found["warnings"]) is found["provisional"]
-        assert all(f"- {each['name']}: {each['seeds']} " in text for each in undecided["more_seeds"])
-        assert all(command in text for command in undecided["commands"])
+        assert all(command in text for command in found["undecided"]["commands"])
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_the_recommendation_has_at_most_120_words(count: int) -> None:
+    records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
+    records += [
+        replace(each, trial_id=f"{each.trial_id}-{n}", cell_id=f"{each.cell_id}-{n}", lr_rule=f"rule{n}")
+        for each in records
+        for n in range(count)
+    ]
+    text = recommendation_markdown(decided(records, target=0.99), "demo")
+    assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 120
 
 
 def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecord]) -> None:
@@ -294,7 +303,6 @@ FOUND = Recommendation(
     measure="time",
     metric=Metric(),
     margin=0.01,
-    cell_id="a",
     headline=remark("not_made"),
     provisional=True,
     gpu_counts=tuple(GpuCount(gpus=gpus, name=f"{gpus} GPUs", best=best) for gpus, best in ((1, SLOW), (2, FAST))),
@@ -306,7 +314,7 @@ FOUND = Recommendation(
     [(0.0, 0.0, ["95%"]), (0.031, 0.031, ["95%", "4%"]), (40.0, None, []), (math.nan, None, None)],
 )
 def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, figures: list[str] | None) -> None:
-    found = replace(FOUND, behind=behind)
+    found = replace(FOUND, cell_id="a", behind=behind)
     assert as_json(found)["behind_best"] == {"at_most": at_most, "probability": 0.95}
     words = at_most_behind(found).split()
     assert ([word for word in words if "%" in word] == figures) if words else figures is None

@@ -1,73 +1,147 @@
+"""The end of a sweep on a terminal: golden files at three widths, and what must hold at any width."""
+
 import io
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
 from orchestrator.analysis.trials import collect
-from orchestrator.decision.recommendation import Recommendation, remark
-from orchestrator.tables.recommendation import sentence
-from orchestrator.tables.terminal import MOST_FURTHER, show
-from orchestrator.text.table import TextTable
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
+from orchestrator.decision.recommendation import CLEAR, TIED
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.terminal import MOST_LINES, SweepEnd, lines_of, show
+from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import AXES, measured, swayed
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
-from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-CALM = replace(RECOMMENDATION, headline=demo.use("8×128 sqrt"), commands=("python -m orchestrator sweep=demo",))
+WIDTHS = (80, 120, 200)
 
 
-def shown(width: int, terminal: bool = True, evil: str = "", found: Recommendation = RECOMMENDATION) -> str:
-    cells = collect(demo.records(evil=evil), scaling="weak", reference_batch_size=32)[1]
-    file = io.StringIO()
-    show(cells, found, Console(file=file, width=width, force_terminal=terminal, highlight=False), FURTHER)
-    return file.getvalue()
+def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
+    frames = collect(records, scaling="weak", reference_batch_size=32)
+    found = decide(*frames, Terms(**{"axes": AXES, "arguments": ("sweep=demo",)} | (terms or {})))
+    given = {"trained": "small_cnn on digits", "took_s": 349.0, "files": "results/demo/report.html"}
+    return SweepEnd(found=found, trials=frames[0], cells=frames[1], **given | fields)
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    lines = _ESCAPE.sub("", shown(width)).splitlines()
-    command = [line for line in lines if line.lstrip().startswith("python ")]
-    assert max(len(line) for line in lines if line not in command) <= width
-    assert sum("(baseline)" in line for line in lines) == 9 and "1.73× [1.65, 1.81]" in "".join(lines)
+def rows(end: SweepEnd, width: int = 120) -> list[str]:
+    return [line.plain for line in lines_of(end, width)]
 
 
-@pytest.mark.parametrize("width", [80, 120])
+def on_cpu() -> list[TrialRecord]:
+    """Two batches on one and two processes: the second process is slower, and two rules tie."""
+    speeds = {(1, 32, "none"): 100, (1, 128, "none"): 200, (1, 128, "sqrt"): 196, (2, 32, "none"): 65}
+    sway = (0, 0.03, -0.03)
+    return [
+        record_of(
+            gpus,
+            seed,
+            batch=batch,
+            lr_rule=rule,
+            device="cpu",
+            metrics=measured(rate * (1 + sway[(seed + gpus + batch + len(rule)) % 3]), 0.96 + sway[seed] / 10)
+            | ({"foreign_cpu": 0.49, "foreign_cpu_by": "chrome"} if seed and (batch, rule) == (128, "none") else {}),
+        )
+        for (gpus, batch, rule), rate in speeds.items()
+        for seed in range(3)
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -> None:
-    text = _ESCAPE.sub("", shown(width, found=CALM))
-    golden(f"terminal/end_{width}.txt", "".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+    golden(f"terminal/end_{width}.txt", "".join(f"{line}\n" for line in rows(ended(on_cpu()), width)))
 
 
-def test_only_the_first_sentence_is_bold() -> None:
-    first, second = remark("not_made"), remark("is_baseline")
-    found = replace(RECOMMENDATION, headline=first, details=(second,))
-    assert f"\x1b[1m{sentence(first)}\x1b[0m {sentence(second)}" in shown(200, found=found)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str], None]) -> None:
+    terms = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.03}
+    problems = [
+        ("Failed", "1 of 108 trials failed: RuntimeError: the disk is full (see results/demo/trials/x/error.txt)")
+    ]
+    end = ended(demo.records(evil=demo.EVIL), terms, problems=problems)
+    golden(f"terminal/gpus_{width}.txt", "".join(f"{line}\n" for line in rows(end, width)))
 
 
-def test_empty_lists_have_no_title() -> None:
-    assert "Why:" in shown(100) and "Why:" not in shown(100, found=replace(RECOMMENDATION, reasons=()))
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("case", ["cpu", "gpus", "one", "short", "none_ok"])
+def test_the_end_has_at_most_twenty_lines_within_the_width(case: str, width: int) -> None:
+    records = {
+        "cpu": on_cpu(),
+        "gpus": demo.records(evil=demo.EVIL),
+        "one": [record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)],
+        "short": [record_of(g, s, metrics=measured(9 * g, 0.9) | {"window_s": 0.1}) for g in (1, 2) for s in range(3)],
+        "none_ok": [record_of(1, s, Status.OOM, note="CUDA out of memory " * 20) for s in range(3)],
+    }[case]
+    problems = [("Failed", "RuntimeError: " + "why " * 50)] * 9 if case == "gpus" else []
+    found = rows(ended(records, problems=problems), width)
+    free = ("python -m orchestrator", "report  ")
+    assert max(len(line) for line in found if not any(each in line for each in free)) <= width
+    assert sum(max(1, math.ceil(len(line) / width)) for line in found) <= MOST_LINES
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "printed"),
-    [(4, 2, True), (MOST_FURTHER[0] + 1, 2, False), (4, MOST_FURTHER[1] + 1, False)],
-)
-def test_large_further_tables_are_only_named(rows: int, columns: int, printed: bool) -> None:
-    cells = collect(demo.records(), scaling="weak", reference_batch_size=32)[1]
-    frame = pd.DataFrame([{f"c{column}": f"row {row}" for column in range(columns)} for row in range(rows)])
-    table = TextTable(name="scaling", title="Scaling laws", about=(), frame=frame)
-    file = io.StringIO()
-    show(cells, None, Console(file=file, width=80, force_terminal=True, highlight=False), [table])
-    text = _ESCAPE.sub("", file.getvalue())
-    assert ("row 3" in text, "tables/scaling.md" in text) == (printed, not printed)
+def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
+    for speeds, verdict in (({1: 100, 2: 190}, CLEAR), ({1: 50, 2: 100, 4: 101}, TIED)):
+        end = ended(swayed(speeds, dict.fromkeys(speeds, 0.9)))
+        assert end.found.verdict == verdict
+        found = rows(end)
+        assert found[2].startswith(f" {verdict.upper()}  Use ") and found[-1].startswith(f" {verdict.upper()}  ")
+
+
+def test_a_likelier_rival_is_named_with_its_probability() -> None:
+    end = ended(swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}))
+    (rival,) = [each for each in end.found.rivals if each.p_best > end.found.p_best and each.eligible]
+    told = " ".join(rows(end)[2:5])
+    assert rival.name in told and f"{rival.p_best:.0%}" in told and f"{end.found.p_best:.0%}" in told
+
+
+def test_disturbed_timings_are_one_line_with_their_cause() -> None:
+    (line,) = [line for line in rows(ended(on_cpu())) if line.startswith(" Disturbed")]
+    assert "2 of 12" in line and "49%" in line and "chrome" in line
+
+
+def test_the_settle_line_has_the_command_and_its_cost() -> None:
+    end = ended([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
+    (line,) = [line for line in rows(end) if "mode=settle" in line]
+    assert "sweep=demo mode=settle" in line and "+4 trials, about 40 s" in line  # 10 s each
+
+
+def test_a_clear_verdict_has_nothing_to_settle() -> None:
+    assert not any("settle" in line.lower() for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}))))
+
+
+def test_each_cell_has_its_timed_seeds() -> None:
+    lines = rows(ended(on_cpu()))
+    (chosen,) = [line for line in lines if line.startswith(" > ")]
+    (baseline,) = [line for line in lines if "(baseline)" in line]
+    assert chosen.endswith("1/3 !") and baseline.endswith("3/3")
+
+
+def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus() -> None:
+    assert not any("cost" in line or "worker" in line for line in rows(ended(on_cpu())))
+    terms = {"price_per_gpu_hour": 3.0, "currency": "EUR"}
+    assert any("cost [EUR]" in line for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}), terms)))
 
 
 def test_only_terminals_get_colours() -> None:
-    assert "\x1b[" in shown(100) and "\x1b[" not in shown(100, terminal=False)
+    for terminal in (True, False):
+        file = io.StringIO()
+        console = Console(file=file, width=100, force_terminal=terminal, color_system="standard" if terminal else None)
+        show(ended(on_cpu()), console)
+        assert ("\x1b[" in file.getvalue()) is terminal
 
 
 def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
-    text = shown(120, terminal=False, evil="[bold red]x[/] \x1b[2J\x07")
-    assert "\x1b" not in text and "\x07" not in text and "[bold red]x[/]" in text.replace("\n", "")
+    evil = "[bold red]x[/] \x1b[2J\x07"
+    records = [replace(each, lr_rule=f"{each.lr_rule} {evil}") for each in on_cpu()]
+    file = io.StringIO()
+    show(ended(records, problems=[("Failed", evil)]), Console(file=file, width=120))
+    text = file.getvalue()
+    assert "\x1b" not in text and "\x07" not in text and "[bold red]x[/]" in text
