@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from orchestrator.config.metric import Metric
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
@@ -151,7 +152,8 @@ def _beside(found: Recommendation) -> list[str]:
 def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
     if not found.is_baseline and not math.isnan(found.p_within_margin):
         likely = probability(found.p_within_margin)
-        yield "Accuracy", f"{likely} likely within {found.margin:g} of the baseline's"
+        label = "Accuracy" if found.metric == Metric() else found.metric.short_label.capitalize()
+        yield label, f"{likely} likely within {found.margin:g} of the baseline's"
     if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
         yield "Provisional", "; ".join(caveats)
 
@@ -245,7 +247,7 @@ def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting 
     """Return the columns of key cells, "" where a value is not known."""
 
     def values(name: str) -> list[float]:
-        return [each.figures[name].value for each in shown]
+        return [each.figures[name].value if name in each.figures else math.nan for each in shown]
 
     def total(name: str) -> tuple[str, list[str]]:
         unit = suited(shown[0].figures[name].unit, *values(name))
@@ -259,7 +261,7 @@ def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting 
         "LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates],
         **dict(total(name) for name in ("time", "energy", "cost") if name in known),
         "speed": speeds,
-        "val acc": ["" if math.isnan(value) else f"{value:.3f}" for value in values("val_accuracy")],
+        found.metric.short_label: ["" if math.isnan(value) else f"{value:.3f}" for value in values(found.metric.name)],
         "P(best)": ["-" if math.isnan(each.p_best) else probability(each.p_best, short=True) for each in shown],
         "timed": [f"{each.n_timed}/{each.n_ok}{'' if each.n_timed == each.n_ok else ' !'}" for each in shown],
     }
@@ -273,16 +275,17 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
         if not math.isnan(step.cost):
             gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
     if by_batch:
-        speeds = "; ".join(_speed(each) for each in step.by_batch)
+        loses = "which loses accuracy" if found.metric == Metric() else "which misses the margin"
+        speeds = "; ".join(_speed(each, loses) for each in step.by_batch)
     else:
         known = [end for each in step.by_batch for end in (each.lo, each.hi)]
         speeds = _range(min(known), max(known)) if known else ""
     return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
 
 
-def _speed(speed: StepSpeed) -> str:
-    loses = ", which loses accuracy" if speed.keeps_margin is False else ""
-    return f"{_range(speed.lo, speed.hi)} at {speed.batch}{' in all' if speed.is_global else ' each'}{loses}"
+def _speed(speed: StepSpeed, loses: str) -> str:
+    text = f"{_range(speed.lo, speed.hi)} at {speed.batch}{' in all' if speed.is_global else ' each'}"
+    return f"{text}, {loses}" if speed.keeps_margin is False else text
 
 
 def _range(lo: float, hi: float) -> str:

@@ -303,6 +303,7 @@ FOUND = Recommendation(
     measure="time",
     metric=Metric(),
     margin=0.01,
+    cell_id="a",
     headline=remark("not_made"),
     provisional=True,
     gpu_counts=tuple(GpuCount(gpus=gpus, name=f"{gpus} GPUs", best=best) for gpus, best in ((1, SLOW), (2, FAST))),
@@ -314,7 +315,7 @@ FOUND = Recommendation(
     [(0.0, 0.0, ["95%"]), (0.031, 0.031, ["95%", "4%"]), (40.0, None, []), (math.nan, None, None)],
 )
 def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, figures: list[str] | None) -> None:
-    found = replace(FOUND, cell_id="a", behind=behind)
+    found = replace(FOUND, behind=behind)
     assert as_json(found)["behind_best"] == {"at_most": at_most, "probability": 0.95}
     words = at_most_behind(found).split()
     assert ([word for word in words if "%" in word] == figures) if words else figures is None
