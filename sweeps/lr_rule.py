@@ -82,6 +82,22 @@ def adam_sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     return Scaled(lr=lr * math.sqrt(kappa), optimizer=changed)
 
 
+def adam_tokens(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η, β₂(κ) = β₂^κ, λ(κ) = λ·κ: averages forget after as many tokens as at the reference batch.
+
+    Marek et al. 2025, "Small batch size training for language models", section 4 (β₂'s half-life in tokens); Bergsma et
+    al. 2025, "Power lines", section 2 (AdamW's timescale B/(η·λ) in tokens, by λ and not η). Assumes AdamW on a fixed
+    number of tokens, at batches below the critical one; refused where η·λ·κ ≥ 1.
+    """
+    if "betas" not in optimizer or "weight_decay" not in optimizer:
+        raise ValueError("adam_tokens changes the optimizer's betas and weight_decay, but its config has none")
+    first, second = optimizer["betas"]
+    decay = optimizer["weight_decay"] * kappa
+    if lr * decay >= 1:
+        raise ValueError(f"adam_tokens needs lr·weight_decay·κ < 1, but at κ={kappa:g} it is {lr * decay:.3g}")
+    return Scaled(lr=lr, optimizer={"betas": [first, second**kappa], "weight_decay": decay})
+
+
 def lars(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     """η(κ) = η·κ with warm-up, and a layer-wise trust ratio on top of it.
 
@@ -115,12 +131,13 @@ RULES: Mapping[str, Rule] = {
     "linear": Rule(scale=linear, optimizers=SGD),
     "sqrt": Rule(scale=sqrt, optimizers=SGD + ADAM),
     "adam_sqrt": Rule(scale=adam_sqrt, optimizers=ADAM),
+    "adam_tokens": Rule(scale=adam_tokens, optimizers=("adamw",)),
     "lars": Rule(scale=lars, optimizers=("sgd",)),
     "lamb": Rule(scale=lamb, optimizers=ADAM),
     "adascale": Rule(scale=adascale, optimizers=("sgd",), in_training=True),
 }
 
-SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt"})
+SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt", "adam_tokens"})
 """Rules that describe one training at the reference batch, κ = 1: they leave rate, optimizer and loop as they are.
 
 At other batches they change only numbers, so that a step does the same work under all of them.
