@@ -55,7 +55,7 @@ def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
     if several.empty or not (several["timing_fault"] == Fault.TOO_FEW_WORKERS.value).all():
         return []
     on_cpu = bool((several["device"] == "cpu").all())
-    return [remark("too_few_workers", on_cpu=on_cpu, note=str(several["note"].iloc[0]).rstrip("."))]
+    return [remark("too_few_workers", on_cpu=on_cpu, note=str(several["note"].iloc[0]).split("; ")[0])]
 
 
 def _without_accuracy(found: Contenders, row: int) -> list[Remark]:

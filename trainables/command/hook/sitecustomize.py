@@ -5,8 +5,8 @@ The command's environment puts this folder on PYTHONPATH and names a folder in S
 happens. Each process that takes steps writes its counts to `<process id>.json` there, and rows of metrics from Hugging
 Face's Trainer and Lightning to `<process id>.jsonl`. It needs nothing but Python 3.9, and torch if the command uses it.
 
-Times exclude evaluation and checkpoints: an interval between two steps in which either happens does not count. On a GPU
-the device is synchronised at most twice a second, when counts are written.
+Times exclude evaluation and checkpoints: an interval between two steps in which either happens does not count. The GPU
+is waited for only at the ends of uninterrupted training, so that the steps between run as they would.
 """
 
 from __future__ import annotations
@@ -115,9 +115,6 @@ class Training:
             self.whole.add(0.0, samples, tokens)
         else:
             seconds = now_s - self.last_s
-            if now_s - self.written_s >= WRITE_EVERY_S:
-                now_s = self.gpu.synchronized()
-                seconds = now_s - self.last_s
             self.whole.add(seconds, samples, tokens)
             if self.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
                 self.warm.add(seconds, samples, tokens)
@@ -155,11 +152,15 @@ class Training:
 
     def pause(self):
         """Note that something other than training happens: the time until the next step does not count."""
+        self.catch_up()
+        self.paused = True
+
+    def catch_up(self):
+        """Add the time by which the GPU is behind the launches of the steps so far."""
         if not self.paused and self.last_s is not None:
             behind_s = self.gpu.behind(self.last_s)
             for tally in (self.whole, self.warm, self.later):
                 tally.seconds += behind_s if tally.steps else 0.0
-        self.paused = True
 
     def should_stop(self):
         """Return whether the trial asks to stop at this step, the same in all ranks."""
@@ -472,6 +473,7 @@ def after_fork():
 def at_exit():
     """Write the last counts."""
     if TRAINING.whole.steps:
+        TRAINING.catch_up()
         TRAINING.write()
 
 

@@ -82,6 +82,12 @@ def test_golden_recommendation_without_a_valid_timing(golden: Golden) -> None:
     golden("recommendation/nothing_valid.md", recommendation_markdown(decided(short), "demo"))
 
 
+def test_golden_no_trial_used_its_gpus(golden: Golden) -> None:
+    one = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    two = [record_of(2, s, metrics=measured(300, 0.9) | {"workers": 1}) for s in range(3)]
+    golden("recommendation/too_few_workers.md", recommendation_markdown(decided([*one, *two]), "demo"))
+
+
 def test_golden_provisional_recommendation(golden: Golden) -> None:
     busy = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)) for g in (1, 2) for s in (0, 1)]
     golden("recommendation/provisional.md", recommendation_markdown(decided(busy), "demo"))
