@@ -260,6 +260,7 @@ _WINDOW_METRICS = frozenset(
         *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
         *("power_w", "energy_j_per_sample"),
         *("foreign_cpu", "foreign_cpu_by", "foreign_gpu_processes", "throttled_periods", "swapped_pages"),
+        "idle_gpu_processes",
     )
 )
 _FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")

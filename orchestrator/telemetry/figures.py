@@ -212,7 +212,7 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
 def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
     """Return the highest figures that any rank saw: all ranks of a host see the same."""
     found: dict[str, Any] = {}
-    for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes"):
+    for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes", "idle_gpu_processes"):
         seen = [float(each.foreign_load[name]) for each in readings if name in each.foreign_load]
         if seen:
             found[name] = max(seen)
@@ -292,7 +292,9 @@ def with_telemetry(
             (trial_dir / TELEMETRY).unlink(missing_ok=True)
     except OSError as error:
         failures.append(f"telemetry was not written: {error.strerror or error}")
-    note = "; ".join(filter(None, [outcome.note, *failures]))
+    idle = int(seen.get("idle_gpu_processes", 0))
+    neighbours = [f"{idle} idle {'process' if idle == 1 else 'processes'} of others on the GPUs"] if idle else []
+    note = "; ".join(filter(None, [outcome.note, *neighbours, *failures]))
     machines = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
     provenance = {**outcome.provenance, **({"machine": machines[0]} if machines[0] else {})}
     if len(machines) > 1 and all(machines):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.telemetry.cpu import Usage, cores
+from orchestrator.telemetry.gpu import Neighbours
 from orchestrator.telemetry.sources import TRAINING, WINDOW
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -193,8 +194,8 @@ class TimedForeignLoad:
         self._earliest: Census | None = None
         """The first look at a trial that has reported no phase."""
         self._windowed, self._by_reports, self._looked_s = False, False, -math.inf
-        self._foreign_processes: list[float] = []
-        """Foreign processes on the GPUs at the start and the end of the window."""
+        self._neighbours: list[Neighbours] = []
+        """Other processes on the GPUs at the start and the end of the window."""
 
     def begins(self, phase: str, time_s: float) -> None:
         """Note that a phase begins; the first timed one starts the measurement."""
@@ -206,10 +207,9 @@ class TimedForeignLoad:
             self._first, self._last = self._counted(time_s), None
             self._windowed = phase == WINDOW
 
-    def saw_processes(self, foreign: float) -> None:
-        """Record how many other processes use the GPUs; NaN if unknown."""
-        if not math.isnan(foreign):
-            self._foreign_processes.append(foreign)
+    def saw_processes(self, neighbours: Neighbours) -> None:
+        """Record which other processes are on the GPUs."""
+        self._neighbours.append(neighbours)
 
     def ends(self, phase: str, time_s: float) -> None:
         """Note that a phase ends; a timed one ends the measurement, unless censuses would take too much time."""
@@ -250,8 +250,12 @@ class TimedForeignLoad:
         if first is None or last is None or last.time_s <= first.time_s:
             return {}
         found = foreign_load(first, last, Owners.here(driver), len(cores()))
-        if self._foreign_processes:
-            found["foreign_gpu_processes"] = max(self._foreign_processes)
+        for name, counts in (
+            ("foreign_gpu_processes", [each.busy for each in self._neighbours]),
+            ("idle_gpu_processes", [each.idle for each in self._neighbours]),
+        ):
+            if known := [count for count in counts if not math.isnan(count)]:
+                found[name] = max(known)
         return found
 
     def _counted(self, time_s: float) -> Census:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -54,6 +56,20 @@ def gpu_models() -> tuple[str, ...]:
         nvml.nvmlShutdown()
 
 
+BEFORE_S = 2.0
+"""How far the first look at other processes goes back: NVML samples them about once a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The numbers of other processes on a rank's GPUs; NaN if unknown."""
+
+    busy: float = math.nan
+    """Those that computed, or of which NVML does not know whether they did."""
+    idle: float = math.nan
+    """Those that only hold memory, such as a notebook."""
+
+
 class Gpus:
     """A process's GPUs as `gpu0`, `gpu1` … in CUDA's order; `failure` says why GPUs or figures are missing."""
 
@@ -62,6 +78,7 @@ class Gpus:
         self.taps: dict[str, Tap] = {}
         self._failure = ""
         self._handles: list[Any] = []
+        self._looked_us: int | None = None
         if not count:
             return
         try:
@@ -85,25 +102,50 @@ class Gpus:
         """The first thing that went wrong; empty if nothing did."""
         return self._failure or next((tap.failure for tap in self.taps.values() if tap.failure), "")
 
-    def foreign_processes(self, workers: Collection[int] = ()) -> float:
-        """Return the number of processes that compute on these GPUs besides this one and its workers; NaN if unknown.
+    def neighbours(self, workers: Collection[int] = ()) -> Neighbours:
+        """Return which other processes than this one and its workers were on these GPUs since the last call.
 
-        In a container NVML may use other process ids: if none of them exists here, one is taken to be this process.
-        If NVML lists no process at all, it does not know of this one either, and the number is unknown.
+        The first call looks back by BEFORE_S. In a container NVML may use other process ids: if none of them exists
+        here, the busiest is taken to be this process. If NVML lists no process, it does not know of this one either,
+        and nothing is known. Where it does not know how much each process computed, all of them count as busy.
         """
-        found = 0
-        for handle in self._handles:
-            try:
-                pids = [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-            except self._nvml.NVMLError:
-                return math.nan
-            if not pids:
-                return math.nan
-            own = len({os.getpid(), *workers}.intersection(pids))
-            if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
-                own = 1
-            found += max(0, len(pids) - own)
-        return float(found) if self._handles else math.nan
+        since_us, self._looked_us = self._looked_us, time.time_ns() // 1000
+        found = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
+        if not found or None in found:
+            return Neighbours()
+        known = [each for each in found if each is not None]
+        return Neighbours(busy=sum(each.busy for each in known), idle=sum(each.idle for each in known))
+
+    def _neighbours(self, handle: Any, ours: set[int], since_us: int | None) -> Neighbours | None:
+        try:
+            pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        except self._nvml.NVMLError:
+            return None
+        if not pids:
+            return None
+        seen = self._sm_use(handle, since_us)
+        used = seen or {}
+        if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            ours = {max(pids, key=lambda pid: used.get(pid, 0))}
+        others = (pids | {pid for pid, use in used.items() if use > 0}) - ours
+        if not any(used.get(pid, 0) > 0 for pid in ours):  # NVML has not seen this process either
+            is_too_early = since_us is None and seen is not None
+            return None if is_too_early else Neighbours(busy=len(others))
+        busy = sum(used.get(pid, 0) > 0 for pid in others)
+        return Neighbours(busy=busy, idle=len(others) - busy)
+
+    def _sm_use(self, handle: Any, since_us: int | None) -> Mapping[int, int] | None:
+        """Return each process's highest utilisation of the multiprocessors, in percent; None if not supported."""
+        used: dict[int, int] = {}
+        since_us = since_us or time.time_ns() // 1000 - int(BEFORE_S * 1e6)
+        try:
+            for sample in self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us):
+                used[sample.pid] = max(used.get(sample.pid, 0), int(sample.smUtil))
+        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
+            return None
+        except self._nvml.NVMLError:  # no process has computed since then
+            return {}
+        return used
 
 
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:

@@ -135,7 +135,7 @@ class Sampler:
         if self._foreign_load.reported(now_s):
             self._sample()
             if self._gpus is not None:
-                self._foreign_load.saw_processes(self._gpus.foreign_processes(self._foreign_load.workers))
+                self._foreign_load.saw_processes(self._gpus.neighbours(self._foreign_load.workers))
 
     def _border(self, phase: str) -> None:
         before = self._phases[-1][1] if self._phases else ""
@@ -144,7 +144,7 @@ class Sampler:
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
         if WINDOW in (phase, before) and self._gpus is not None:
-            self._foreign_load.saw_processes(self._gpus.foreign_processes(self._foreign_load.workers))
+            self._foreign_load.saw_processes(self._gpus.neighbours(self._foreign_load.workers))
         if not phase:
             self._foreign_load.ends(before, self._now() - self._began)
         self._phases.append((self._now() - self._began, phase))

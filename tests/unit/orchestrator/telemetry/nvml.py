@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +28,18 @@ class Nvml:
     NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
 
-    def __init__(self, *, fails_at: float = float("inf"), lacks: tuple[str, ...] = (), pids: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        *,
+        fails_at: float = float("inf"),
+        lacks: tuple[str, ...] = (),
+        pids: tuple[int, ...] = (),
+        used: Mapping[int, int] | None = None,
+    ):
+        """`used`: the utilisation of processes in percent; None if not supported, and {} if none has computed."""
         self._fails_at, self._lacks, self._pids, self.calls = fails_at, lacks, pids, 0
+        self.used = used
+        self.asked_since: list[int] = []
         self.energy_mj = 5_000_000
         self.devices: list[object] = []
 
@@ -98,3 +109,11 @@ class Nvml:
 
     def _nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> list[object]:
         return [SimpleNamespace(pid=ctypes.c_uint(pid).value) for pid in self._pids]
+
+    def _nvmlDeviceGetProcessUtilization(self, handle: object, since_us: int) -> list[object]:
+        self.asked_since.append(since_us)
+        if self.used is None:
+            raise NotSupported("Not Supported")
+        if not self.used:
+            raise NVMLError("Not Found")
+        return [SimpleNamespace(pid=pid, smUtil=use) for pid, use in self.used.items()]

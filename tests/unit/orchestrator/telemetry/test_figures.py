@@ -200,6 +200,12 @@ def test_own_metrics_take_precedence_and_failures_are_noted(tmp_path: Path) -> N
     assert outcome.note == "slow; telemetry: NVML: lost"
 
 
+def test_idle_processes_on_the_gpus_are_noted(tmp_path: Path) -> None:
+    beside = replace(readings(), foreign_load={"foreign_gpu_processes": 0.0, "idle_gpu_processes": 2.0})
+    outcome = with_telemetry(DONE, [beside], trial("t", "quick"), tmp_path)
+    assert outcome.metrics["idle_gpu_processes"] == 2 and outcome.note == "slow; 2 idle processes of others on the GPUs"
+
+
 @pytest.mark.parametrize(
     ("machines", "told"),
     [

@@ -1,10 +1,11 @@
 import math
 import os
+import time
 
 import pytest
 
 from orchestrator.telemetry import gpu
-from orchestrator.telemetry.gpu import Gpus, gpu_models
+from orchestrator.telemetry.gpu import Gpus, Neighbours, gpu_models
 from tests.unit.orchestrator.telemetry.nvml import Nvml
 
 ALL = {
@@ -49,7 +50,7 @@ def test_failure_of_any_call_loses_only_figures(call: int) -> None:
 def test_missing_library_gives_a_reason_and_no_figures() -> None:
     gpus = Gpus(1, nvml=Nvml(fails_at=1))
     assert gpus.taps == {} and gpus.failure == "NVML: GPU is lost"
-    assert math.isnan(gpus.foreign_processes())
+    assert math.isnan(gpus.neighbours().busy)
     assert Gpus(0).failure == ""
 
 
@@ -78,17 +79,54 @@ GONE = 2**22 + 1
     ],
 )
 def test_foreign_processes_are_counted(pids: tuple[int, ...], foreign: int) -> None:
-    assert Gpus(1, nvml=Nvml(pids=pids)).foreign_processes() == foreign
+    assert Gpus(1, nvml=Nvml(pids=pids)).neighbours().busy == foreign
 
 
 def test_workers_on_the_gpus_are_not_foreign() -> None:
-    assert Gpus(1, nvml=Nvml(pids=(os.getppid(), 1))).foreign_processes([os.getppid()]) == 1
+    assert Gpus(1, nvml=Nvml(pids=(os.getppid(), 1))).neighbours([os.getppid()]).busy == 1
 
 
 def test_foreign_processes_are_nan_if_nvml_omits_them() -> None:
     """Or names not even this process, which computes."""
     for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
-        assert math.isnan(Gpus(1, nvml=silent).foreign_processes())
+        assert math.isnan(Gpus(1, nvml=silent).neighbours().busy)
+
+
+ME, OTHER = os.getpid(), os.getppid()
+
+
+@pytest.mark.parametrize(
+    ("pids", "used", "counts"),
+    [
+        ((ME, OTHER), {ME: 90}, (0, 1)),
+        ((ME, OTHER), {ME: 90, OTHER: 0}, (0, 1)),
+        ((ME, OTHER), {ME: 60, OTHER: 35}, (1, 0)),
+        ((ME,), {ME: 60, OTHER: 35}, (1, 0)),  # it has ended meanwhile
+        ((ME, OTHER, 1), {ME: 60, OTHER: 1}, (1, 1)),
+        ((GONE, GONE + 1), {GONE + 1: 80}, (0, 1)),  # in a container
+        ((GONE, GONE + 1), {GONE: 80, GONE + 1: 5}, (1, 0)),
+        ((ME, OTHER), {OTHER: 35}, (1, None)),  # not even this process is seen
+        ((ME, OTHER), {}, (1, None)),
+        ((ME, OTHER), None, (1, None)),
+    ],
+)
+def test_idle_processes_are_told_from_busy_ones(
+    pids: tuple[int, ...], used: dict[int, int] | None, counts: tuple[int, int | None]
+) -> None:
+    gpus = Gpus(1, nvml=Nvml(pids=pids, used=used))
+    gpus.neighbours()
+    found = gpus.neighbours()
+    assert (found.busy, None if math.isnan(found.idle) else found.idle) == counts
+
+
+def test_first_look_does_not_guess_before_nvml_has_samples() -> None:
+    there = Nvml(pids=(ME, OTHER), used={})
+    gpus = Gpus(1, nvml=there)
+    assert math.isnan(gpus.neighbours().busy)
+    there.used = {ME: 90}
+    assert gpus.neighbours() == Neighbours(busy=0, idle=1)
+    first_us, second_us = there.asked_since
+    assert first_us < second_us <= time.time_ns() // 1000
 
 
 def test_gpu_models_are_empty_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

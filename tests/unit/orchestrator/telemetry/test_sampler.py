@@ -14,6 +14,7 @@ import pytest
 from orchestrator.telemetry.cpu import Usage, cpu_tap
 from orchestrator.telemetry.figures import Device, timed
 from orchestrator.telemetry.foreign_load import Census, Process, TimedForeignLoad
+from orchestrator.telemetry.gpu import Neighbours
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import Source, Tap
 
@@ -100,12 +101,13 @@ def test_foreign_load_is_counted_over_the_window() -> None:
 @pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
 def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, float], told: float | None) -> None:
     stage, looks = Stage(), iter(seen)
-    gpus: Any = SimpleNamespace(foreign_processes=lambda workers: next(looks), failure="")
+    gpus: Any = SimpleNamespace(neighbours=lambda workers: Neighbours(busy=next(looks), idle=1), failure="")
     watching = Sampler(Sampling(hz=0), Watched(rank=0, taps={}, gpus=gpus), count=stage.census, now=lambda: stage.now_s)
     with watching as sampler:
         stage.phase(sampler, "training", 1)
         stage.phase(sampler, "window", 4)
-    assert sampler.readings().foreign_load.get("foreign_gpu_processes") == told
+    found = sampler.readings().foreign_load
+    assert found.get("foreign_gpu_processes") == told and found["idle_gpu_processes"] == 1
 
 
 def test_foreign_load_without_window_covers_later_epochs() -> None:

@@ -52,6 +52,7 @@ def test_reason_has_the_figure_of_each_cause(metrics: dict[str, Any], parts: lis
     "metrics",
     [
         {},
+        {"foreign_gpu_processes": 0, "idle_gpu_processes": 2},
         {"foreign_cpu": 0.05},
         {"sm_clock_mhz": 1890},
         {"sm_clock_mhz": 1500},
