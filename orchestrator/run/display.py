@@ -19,6 +19,7 @@ from rich.text import Text
 from orchestrator.config.metric import Metric
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.text.figures import counted
+from orchestrator.text.rows import cell_label
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -99,7 +100,7 @@ class Display:
                 self._best = (value, _axes(trial))
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
-            line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {trial.label}"
+            line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_axes(trial)}"
             for name, key in (("samples/s", "samples_per_s"), (self._metric.short_label, self._metric.name)):
                 if outcome.metrics.get(key) is not None:
                     line += f"  {name} {_number(outcome.metrics[key])}"
@@ -118,7 +119,7 @@ class Display:
         """Print that an attempt failed. The trial waits for its next attempt."""
         self._running.pop(trial.trial_id, None)
         self._waiting += 1
-        self._print(f"will be retried: {trial.label}  {outcome.note}", style="yellow")
+        self._print(f"will be retried: {_axes(trial)}  {outcome.note}", style="yellow")
         self.refresh()
 
     def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
@@ -134,7 +135,7 @@ class Display:
         for trial, end in ends:
             alike.setdefault((end.status, end.note), []).append(trial)
         for (status, why), trials in alike.items():
-            which = f"{_id(trials[0])}  {trials[0].label} " if len(trials) == 1 else f"{len(trials)} trials:"
+            which = f"{_id(trials[0])}  {_axes(trials[0])} " if len(trials) == 1 else f"{len(trials)} trials:"
             self._print(f"{status}  {which} {why}")
 
     @property
@@ -182,7 +183,7 @@ class Display:
         ended += f", {self._disturbed} disturbed" if self._disturbed else ""
         table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{ended}", title_justify="left")
         table.add_column("trial")
-        table.add_column("axes", overflow="fold")  # the last axis, often the seed, must stay visible
+        table.add_column("cell", overflow="fold")  # the last axis, often the seed, must stay visible
         columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
         for heading in (*columns, "s"):
             table.add_column(heading, justify="right")
@@ -204,8 +205,14 @@ def _id(trial: TrialSpec) -> str:
 
 
 def _axes(trial: TrialSpec) -> str:
-    """Return a trial's label without the sweep's name, which is the same for all trials."""
-    return trial.label.removeprefix(f"{trial.sweep}/")
+    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
+    further = [axis for axis in trial.axes if axis not in _IN_LABEL]
+    row = {"gpus": trial.gpus, "device_batch_size": trial.batch.device_batch_size, "lr_rule": trial.lr.rule}
+    return cell_label({**row, **{axis: trial.axes[axis] for axis in further}}, further)
+
+
+_IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
+"""Axes whose values are at the start of each label."""
 
 
 def _number(value: object) -> str:
