@@ -234,3 +234,38 @@ def test_busy_processes_are_those_that_use_the_cpu(tmp_path: Path) -> None:
         for process in [*psutil.Process(parent.pid).children(recursive=True), psutil.Process(parent.pid)]:
             process.kill()
         parent.wait()
+
+
+def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path)
+    for pid, steps in enumerate((100, 101)):
+        (adapter.folder / f"{pid}.json").write_text(json.dumps(counts(pid, steps=steps)))
+    assert not adapter.ask_to_stop()  # no framework would look for it
+    (adapter.folder / "0.jsonl").write_text('{"framework": "lightning"}\n')
+    assert list(adapter.rows()) == []
+    assert adapter.ask_to_stop()
+    assert 101 + 10 <= int((adapter.folder / "stop_at_step").read_text()) <= 101 + 20  # a second of steps
+
+
+def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
+    from trainables.command import process
+
+    code = "import os, time\nwhile not os.path.exists('stop'): time.sleep(0.01)\nprint('saved')"
+    command = process.Command(
+        words=[sys.executable, "-S", "-c", code],
+        environment={},
+        cwd=tmp_path,
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "err",
+        timeout_s=None,
+        grace_s=30.0,
+    )
+
+    def ask() -> bool:
+        (tmp_path / "stop").touch()
+        return True
+
+    asked = iter([False, True])
+    listener = process.Listener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
+    assert process.run(command, listener) is None
+    assert (tmp_path / "out").read_text() == "saved\n"
