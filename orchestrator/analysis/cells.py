@@ -137,6 +137,10 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             f"timed from {timed} of {n_ok} seeds" if timed < n_ok else ""
             for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
+        [
+            f"{count} of {n_ok} seeds collapsed" if count else ""
+            for count, n_ok in zip(cells["n_collapsed"], cells["n_ok"], strict=True)
+        ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
         np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
     )
@@ -218,6 +222,7 @@ FURTHER = (
     "timed_with",
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
+    "n_collapsed",
 )
 """Columns after those; the further axes follow."""
 
@@ -290,7 +295,13 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
     cells["n_seeds"] = groups.size()
     ok = trials["status"] == Status.OK.value
-    counted = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
+    collapsed = ok & trials["collapsed"].astype("boolean").fillna(False)
+    counted = {
+        "n_ok": ok,
+        "n_collapsed": collapsed,
+        "n_reached": ok & trials["time_to_target_s"].notna(),
+        "n_timed": counts(trials),
+    }
     for column, true in counted.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
     for column, names in zip(MACHINES, (["host"], ["machines", "machine"]), strict=True):

@@ -21,6 +21,7 @@ from orchestrator.analysis import cells
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.config.request import Request
+from orchestrator.statistics.outliers import collapsed
 from orchestrator.store.history import History, same_steps
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
@@ -138,6 +139,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *OF_TEXTS,
+    "collapsed",
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -158,6 +160,7 @@ def collect(
     price_per_gpu_hour: float | None = None,
     margin: float = cells.MARGIN,
     metric: str = "val_accuracy",
+    higher_is_better: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
@@ -172,7 +175,7 @@ def collect(
         axis_columns=axis_columns(records),
     )
     in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
-    trials = trials_frame(in_order)
+    trials = with_collapsed(trials_frame(in_order), margin, metric, higher_is_better=higher_is_better)
     return trials, summary_frame(
         trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin, metric=metric
     )
@@ -188,6 +191,7 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
         price_per_gpu_hour=request.criteria.price_per_gpu_hour,
         margin=request.criteria.margin,
         metric=request.criteria.metric.name,
+        higher_is_better=request.criteria.metric.higher_is_better,
     )
 
 
@@ -291,6 +295,27 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
         for trial_id, note, each in zip(frame["trial_id"], frame["note"], found, strict=True)
     ]
     return frame
+
+
+def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_is_better: bool) -> pd.DataFrame:
+    """Return the trials with `collapsed`, empty if the metric was not measured, and a note on each collapsed one."""
+    known = (trials["status"] == Status.OK.value) & (trials[metric].notna() if metric in trials else False)
+    ok, flags = trials[known], pd.Series(pd.NA, index=trials.index, dtype="boolean")
+    if ok.empty:
+        return trials.assign(collapsed=flags)
+    ok = ok.assign(metric=_finite(ok[metric]))
+    cell_ids = ok["cell_id"].drop_duplicates()
+    values = cells.by_seed(cell_ids, ok, "metric")
+    found = collapsed(values if higher_is_better else -values, margin)
+    row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
+    flags[known] = found[row, seed]
+    usual = np.nanmedian(np.where(found, np.nan, values), axis=1)[row]
+    notes = trials["note"].copy()
+    for place, own, other in zip(ok.index, ok["metric"], usual, strict=True):
+        if flags[place]:
+            told = f"collapsed: {metric} is {own:.3f}, that of other seeds {other:.3f}"
+            notes[place] = "; ".join(filter(None, [notes[place], told]))
+    return trials.assign(collapsed=flags, note=notes)
 
 
 def _finite(values: pd.Series[Any]) -> pd.Series[Any]:

@@ -304,6 +304,7 @@ class Contenders:
             baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
+            collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
         )
         names = [cell_label(row, differing) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)

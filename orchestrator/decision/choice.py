@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, logs, shrunken
+from orchestrator.statistics.outliers import share_draws
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 
 DRAWS = 20_000
@@ -51,6 +52,45 @@ class Contest:
     margin: float
     likeness: Likeness | None = None
     """Similarity of the cells; None if each is treated on its own."""
+    collapsed: npt.NDArray[np.bool_] | None = None
+    """Which accuracies collapsed (`statistics.outliers`); None if none did."""
+
+    @property
+    def sound(self) -> Array:
+        """The accuracies without collapsed ones."""
+        return self.accuracy if self.collapsed is None else np.where(self.collapsed, np.nan, self.accuracy)
+
+    @property
+    def lost(self) -> Lost:
+        """The losses by collapsed seeds."""
+        own, sound = Moments.of(self.accuracy), Moments.of(self.sound)
+        hits = own.n - sound.n
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drop = np.where(hits > 0, (sound.mean - own.mean) * own.n / hits, 0.0)
+        return Lost(hits=hits, n=own.n, drop=drop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """The collapsed seeds of each cell."""
+
+    hits: Array
+    n: Array
+    """All seeds with an accuracy."""
+    drop: Array
+    """By how much a collapsed seed is below the others, on average; 0 without one."""
+
+    @property
+    def mean(self) -> Array:
+        """How much a cell's own mean is below that of the other seeds."""
+        return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
+
+    def draws(self, generator: np.random.Generator, draws: int) -> Array:
+        """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop."""
+        lost = np.zeros((draws, len(self.n)))
+        some = self.hits > 0
+        lost[:, some] = self.drop[some] * share_draws(self.hits[some], self.n[some], generator, draws)
+        return lost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +124,13 @@ def log_objectives(objective: Array) -> Means:
 
 
 def accuracies(contest: Contest) -> Means:
-    """Estimate the cells' accuracies, independent of the baseline's."""
-    return _means(Moments.of(contest.accuracy), _own_variances(contest.accuracy))
+    """Estimate the cells' accuracies without collapsed seeds, independent of the baseline's."""
+    return _means(Moments.of(contest.sound), _own_variances(contest.sound))
 
 
 def accuracy_differences(contest: Contest) -> Means:
     """Estimate each cell's accuracy minus the baseline's, whose error enters all differences."""
-    accuracy, base = contest.accuracy, contest.baseline
+    accuracy, base = contest.sound, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
@@ -125,7 +165,7 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
 
 
 def _own_variances(values: Array) -> Array:
-    """Return variances between seeds, without a seed's common effect if all cells have the same seeds.
+    """Return variances between seeds, without a seed's common effect if most cells have the same seeds.
 
     The median over the cells estimates that effect. It is robust to outliers and absorbs about 0.43/C of a normal
     cell's own variance (1 − 2/C + π/2C). With two cells the median is the mean and absorbs half.
@@ -133,14 +173,18 @@ def _own_variances(values: Array) -> Array:
     known = ~np.isnan(values)
     measured, complete = known.any(axis=1), known.any(axis=0)
     cells = int(measured.sum())
-    if cells < 2 or not (known[measured] == complete).all():
+    if cells < 2 or (known[np.ix_(measured, complete)].mean(axis=0) < _MOST).any():
         return Moments.of(values).variance
     found = values[np.ix_(measured, complete)]
-    deviations = found - found.mean(axis=1, keepdims=True)
+    deviations = found - np.nanmean(found, axis=1, keepdims=True)
     kept = 0.5 if cells == 2 else 1 - (2 - math.pi / 2) / cells
     variance = np.full(len(values), np.nan)
-    variance[measured] = Moments.of(deviations - np.median(deviations, axis=0)).variance / kept
+    variance[measured] = Moments.of(deviations - np.nanmedian(deviations, axis=0)).variance / kept
     return variance
+
+
+_MOST = 0.75
+"""A seed's common effect is removed if at least this part of the cells has the seed."""
 
 
 def _means(moments: Moments, variance: Array) -> Means:
@@ -228,32 +272,36 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
 
     Cells within TIE of the least objective count as equal. Of these, the most accurate of the SURE ones is chosen, or
     of all: it loses nothing and is less likely to miss the margin. A cell that is likely to miss the margin is not
-    chosen, even if it is not shown to be worse; further seeds may admit it. Probabilities are NaN if no cell has a
-    second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
+    chosen, even if it is not shown to be worse; further seeds may admit it. Nor is a cell with a collapsed seed if the
+    mean of all of its seeds misses the margin. The baseline counts by its other seeds. Probabilities are NaN if no cell
+    has a second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
-    level, difference = log_objectives(contest.objective), accuracy_differences(contest)
+    level, difference, lost = log_objectives(contest.objective), accuracy_differences(contest), contest.lost
     times = level.draws(generator, draws)
     compared = ~np.isnan(difference.point)
     unknown = compared & np.isnan(difference.error)
     pooled = pooled_differences(contest, difference, generator, len(times))
-    losses = difference.draws(generator, len(times)) if pooled is None else pooled
+    sound = difference.draws(generator, len(times)) if pooled is None else pooled
+    losses = sound - lost.draws(generator, len(times))
+    own = difference.point - lost.mean
     within = ~compared | (losses >= -contest.margin)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
-    passes = ~compared | np.where(unknown, difference.point >= -contest.margin, p_within >= 0.5)
+    passes = ~compared | np.where(unknown, own >= -contest.margin, p_within >= 0.5)
+    passes &= ~((lost.hits > 0) & (own < -contest.margin))
     least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     best = within & (times <= least + math.log1p(TIE))
     p_best = np.where(np.isnan(level.point) | np.isnan(level.error) | unknown, np.nan, best.mean(axis=0))
     found = Choice(
         favourite=None,
         log_objective=level,
-        accuracy_difference=difference,
-        pooled_difference=difference.point if pooled is None else np.median(pooled, axis=0),
+        accuracy_difference=replace(difference, point=own),
+        pooled_difference=own if pooled is None else np.median(losses, axis=0),
         p_within=p_within,
         p_best=p_best,
         passes=passes,
     )
     unsure = compared.any() & ~(p_best >= SURE)
-    favourite = _best(found._qualified, difference.point, unsure)
+    favourite = _best(found._qualified, own, unsure)
     if favourite is None:
         return replace(found, p_best=np.full_like(p_best, np.nan))
     behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])

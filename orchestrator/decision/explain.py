@@ -19,6 +19,7 @@ from orchestrator.decision.choice import BY_DRAWS, SHOWN, TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments
+from orchestrator.statistics.outliers import share_interval
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.status import Status
@@ -28,6 +29,9 @@ _MOST_NAMED = 2
 
 _MOST = 3
 """Maximum number of remarks of one kind."""
+
+_UNSOUND = 10
+"""A baseline that another cell exceeds by more than this multiple of the margin may have collapsed with every seed."""
 
 
 def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
@@ -212,6 +216,9 @@ def sensitivity(found: Contenders, chosen: int) -> Iterator[Remark]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
         accuracy = _accuracy(found, row, lets_in)
         yield remark("wider_margin", **common, **_named(found, row), **accuracy, lets_in=lets_in)
+    unsound = (found.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
+    for row in np.flatnonzero(unsound).tolist()[:_MOST]:
+        yield _collapsed(found, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
         chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
@@ -243,6 +250,13 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     fewest = int(found.candidates["n_ok"].min())
     compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
+    for row in dict.fromkeys([chosen, found.contest.baseline]):
+        if row is not None and found.contest.lost.hits[row]:
+            yield _collapsed(found, row, "baseline_collapsed" if row != chosen else "collapsed")
+    if compared and (best := int(np.nanargmax(found.cells["score"]))) != found.contest.baseline:
+        above = float(found.choice.accuracy_difference.point[best])
+        if above > _UNSOUND * found.contest.margin:
+            yield remark("baseline_low", difference=above, name=found.names[best])
     if chance_unknown:
         yield remark("one_seed")
     elif fewest < FEWEST_SEEDS:
@@ -266,6 +280,14 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
         yield remark("untrained", steps=int(steps.min()))
+
+
+def _collapsed(found: Contenders, row: int, code: str) -> Remark:
+    """Return how many seeds of a cell collapsed, by how much, and which share of seeds that may be."""
+    lost = found.contest.lost
+    hits, n = float(lost.hits[row]), float(lost.n[row])
+    lo, hi = share_interval(hits, n)
+    return remark(code, name=found.names[row], hits=int(hits), n=int(n), drop=float(lost.drop[row]), lo=lo, hi=hi)
 
 
 def _likelier(found: Contenders, chosen: int) -> dict[str, Any] | None:

@@ -98,5 +98,14 @@ def test_the_recommendation_is_good_and_calibrated(generator):
     assert found["behind by no more than told (95%)"] >= 10 / 12
 
 
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, generator):
+    found = yardstick.collapses(CLEAN, seeds, 10, generator)
+    assert (
+        found["its cell is recommended"] == found["… without a warning"] == found["no collapse: a false warning"] == 0
+    )
+    assert found["baseline's seed: no warning"] == 0 and found["baseline's seed: truly within the margin"] >= 0.5
+
+
 def test_usl_parameters_lie_in_their_intervals(generator):
     assert min(yardstick.usl_coverage(CLEAN, 3, 25, generator).values()) >= 0.8

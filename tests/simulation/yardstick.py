@@ -20,6 +20,7 @@ from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.intervals import Moments, mean_interval, welch
+from orchestrator.statistics.outliers import collapsed
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.scaling_law import USL, Fit
 from orchestrator.store.record import TrialOutcome, TrialRecord
@@ -174,7 +175,10 @@ def contest(
 def measured(world: World, objective: np.ndarray, accuracy: np.ndarray) -> Contest:
     """Return the values as the sweep measures them."""
     likeness = Likeness(batch=world.batch, recipe=np.unique(world.rule, return_inverse=True)[1])
-    return Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, likeness=likeness)
+    flags = collapsed(accuracy, MARGIN)
+    return Contest(
+        objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, likeness=likeness, collapsed=flags
+    )
 
 
 def recommendations(
@@ -323,3 +327,37 @@ def usl_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Gener
         hits.append([bool(i.lo <= truth <= i.hi) for i, truth in zip(intervals, truths, strict=True)])
     names = ("γ", "α", "β", "throughput at twice the largest count")
     return dict(zip(names, np.mean(hits, axis=0).tolist(), strict=True))
+
+
+CHANCE = 0.1
+"""The accuracy of a seed that collapsed."""
+
+
+def collapses(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return what is recommended if a seed of the truly best cell ends at chance, or one of the baseline."""
+    rows = []
+    for _ in range(sims):
+        world = World.draw(generator)
+        objective = world.time[:, None] * np.exp(noise.draw(generator, 1, len(world.time), seeds)[0])
+        accuracy = world.accuracy[:, None] + ACCURACY_NOISE * noise.draw(generator, 1, len(world.time), seeds)[0]
+        truly = world.accuracy >= world.accuracy[0] - MARGIN
+        best = int(np.where(truly, world.time, np.inf).argmin())
+        outcomes = []
+        for row in (best, 0, None):
+            values = accuracy.copy()
+            if row is not None:
+                values[row, 0] = CHANCE
+            asked = measured(world, objective, values)
+            favourite = choose(asked, generator, DRAWS).favourite
+            warned = asked.collapsed.any() if row is None else bool(asked.collapsed[row, 0])
+            outcomes += [favourite == best, favourite is not None and truly[favourite], warned]
+        rows.append(outcomes)
+    of_best, of_base, none = np.array(rows, dtype=bool).T.reshape(3, 3, -1)
+    return {
+        "its cell is recommended": float(of_best[0].mean()),
+        "… without a warning": float((of_best[0] & ~of_best[2]).mean()),
+        "baseline's seed: truly within the margin": float(of_base[1].mean()),
+        "baseline's seed: no warning": float((~of_base[2]).mean()),
+        "no collapse: truly within the margin": float(none[1].mean()),
+        "no collapse: a false warning": float(none[2].mean()),
+    }

@@ -1,6 +1,7 @@
 """Rows of trials: their columns, epochs, co-tenants and stragglers, and the frames of a results folder."""
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -295,6 +296,16 @@ def test_rules_that_disagree_on_one_speed_are_noted() -> None:
     assert not stragglers([trial("none", 100.0), trial("linear", 101.0), *other_work])
     copies = [trial(rule, 100.0, timed_with="x") for rule in ("linear", "adam_sqrt")]
     assert not stragglers([trial("none", 100.0), slow, *copies])  # two timings, as before
+
+
+def test_collapsed_trials_are_marked() -> None:
+    metrics = [{"val_accuracy": value} for value in (0.9, 0.1, 0.91, 0.92, 0.92, 0.91)]
+    records = [record_of(1 + s // 3, s % 3, metrics=each) for s, each in enumerate(metrics)]
+    trials, cells = collect([*records, record_of(4, 0)], scaling="weak", reference_batch_size=32)
+    marks, note = trials["collapsed"], trials["note"][1]
+    assert marks[:6].tolist() == [False, True, False, False, False, False] and marks.isna()[6]
+    assert note.startswith("collapsed: ") and set(re.findall(r"\d\.\d+", note)) == {"0.100", "0.905"}
+    assert cells["n_collapsed"].tolist() == [1, 0, 0] and "1 of 3 seeds" in cells["note"][0]
 
 
 def test_a_trial_that_is_not_ok_is_no_straggler() -> None:

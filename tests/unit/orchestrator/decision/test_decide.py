@@ -83,6 +83,32 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
     assert decided(records).baseline_cell_id == "1-32-none-1.0"
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_a_cell_with_a_collapsed_seed_is_not_recommended(seeds: int) -> None:
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2, 4) for s in range(seeds)]
+    assert decided(records).cell_id == "4-32-none"
+    found = decided([*records[:-1], record_of(4, seeds - 1, metrics=measured(400, 0.1))])
+    assert found.cell_id == "2-32-none" and codes(found.caveats) == codes(decided(records).caveats)
+    remark = values(found.sensitivity, "collapsed_rival")
+    assert (remark["hits"], remark["n"]) == (1, seeds) and remark["lo"] < 1 / seeds < remark["hi"]
+    assert round(remark["drop"], 1) == 0.8
+
+
+def test_a_baseline_with_a_collapsed_seed_counts_by_its_other_seeds() -> None:
+    """Four GPUs lose .1, which the baseline's own mean with a seed at chance would allow."""
+    lost = {1: 0.0, 2: 0.0, 4: 0.1}
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 - lost[g] + s / 1000)) for g in lost for s in range(3)]
+    records[0] = record_of(1, 0, metrics=measured(100, 0.1))
+    found = decided(records)
+    assert (found.cell_id, found.verdict) == ("2-32-none", "undecided")
+    assert values(found.caveats, "baseline_collapsed")["hits"] == 1
+
+
+def test_a_baseline_far_below_another_cell_is_a_caveat() -> None:
+    records = [record_of(g, s, metrics=measured(100 * g, 0.4 + 0.2 * g)) for g in (1, 2) for s in range(3)]
+    assert round(values(decided(records).caveats, "baseline_low")["difference"], 1) == 0.2
+
+
 def test_verdicts() -> None:
     """Four GPUs are clearly the best; they tie with two at nearly the same speed; one seed decides nothing."""
     clear = decided(swayed({1: 100, 2: 200, 4: 400}, {1: 0.9, 2: 0.9, 4: 0.9}))

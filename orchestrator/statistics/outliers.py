@@ -1,0 +1,88 @@
+"""Finds seeds whose accuracy collapsed, and estimates how often that happens: arrays in, arrays out.
+
+A training run may diverge and still end normally, at chance accuracy. The mean and the variance of its cell then
+describe neither the runs that succeed nor the one that does not. Collapsed seeds are found by a robust scale, from the
+first quartile of the differences between seeds of a cell, which large differences do not change (Rousseeuw and Croux,
+"Alternatives to the median absolute deviation", Journal of the American Statistical Association 88, 1993: Qₙ). The
+share of seeds that collapse has Jeffreys' prior (Brown, Cai and DasGupta, "Interval estimation for a binomial
+proportion", Statistical Science 16, 2001).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.statistics.intervals import Array
+
+_LEVEL = 0.002
+"""Probability that any seed of a sweep is found, if none collapsed and accuracies are normal."""
+
+_QUARTILE = 0.4506
+"""A quarter of the differences between two normal values are smaller than this multiple of their standard deviation."""
+
+_INFORMATION = 0.5
+"""Degrees of freedom of the scale, as a part of those of a standard deviation."""
+
+_FEWEST_CELLS = 6
+"""With fewer cells, their median is no robust estimate of what a seed does to all cells."""
+
+_LEAST = 3.0
+"""A drop below this multiple of the margin is no collapse."""
+
+_PRIOR = 3.0
+"""Degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need."""
+
+
+def collapsed(values: Array, margin: float) -> npt.NDArray[np.bool_]:
+    """Return which values are far below the other seeds of their cell; rows are cells, columns seeds, NaN is missing.
+
+    A drop is far if it is several times the margin, and larger than the spread of most seeds explains. Values are
+    compared with the upper quartile of their cell, so that also most seeds of a cell may collapse. What a seed does to
+    most cells alike is no collapse.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    known = ~np.isnan(values)
+    several = known.sum(axis=1) >= 2
+    found = np.zeros(values.shape, dtype=bool)
+    if not several.any():
+        return found
+    drops = _below(values[several])
+    if len(drops) >= _FEWEST_CELLS:
+        drops = _below(-(drops - np.nanmedian(drops, axis=0)))
+    count = int(known[several].sum())
+    freedom = _INFORMATION * (count - several.sum())
+    scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR * margin**2) / (freedom + _PRIOR))
+    limit = np.maximum(_LEAST * margin, stdtrit(freedom + _PRIOR, 1 - _LEVEL / count) * scale)
+    found[several] = np.nan_to_num(drops) > limit[:, None]
+    return found
+
+
+def _below(values: Array) -> Array:
+    """Return how far each value is below the upper quartile of its row, which for up to four seeds is the maximum."""
+    return np.asarray(np.nanquantile(values, 0.75, axis=1, keepdims=True, method="higher") - values)
+
+
+def _scales(values: Array) -> Array:
+    """Return a robust standard deviation for each row: its own, but at least that of all rows together."""
+    one, other = np.triu_indices(values.shape[1], 1)
+    gaps = np.abs(values[:, one] - values[:, other])
+    pooled = np.nanquantile(gaps, 0.25, method="lower")
+    several = (~np.isnan(values)).sum(axis=1) >= 3
+    own = np.full(len(values), pooled)
+    own[several] = np.nanquantile(gaps[several], 0.25, axis=1, method="lower")
+    return np.asarray(np.maximum(own, pooled) / _QUARTILE)
+
+
+def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: int) -> Array:
+    """Return draws of the share of seeds that collapse, shape (draws, cells), after `hits` of `n` did."""
+    return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, len(hits))))
+
+
+def share_interval(hits: float, n: float) -> tuple[float, float]:
+    """Return the 95% interval of this share."""
+    from scipy.special import betaincinv
+
+    lo, hi = (float(betaincinv(hits + 0.5, n - hits + 0.5, tail)) for tail in (0.025, 0.975))
+    return lo, hi

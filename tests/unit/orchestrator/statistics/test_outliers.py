@@ -1,0 +1,40 @@
+"""Collapsed seeds against hand-made tables, and the share of seeds that collapse against SciPy."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from orchestrator.statistics.outliers import collapsed, share_draws, share_interval
+
+NAN = math.nan
+
+
+def test_seeds_far_below_the_others_are_found() -> None:
+    values = np.array([[0.90, 0.91, 0.10], [0.92, 0.91, 0.90], [0.10, 0.11, 0.90], [0.90, NAN, 0.20], [0.3, NAN, NAN]])
+    expected = np.zeros(values.shape, dtype=bool)
+    expected[0, 2] = expected[2, 0] = expected[2, 1] = expected[3, 2] = True
+    assert (collapsed(values, 0.01) == expected).all()
+
+
+def test_drops_that_seeds_usually_show_are_no_collapse() -> None:
+    noisy = np.array([[0.5, 0.8, 0.7], [0.9, 0.6, 0.7], [0.6, 0.9, 0.8]])
+    assert not collapsed(noisy, 0.01).any()
+    assert not collapsed(np.full((4, 3), 0.9), 0.0).any()
+    # A drop of less than three margins does not decide anything.
+    assert not collapsed(np.array([[0.9, 0.9, 0.875], [0.9, 0.9, 0.9]]), 0.01).any()
+
+
+def test_what_a_seed_does_to_all_cells_is_no_collapse() -> None:
+    generator = np.random.default_rng(0)
+    values = 0.9 + 0.002 * generator.standard_normal((8, 3)) - np.array([0.0, 0.2, 0.0])
+    assert not collapsed(values, 0.01).any()
+    values[4, 2] = 0.1
+    assert np.argwhere(collapsed(values, 0.01)).tolist() == [[4, 2]]
+
+
+def test_the_share_of_collapsed_seeds_has_jeffreys_interval() -> None:
+    assert share_interval(1, 3) == pytest.approx(beta(1.5, 2.5).interval(0.95))
+    draws = share_draws(np.array([1.0, 2.0]), np.array([3.0, 10.0]), np.random.default_rng(0), 20_000)
+    assert draws.mean(axis=0) == pytest.approx([1.5 / 4, 2.5 / 11], abs=0.01)
