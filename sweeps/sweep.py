@@ -1,13 +1,15 @@
 """A sweep expanded to its trials: the grid, each trial's gang, batch and learning rate, and its id.
 
-global_batch_size = device_batch_size × devices × grad_accum_steps. A rank is a process; it drives one device, or
+global_batch_size = device_batch_size × replicas × grad_accum_steps, and the number of replicas of the model is that of
+devices / (tensor_parallel × context_parallel × pipeline_parallel). A rank is a process; it drives one device, or
 divides its share of the batch among several.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_number, is_whole, points, size
@@ -75,7 +77,13 @@ UNEQUAL = "ddp_unequal"
 STRATEGIES = ("single", "data_parallel", "ddp", UNEQUAL, INDEPENDENT, "own_ranks")
 """How the ranks of a trial train together; `trainables.step.strategies` does it."""
 
-ONE_PROCESS = ("single", "data_parallel", "own_ranks")
+MODEL_PARALLEL = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+"""Config keys whose product is the number of devices that hold one replica of the model."""
+
+OWN_RANKS = "own_ranks"
+"""The strategy of commands, which start their ranks themselves."""
+
+ONE_PROCESS = ("single", "data_parallel", OWN_RANKS)
 """Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
 
 
@@ -149,6 +157,8 @@ class Setup:
     cores_per_gpu: int
     timing: str
     grad_accum_steps: int
+    model_parallel: Mapping[str, int] = field(default_factory=dict)
+    """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
     uneven_batch: bool
     warmup_epochs: float
     identity: Mapping[str, Any]
@@ -292,6 +302,26 @@ _ONE_RANK = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
 
 def _batch(values: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
     ranks, each, accumulate = held.ranks, held.devices_per_rank, setup.grad_accum_steps
+    sizes: dict[str, Any] = {"devices_per_rank": each, **setup.model_parallel}
+    return replace(_divided(values, ranks, _replicas(each, setup), accumulate, setup), **sizes)
+
+
+def _replicas(devices: int, setup: Setup) -> int:
+    """Return the replicas of the model on the devices of a rank. Raises ValueError, with the numbers, if none fits."""
+    size = math.prod(setup.model_parallel.values())
+    if size == 1:
+        return devices
+    text = " × ".join(f"{name}={count}" for name, count in setup.model_parallel.items() if count > 1)
+    if setup.strategy != OWN_RANKS:
+        raise ValueError(
+            f"{text} is for commands, which start their ranks themselves, not for strategy={setup.strategy}"
+        )
+    if devices % size:
+        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}")
+    return devices // size
+
+
+def _divided(values: Mapping[str, Any], ranks: int, each: int, accumulate: int, setup: Setup) -> Batch:
     if values.get("device_batch_size") is None:
         return divide_global(
             values["global_batch_size"],
@@ -303,7 +333,7 @@ def _batch(values: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
     size = values["device_batch_size"]
     batch = multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
     if values.get("global_batch_size") not in (None, batch.global_batch_size):
-        devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} devices"
+        devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} replicas"
         raise ValueError(
             f"device_batch_size={size} × {devices} × {accumulate} accumulation steps is"
             f" {batch.global_batch_size}, not global_batch_size={values['global_batch_size']}"

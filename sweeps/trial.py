@@ -52,12 +52,17 @@ class Batch:
     shares: tuple[int, ...]
     """Samples per forward pass, one number for each rank."""
     devices_per_rank: int = 1
-    """Devices among which a rank divides its share evenly."""
+    """Devices of a rank; its replicas of the model divide its share evenly."""
+    tensor_parallel: int = 1
+    context_parallel: int = 1
+    pipeline_parallel: int = 1
+    """The product of the three is the number of devices that hold one replica of the model."""
 
     @property
     def device_batch_size(self) -> int:
-        """The largest share of any device, which has to fit into its memory."""
-        return math.ceil(max(self.shares) / self.devices_per_rank)
+        """The largest share of any replica, which has to fit into the memory of its devices."""
+        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
+        return math.ceil(max(self.shares) * devices / self.devices_per_rank)
 
 
 @dataclass(frozen=True, kw_only=True)

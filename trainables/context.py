@@ -86,12 +86,22 @@ class Batch:
     shares: tuple[int, ...]
     """Samples per forward pass, one number for each rank."""
     devices_per_rank: int = 1
-    """Devices among which a rank divides its share evenly; without GPUs, processes that it starts."""
+    """Devices of a rank; its replicas of the model divide its share evenly. Without GPUs: processes that it starts."""
+    tensor_parallel: int = 1
+    context_parallel: int = 1
+    pipeline_parallel: int = 1
+    """The product of the three is the number of devices that hold one replica of the model."""
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Return the replicas of the model on the devices of all ranks."""
+        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
+        return max(1, len(self.shares) * self.devices_per_rank // devices)
 
     @property
     def device_batch_size(self) -> int:
-        """Return the largest share of any device."""
-        return math.ceil(max(self.shares) / self.devices_per_rank)
+        """Return the largest share of any replica."""
+        return math.ceil(max(self.shares) * len(self.shares) / self.data_parallel_size)
 
 
 @dataclass(frozen=True, kw_only=True)

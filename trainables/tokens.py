@@ -213,7 +213,7 @@ def files_of(data: Mapping[str, Any]) -> Sequence[Path]:
 def shape_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield errors of a language model's numbers, which show without data."""
     model, data = config.get("model") or {}, config.get("data") or {}
-    sizes = {key: model.get(key) for key in ("width", "heads", "kv_heads")}
+    sizes: dict[str, Any] = {key: model.get(key) for key in ("width", "heads", "kv_heads")}
     if str(model.get("name")) in ("gpt", "llama") and all(isinstance(sizes[key], int) for key in ("width", "heads")):
         if message := heads_error(**sizes):
             yield message
@@ -282,4 +282,4 @@ def _size_of(tokenizer: str) -> int:
     content = json.loads(Path(tokenizer).expanduser().read_bytes())
     vocabulary = content["model"]["vocab"]
     ids = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else range(len(vocabulary))
-    return 1 + max([*ids, *(each["id"] for each in content.get("added_tokens") or ())])
+    return 1 + max(int(each) for each in [*ids, *(each["id"] for each in content.get("added_tokens") or ())])

@@ -20,7 +20,7 @@ from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest, unknown
 from sweeps.lr_rule import RULES
 from sweeps.rerun import form_errors
-from sweeps.sweep import STRATEGIES
+from sweeps.sweep import MODEL_PARALLEL, STRATEGIES
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:
@@ -233,6 +233,9 @@ SCHEMA: Mapping[str, Kind] = {
     "sweep.identity_ignores": _list("a list of keys", _is_text),
     "strategy": _choice("auto", *STRATEGIES),
     "grad_accum_steps": _count(),
+    "tensor_parallel": _count(),
+    "context_parallel": _count(),
+    "pipeline_parallel": _count(),
     "uneven_batch": Flag(),
     "warmup_epochs": Number(at_least=0),
     "rerun": Parsed(parse=form_errors),
@@ -335,7 +338,7 @@ OWN_SECTIONS = tuple(
 )
 """Config sections that the orchestrator reads; all others belong to the trainable."""
 
-IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
+IDENTIFYING = ("strategy", "grad_accum_steps", *MODEL_PARALLEL, "uneven_batch", "warmup_epochs", "resources")
 """Own sections that can change a trial's result: part of its identity as written, `auto` as `auto`."""
 
 

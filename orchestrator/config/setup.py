@@ -25,7 +25,7 @@ from sweeps.axes import Axes, Point
 from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, without
 from sweeps.rerun import rerun_errors
-from sweeps.sweep import Setup, Sweep, trials
+from sweeps.sweep import MODEL_PARALLEL, Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -138,6 +138,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         cores_per_gpu=max(1, cores_per_gpu),
         timing=timing if timing != "auto" else ("device" if computes_on == "cuda" else "exclusive"),
         grad_accum_steps=config["grad_accum_steps"],
+        model_parallel={name: config[name] for name in MODEL_PARALLEL},
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
         identity={"fingerprint": digest(fingerprint(config, versions, secrets)), "device": computes_on},

@@ -206,15 +206,21 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
     """Return the value of each of `NAMES`; None if it has none."""
     batch, lr = context.batch, context.lr
     lengths = {name: (config.get("budget") or {}).get(name) for name in LENGTHS}
+    per_sample = settings.tokens_per_sample
+    if (tokens := (config.get("budget") or {}).get("tokens")) is not None and per_sample:
+        lengths["samples"] = round(tokens / per_sample)
     if lengths["samples"] is not None:
         lengths["steps"] = max(1, round(lengths["samples"] / batch.global_batch_size))
     elif lengths["steps"] is not None:
         lengths["samples"] = lengths["steps"] * batch.global_batch_size
-    per_sample = settings.tokens_per_sample
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
         "gpus": batch.devices_per_rank,
+        "dp": batch.data_parallel_size,
+        "tp": batch.tensor_parallel,
+        "cp": batch.context_parallel,
+        "pp": batch.pipeline_parallel,
         "devices": ",".join(map(str, range(batch.devices_per_rank))),
         "device_batch_size": batch.device_batch_size,
         "global_batch_size": batch.global_batch_size,

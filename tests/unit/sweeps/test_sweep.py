@@ -10,6 +10,7 @@ from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
 from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
 from tests.unit.sweeps.setups import GRID, expanded, setup
+from trainables.context import Batch
 
 
 def test_a_trial_has_gang_batch_and_rate():
@@ -303,3 +304,26 @@ def test_an_impossible_gang_is_refused(asked, match):
 def test_a_rank_on_cpus_has_one_core_by_default(asked, cores):
     held = gang(2, strategy="auto", device="cpu", gpus_per_worker=None, cpus_per_worker=asked, cores_per_gpu=16)
     assert (held.ranks, held.cpus_per_rank) == (2, cores)
+
+
+def test_model_parallelism_divides_the_replicas_of_a_batch():
+    """8 GPUs with 2 × 2 of them per replica are 2 replicas: 2 × 16 × 4 samples, where 8 replicas had 512."""
+    parallel = {"tensor_parallel": 2, "context_parallel": 1, "pipeline_parallel": 2}
+    given = setup(strategy="own_ranks", device="cuda", grad_accum_steps=4, model_parallel=parallel)
+    (by_device,) = expanded({"gpus": [8], "device_batch_size": [16], "lr_rule": ["linear"]}, given)
+    assert by_device.batch.global_batch_size == 128 and by_device.batch.devices_per_rank == 8
+    assert by_device.batch.device_batch_size == 16 and by_device.batch.tensor_parallel == 2
+    assert by_device.lr.value == pytest.approx(0.1 * 128 / 32)
+    (by_step,) = expanded({"gpus": [8], "global_batch_size": [128]}, given)
+    assert by_step.batch == by_device.batch
+    received = Batch(**by_step.rank_request(0)["batch"])
+    assert received.data_parallel_size == 2 and received.device_batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("gpus", "strategy", "message"), [(6, "own_ranks", "gpus=6 .*tensor_parallel=4 = 4"), (4, "ddp", "strategy=ddp")]
+)
+def test_gpus_that_hold_no_whole_replicas_are_refused(gpus, strategy, message):
+    given = setup(strategy=strategy, device="cuda", model_parallel={"tensor_parallel": 4})
+    with pytest.raises(ConfigError, match=message):
+        expanded({"gpus": [gpus], "device_batch_size": [16]}, given)

@@ -58,6 +58,14 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     assert cwd == str(tmp_path / "trial/work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
 
 
+def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
+    script(tmp_path, "import sys; print(sys.argv)")
+    batch = Batch(global_batch_size=64, shares=(64,), devices_per_rank=4, tensor_parallel=2)
+    there = Context.alone(trial_dir=tmp_path / "trial", batch=batch)
+    run(tmp_path, [*PYTHON, "train.py", *"{gpus} {dp} {tp} {cp} {pp} {device_batch_size}".split()], there)
+    assert (tmp_path / "trial/stdout.log").read_text().strip().endswith("'4', '2', '2', '1', '1', '32']")
+
+
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
