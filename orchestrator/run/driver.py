@@ -301,7 +301,7 @@ def run(
         _copying(request, layout, console),
         Journal.open(layout.journal) as journal,
         Interrupt() as interrupt,
-        Watcher(layout.root),
+        Watcher(layout.root, interrupt.received),
     ):
         sweep = SweepRun(
             request=request,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -43,7 +44,7 @@ class Interrupt:
     """Context manager that remembers the first signal to arrive.
 
     Python's own handlers wait for the main thread, which may be inside Ray's code for seconds. So a thread is woken
-    through a pipe: it starts the time limit when the signal arrives, and sees a second signal at once.
+    through a socket: it starts the time limit when the signal arrives, and sees a second signal at once.
     """
 
     def __init__(self) -> None:
@@ -59,12 +60,18 @@ class Interrupt:
         assert self.signal is not None
         return 128 + self.signal
 
+    @property
+    def received(self) -> tuple[int, int]:
+        """Two sockets for the driver's watcher: it finds a received signal in one of them, until this context ends."""
+        return self._read_end, self._write_end
+
     def __enter__(self) -> Interrupt:
         global _current, _guarded
         if not _guarded:
             os.register_at_fork(after_in_child=_reset_in_child)
             _guarded = True
-        self._read_end, self._write_end = os.pipe()
+        ends = socket.socketpair()  # not a pipe: the driver's watcher looks at unread signals without taking them
+        self._read_end, self._write_end = (end.detach() for end in ends)
         os.set_blocking(self._write_end, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by `nohup`
@@ -125,6 +132,7 @@ class Interrupt:
         if not number:
             return
         self.signal = self.signal or number
+        os.write(self._read_end, bytes([number]))  # nobody reads it: only the watcher looks at it
         if self._at_once and self._before[number] is end_at_once:
             to_stderr(_NOTHING_RAN)
             end_at_once(number)

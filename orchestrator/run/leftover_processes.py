@@ -9,13 +9,16 @@ write their title over their environment, such as Ray's agents, lose the mark, b
 
 from __future__ import annotations
 
+import math
 import os
 import select
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +32,8 @@ YOUNG_S, LOOK_AT_YOUNG_S = 60.0, 0.5
 """Seconds after a driver's start within which most of its processes appear. Once the raylet has died with the driver,
 Ray's agents can be recognised only by a watcher that has seen them below it.
 """
+IGNORED_S = 10.0
+"""How long a driver may outlive a signal: by itself it ends earlier, unless C code keeps Python's interpreter."""
 CLEAN_UP_S = 8.0
 """Seconds for which leftovers are killed repeatedly: processes that are just ending may still start new ones."""
 
@@ -75,11 +80,14 @@ def _driver(mark: str) -> psutil.Process | None:
 class Watcher:
     """Context manager: if this process dies, everything that it has started in the meantime is killed.
 
+    It is killed itself if it cannot handle a signal because C code keeps Python's interpreter.
+
     On exit, processes that have lost their parents are killed, such as a worker that Ray started last.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, received: Sequence[int] = ()) -> None:
+        """`received` are sockets in which a signal is found that this process has received."""
+        self._root, self._received = root, received
         self._watcher: subprocess.Popen[bytes] | None = None
         self._before: str | None = None
 
@@ -88,7 +96,8 @@ class Watcher:
             return self
         self._mark = f"{os.getpid()}.{_start(os.getpid())}:{self._root.absolute()}"
         self._watcher = subprocess.Popen(
-            [sys.executable, "-P", __file__, self._mark],
+            [sys.executable, "-P", __file__, self._mark, *map(str, self._received)],
+            pass_fds=self._received,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -115,8 +124,8 @@ class Watcher:
             time.sleep(0.05)
 
 
-def watch(mark: str) -> None:
-    """Wait for the marked driver to end, then end everything that it has left behind."""
+def watch(mark: str, received: Sequence[socket.socket]) -> None:
+    """Wait for the marked driver to end, or end it if a signal does not; then end what it has left behind."""
     driver, me = _driver(mark), psutil.Process()
     strangers = {me} | {each for each in descendants([driver] if driver else ()) if _is_older(each, me)}
     known: set[psutil.Process] = set()
@@ -124,12 +133,27 @@ def watch(mark: str) -> None:
         waiting = select.poll()
         waiting.register(os.pidfd_open(int(mark.partition(".")[0])), select.POLLIN)
         young_until = time.monotonic() + YOUNG_S
-        while driver and not waiting.poll(1000 * (LOOK_AT_YOUNG_S if time.monotonic() < young_until else LOOK_EVERY_S)):
+        look_s, signalled_s = LOOK_AT_YOUNG_S, math.inf
+        while driver and not waiting.poll(1000 * look_s):
             known = descendants([driver]) - strangers - {driver}
+            now_s = time.monotonic()
+            signalled_s = min(signalled_s, now_s) if any(map(_has_signal, received)) else math.inf
+            if now_s - signalled_s > IGNORED_S:
+                driver.kill()
+            look_s = LOOK_EVERY_S if now_s > young_until and signalled_s == math.inf else LOOK_AT_YOUNG_S
     until = time.monotonic() + CLEAN_UP_S
     while (known := descendants(known | marked(mark)) - strangers) and time.monotonic() < until:
         _kill(known)
         time.sleep(0.1)
+
+
+def _has_signal(received: socket.socket) -> bool:
+    """Return whether the socket has a signal that asks the driver to end."""
+    try:
+        found = received.recv(1000, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    return not {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}.isdisjoint(found)
 
 
 def _is_older(process: psutil.Process, than: psutil.Process) -> bool:
@@ -145,4 +169,4 @@ def _kill(processes: Iterable[psutil.Process]) -> None:
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1])
+    watch(sys.argv[1], [socket.socket(fileno=int(each)) for each in sys.argv[2:]])

@@ -55,7 +55,7 @@ def _question() -> CheckedSweep:
 class NoWatcher:
     """A watcher that does nothing: processes are not tested here."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, received: tuple[int, int]) -> None:
         pass
 
     def __enter__(self) -> None:

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 import time
@@ -74,3 +75,26 @@ def test_watcher_ends_with_its_driver(tmp_path: Path) -> None:
     with Watcher(tmp_path) as watcher:
         process = watcher._watcher
     assert process is None or process.returncode is not None
+
+
+HELD = """
+import sys, time
+from pathlib import Path
+from orchestrator.run.interrupt import Interrupt
+from orchestrator.run.leftover_processes import Watcher
+with Interrupt() as interrupt, Watcher(Path(sys.argv[1]), interrupt.received):
+    print("began", flush=True)
+    time.sleep(float(sys.argv[2]))
+    sum(range(10**12))  # for hours, inside the interpreter: no other thread runs
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("still_reads_s", ["0", "3"])
+def test_driver_that_cannot_handle_a_signal_is_killed(tmp_path: Path, still_reads_s: str) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", HELD, str(tmp_path), still_reads_s], stdout=subprocess.PIPE)
+    assert driver.stdout and driver.stdout.readline() == b"began\n"
+    with driver.stdout:
+        time.sleep(1.5)
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(timeout=120) == -signal.SIGKILL
