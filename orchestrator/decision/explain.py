@@ -15,7 +15,7 @@ import pandas as pd
 
 from orchestrator.analysis.validity import is_untrained, is_valid, launch_bound
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import BY_DRAWS, SHOWN, TIE
+from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments
@@ -268,7 +268,7 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     if len(found.candidates) == 1:
         yield remark("nothing_to_compare")
     if not chance_unknown and not is_sure(p_best):
-        yield remark("may_not_be_best", p_best=p_best, rival=_likelier(found, chosen))
+        yield remark("may_not_be_best", p_best=p_best)
     if not chance_unknown and compared and not is_sure(p_within):
         yield remark("may_miss_margin", p_within=p_within)
     if found.measure.why == "target_missed":
@@ -288,17 +288,3 @@ def _collapsed(found: Contenders, row: int, code: str) -> Remark:
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = share_interval(hits, n)
     return remark(code, name=found.names[row], hits=int(hits), n=int(n), drop=float(lost.drop[row]), lo=lo, hi=hi)
-
-
-def _likelier(found: Contenders, chosen: int) -> dict[str, Any] | None:
-    """Return the cell with a higher probability of being best, if there is one, and why it is not the one to use."""
-    level, choice = found.choice.log_objective.point, found.choice
-    rival = int(np.nan_to_num(choice.p_best).argmax())
-    if not choice.p_best[rival] > choice.p_best[chosen] + BY_DRAWS:
-        return None
-    accuracy, behind = choice.accuracy_difference.point, float(level[rival] - level[chosen])
-    if not choice.passes[rival]:
-        why = "misses_margin"
-    else:
-        why = "less_accurate" if behind <= math.log1p(TIE) and accuracy[rival] < accuracy[chosen] else "behind"
-    return {"name": found.names[rival], "p_best": float(choice.p_best[rival]), "why": why, "by": math.expm1(behind)}

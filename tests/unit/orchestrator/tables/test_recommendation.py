@@ -154,8 +154,6 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("indistinguishable", seeds=30, names=["1×32 none", "2×32 none"]),
         remark("near_margin", seeds=30, name=None, margin=0.01),
         remark("near_margin", seeds=30, name="4×32 none", margin=0.01),
-        remark("may_not_be_best", p_best=0.4, rival={"name": "2×32", "p_best": 0.5, "why": "misses_margin", "by": 0.1}),
-        remark("may_not_be_best", p_best=0.4, rival={"name": "2×32", "p_best": 0.5, "why": "behind", "by": 0.031}),
         remark("seeds_without_effect"),
         remark("untrained", steps=1),
     ]
