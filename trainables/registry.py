@@ -33,11 +33,12 @@ MODELS: Mapping[str, str] = {
     "torchvision": "trainables.models.torchvision:from_torchvision",
     "gpt": "trainables.models.transformer:gpt",
     "llama": "trainables.models.transformer:llama",
+    "hf": "trainables.models.hf:from_transformers",
 }
 
 OF_PIXELS = ("unet",)
 """Shipped models that predict a class for each pixel."""
-OF_TOKENS = ("gpt", "llama")
+OF_TOKENS = ("gpt", "llama", "hf")
 """Shipped models that predict the next token of texts; all others predict a class for each image."""
 TEXTS = ("tokens", "text")
 """Shipped data sets of texts."""

@@ -155,6 +155,8 @@ def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     if data := config.get("data"):
         places = {key: Path(data[key]).expanduser().absolute() for key in _PLACES if data.get(key)}
         sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
+    if (model := config.get("model")) and model.get("path"):
+        sections["model"] = {**model, "path": str(Path(model["path"]).expanduser().absolute())}
     if "source_dir" in config["trainable"]:
         sections["trainable"] = {**config["trainable"], "source_dir": str(source_dir(config["trainable"]))}
     return sections

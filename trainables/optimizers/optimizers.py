@@ -30,7 +30,8 @@ def build(
     speed = {"fused": True, "capturable": capturable}
     parameters = inspect.signature(factory).parameters
     taken = {key: value for key, value in speed.items() if key in parameters}
-    weights = module if "module" in parameters else module.parameters()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    weights = module if "module" in parameters else trained
     rate = torch.tensor(lr, device=next(module.parameters()).device) if capturable else lr
     optimizer = factory(weights, lr=rate, **taken | options)
     if not isinstance(optimizer, torch.optim.Optimizer):

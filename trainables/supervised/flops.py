@@ -62,6 +62,7 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], 
     try:
         with torch.device("meta"):
             plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
+            plain |= {"pretrained": False} if model["name"] == "hf" else {}
             counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
             of_tokens = len(input_shape) == 1
             inputs = torch.zeros(COUNTED, *input_shape, dtype=torch.int64 if of_tokens else torch.float32)

@@ -36,6 +36,8 @@ def test_every_registered_name_has_a_config(group: str, families: dict[str, str]
 
 @pytest.mark.parametrize("name", sorted(configs("model")))
 def test_model_configs_build(name: str) -> None:
+    if name == "hf":
+        pytest.skip("needs a folder: tests/unit/trainables/models/test_transformer.py")
     config = configs("model")[name] | ({"arch": "resnet18"} if name == "torchvision" else {})
     with torch.device("meta"):
         models.build(config, input_shape=(3, 32, 32), num_classes=10)

@@ -1,15 +1,19 @@
 """Language models: their outputs beside those of transformers, their FLOPs by formula, and their training."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from tests.unit.trainables.ranks import request, run
 from trainables.context import RequestError
 from trainables.models import build
 from trainables.models.blocks import recompute_blocks
 from trainables.models.transformer import gpt, llama
+from trainables.optimizers import optimizers
 from trainables.supervised.flops import flops_per_sample
 
 SMALL: dict[str, Any] = {"layers": 3, "heads": 4, "width": 32, "sequence_length": 24, "vocabulary": 64}
@@ -136,3 +140,48 @@ def test_heads_that_do_not_divide_are_an_error(change: dict[str, Any], numbers: 
 def test_model_without_blocks_cannot_be_recomputed() -> None:
     with pytest.raises(RequestError, match="ModuleList"):
         recompute_blocks(nn.Linear(2, 2))
+
+
+def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 64}
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
+    theirs.save_pretrained(tmp_path / "model")
+    config = {"name": "hf", "path": str(tmp_path / "model"), "sequence_length": 16}
+    ours = build(config, input_shape=(16,), num_classes=64).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens(length=16)), theirs(tokens(length=16)).logits)
+    np.random.default_rng(0).integers(0, 64, 4000, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    given = {
+        "model": config,
+        "data": {"name": "tokens", "path": str(tmp_path / "train.bin")},
+        "optimizer": {"name": "adamw"},
+        "schedule": {"name": "constant"},
+        "budget": {"steps": 3},
+    }
+    timing = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
+    for further in ({}, {"activation_checkpointing": "full"}):
+        answer = run(request(shares=(4,), config=given | {"trainable": timing | further}))
+        assert answer["status"] == "ok", answer["trace"]
+    with pytest.raises(RequestError, match="sequence_length=17 is beyond the 16 positions"):
+        build(config | {"sequence_length": 17}, input_shape=(16,), num_classes=64)
+    with pytest.raises(RequestError, match=r"no config\.json"):
+        build(config | {"path": str(tmp_path)}, input_shape=(16,), num_classes=64)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # between the two packages
+def test_lora_trains_adapters_only(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 64}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
+    config = {
+        "name": "hf",
+        "path": str(tmp_path),
+        "lora": {"r": 2, "target_modules": ["c_attn"], "fan_in_fan_out": True},
+    }
+    model = build(config, input_shape=(16,), num_classes=64)
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    assert len(trained) == 4 and all("lora_" in name for name in trained)
+    optimizer = optimizers.build(model, {"name": "adamw"}, lr=0.1)
+    assert sum(each.numel() for each in optimizer.param_groups[0]["params"]) == 2 * 2 * (16 + 48)
