@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.config.request import Request
 from orchestrator.statistics.outliers import collapsed
-from orchestrator.store.history import History, same_steps
+from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure
@@ -83,43 +82,32 @@ def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
         return begun.where(~exact, np.minimum(begun, steps / whole))
 
 
-SLOWER = 1.3
-"""A straggler takes at least this many times the median."""
-FEWEST_SEEDS = 3
-"""With two trials, either may be the slow one."""
-
 _OWN_PARTS = ("step_data_s", "step_host_s", "step_compute_s")
 """The parts of a step that a rank does not share with others."""
 
 
 def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """Return a note by trial for each ok trial that is slow among those with the same steps, or has a slow rank.
-
-    The same steps are those of all seeds of a cell, and of other cells that differ only in the rate (`same_steps`).
-    """
+    """Return a note by trial for each ok trial that is slow among those with the same steps, or has a slow rank."""
+    slow = timing_gate.slow_timings(records)
     ok = [record for record in records if record.status is Status.OK]
-    rates: dict[str, list[float]] = {}
-    for record in ok:
-        if (rate := figure(record.metrics, "samples_per_s")) and not record.timed_with:
-            rates.setdefault(same_steps(record), []).append(rate)
-    notes = {record.trial_id: _straggling(record, rates.get(same_steps(record), [])) for record in ok}
+    notes = {record.trial_id: _straggling(record, slow.get(record.trial_id)) for record in ok}
     return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
 
 
-def _straggling(record: TrialRecord, alike: Sequence[float]) -> str:
+def _straggling(record: TrialRecord, times: float | None) -> str:
     found = []
     imbalance_s = figure(record.metrics, "step_imbalance_s")
     own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
     slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
-    if slowest >= SLOWER:
+    if slowest >= timing_gate.SLOWER:
         name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
         found.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
-    rate = figure(record.metrics, "samples_per_s")
-    if rate and len(alike) >= FEWEST_SEEDS and median(alike) >= SLOWER * rate:
+    if times:
         host = record.provenance.get("host")
         where = f" on {host}" if host else ""
-        times = f"{median(alike) / rate:.1f} times as long as the median of trials with the same steps"
-        found.append(f"straggler: this trial{where} took {times}")
+        found.append(
+            f"straggler: this trial{where} took {times:.1f} times as long as the median of trials with the same steps"
+        )
     return "; ".join(found)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
+from orchestrator.store.history import same_steps
 from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
@@ -98,10 +99,37 @@ def _comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
-    """Return the trials whose last timing was disturbed from outside, so that a repetition can improve it."""
+    """Return the trials whose last timing was disturbed or is slow, so that a repetition can improve it."""
     own = {trial_id: row for trial_id, row in rows.items() if not row.timed_with}
-    faults = {trial_id for trial_id, found in judged(list(own.values())).items() if found.fault is Fault.DISTURBED}
-    return faults | {trial_id for trial_id, row in own.items() if row.disturbed}
+    found = judged(list(own.values()))
+    slow = {trial_id for trial_id in slow_timings(list(own.values())) if found[trial_id].fault is None}
+    faults = {trial_id for trial_id, each in found.items() if each.fault is Fault.DISTURBED}
+    return slow | faults | {trial_id for trial_id, row in own.items() if row.disturbed}
+
+
+SLOWER = 1.3
+"""A straggler takes at least this many times the median."""
+FEWEST_SEEDS = 3
+"""With two trials, either may be the slow one."""
+
+
+def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
+    """Return by ok trial how many times as long it took as the median of trials with the same steps, if SLOWER or more.
+
+    The same steps are those of all seeds of a cell, and of other cells that differ only in the rate (`same_steps`).
+    """
+    ok = [record for record in records if record.status is Status.OK]
+    rates: dict[str, list[float]] = {}
+    for record in ok:
+        if (rate := figure(record.metrics, "samples_per_s")) and not record.timed_with:
+            rates.setdefault(same_steps(record), []).append(rate)
+    medians = {steps: median(alike) for steps, alike in rates.items() if len(alike) >= FEWEST_SEEDS}
+    times = {}
+    for record in ok:
+        rate, usual = figure(record.metrics, "samples_per_s"), medians.get(same_steps(record))
+        if rate and usual and usual >= SLOWER * rate:
+            times[record.trial_id] = usual / rate
+    return times
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
