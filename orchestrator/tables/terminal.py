@@ -39,7 +39,7 @@ _STYLES = {CLEAR: "bold green"}
 
 @dataclass(frozen=True, kw_only=True)
 class SweepEnd:
-    """What the last lines of a sweep are made from."""
+    """The contents of the last lines of a sweep."""
 
     found: Recommendation
     trials: pd.DataFrame
