@@ -182,7 +182,17 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for data that is not on this machine, if the trials run elsewhere or are only planned."""
+    """Yield a line for data that is not on this machine, if the trials run elsewhere or are only planned.
+
+    Also for accumulation that only costs time (Marek et al. 2025, "Small batch size training for language models").
+    """
+    gpus = ((config.get("sweep") or {}).get("axes") or {}).get("gpus")
+    passes = config.get("grad_accum_steps", 1)
+    if (config.get("data") or {}).get("name") in TEXTS and gpus in (None, [1]) and is_whole(passes) and passes > 1:
+        yield (
+            f"grad_accum_steps={passes} on one GPU takes the time of {passes} smaller steps, which usually train more:"
+            " use it only for a batch that does not fit"
+        )
     if not runs_here(config):
         yield from not_here(config, absent(config.get("data") or {}))
 

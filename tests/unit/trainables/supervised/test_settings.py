@@ -112,3 +112,14 @@ def test_unknown_keys_of_own_factories_without_importing_them(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert_named(errors(CONFIG | sections), named)
     assert "own_code" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("gpus", "passes", "name", "remarked"),
+    [([1], 4, "text", True), ([1, 2], 4, "text", False), ([1], 1, "text", False), ([1], 4, "digits", False)],
+)
+def test_accumulation_of_a_language_model_on_one_gpu_is_remarked(
+    gpus: list[int], passes: int, name: str, remarked: bool
+) -> None:
+    given = {"mode": "run", "data": {"name": name}, "grad_accum_steps": passes, "sweep": {"axes": {"gpus": gpus}}}
+    assert any("grad_accum_steps=4" in line for line in remarks(given)) == remarked
