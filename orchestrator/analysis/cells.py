@@ -143,6 +143,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
         np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
+        np.where(cells["status"].eq(Status.FAILED.value), "rerun=failed runs it again", ""),
     )
     return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
 

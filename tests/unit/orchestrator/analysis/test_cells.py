@@ -256,6 +256,7 @@ def test_invalid_timings_are_marked() -> None:
     shared = "timing shared: other trials ran on the same devices"
     assert list(summary["note"])[0] == shared
     assert "1 of 2 seeds" in list(summary["note"])[1]
+    assert ["rerun=failed" in note for note in summary["note"]] == [False, False, True]
     assert summary["samples_per_s"][0] == pytest.approx(100)
 
 
@@ -327,7 +328,7 @@ def test_without_any_ok_trial_nothing_is_compared() -> None:
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     assert summary["baseline_cell_id"].isna().all()
     assert summary["samples_per_s"].isna().all()
-    assert list(summary["note"]) == ["boom", "boom"]
+    assert list(summary["note"]) == ["boom; rerun=failed runs it again"] * 2
 
 
 def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
