@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.report import matplotlib as palette
+from orchestrator.report.vega import SERIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED_IN, PLOTS = DOCS / "results" / "published", DOCS / "pictures"
@@ -25,7 +25,10 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": ["DejaVu Sans"],
 }
-MEASURED, PUBLISHED = palette.of(0), palette.FRAME[0]
+COLOURS = SERIES["light"]
+MEASURED, PUBLISHED = COLOURS[0], "#9aa3ae"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[tuple[float | None, ...], ...] = ((None, None), (5, 1.5), (1.2, 1.2), (6, 1.5, 1.2, 1.5), (9, 2), (3, 1))
 WAYS = {"DDP": "ddp", "DataParallel": "data_parallel"}
 
 
@@ -355,10 +358,10 @@ def draw_lines(name: str, plot: Lines) -> None:
                 axes.axhline(plot.guide, color=PUBLISHED, linewidth=0.8)
             for place, line in enumerate(lines):
                 xs, ys = zip(*line.points, strict=True)
-                look: dict[str, Any] = {"color": palette.of(place), "dashes": palette.DASHES[place]}
+                look: dict[str, Any] = {"color": COLOURS[place], "dashes": DASHES[place]}
                 if line.published:
                     look = {"color": PUBLISHED, "linestyle": "none"}
-                axes.plot(xs, ys, marker=palette.MARKERS[place], markersize=4, label=line.label, **look)
+                axes.plot(xs, ys, marker=MARKERS[place], markersize=4, label=line.label, **look)
             batches = sorted({batch for line in lines for batch, _ in line.points})
             axes.set_xscale("log", base=2)
             axes.set_xticks(batches, [f"{batch:,}" for batch in batches])

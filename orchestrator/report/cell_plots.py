@@ -1,196 +1,395 @@
-"""The report's plots of cells: speed-up, efficiency, accuracy, time to target, lost efficiency and memory.
+"""The report's charts of cells: time against accuracy, speed-up, accuracy by batch, lost efficiency and memory.
 
-Each function returns a `Plot` as a plain value. A plot that cannot be drawn has its reason in `absent`.
+All draw the same rows, one for each cell (`cell_rows`). A chart that cannot be drawn has its reason in `absent`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.scaling_loss import LOST, LOST_TO
-from orchestrator.analysis.validity import is_invalid
+from orchestrator.analysis.cells import by_cell
+from orchestrator.analysis.objective import time_s
+from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
+from orchestrator.analysis.validity import only_sound
+from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import (
-    BAR_LABEL,
+    FADED,
+    GREY,
     MOST_BARS,
-    Axis,
-    Bar,
-    Lines,
+    PALE,
+    ZOOM,
     Plot,
-    Points,
-    clipped_axis,
-    number,
-    power_axis,
-    seconds_axis,
-    speedup_axis,
-    with_lines,
+    bars,
+    category,
+    clipped,
+    doubling,
+    filter_value,
+    in_panels,
+    interval,
+    is_on_cpu,
+    label_of,
+    mark,
+    picked,
+    quantity,
+    ranked_panels,
+    spanning,
     word,
 )
+from orchestrator.report.vega import Spec
+from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import only_validation, why_none
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
-from orchestrator.text.figures import one_line
-from orchestrator.text.rows import Row, cell_label, in_order, varying
+from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
+from sweeps.status import Status
 
-_BAND = "Bands: 95% intervals over the seeds."
-_HOLLOW = "Hollow points: the timing is not valid; the table says why."
-_LEAST_BATCHES = 3
-"""With fewer batches the lines over GPUs show the same."""
-_FAR_ABOVE = 1.5
-_PARTS = {"efficiency": "kept"} | LOST_TO
-_MEMORY = "Peak memory of the fullest device {against}: the maximum over seeds and learning-rate rules."
+_BAND = "Lines and bands: 95% intervals over the seeds."
+_FEW = 60
+"""With more cells than this, only the Pareto front's intervals are drawn."""
+
+_KEPT = {"efficiency": "kept"} | LOST_TO
+_RECOMMENDED, _BASELINE = "recommended", "baseline"
 
 
-def cell_plots(cells: pd.DataFrame) -> list[Plot]:
-    """Return the plots of figures by GPUs and batch, in the order of the report."""
-    return [speedup(cells), *speedup_by_batch(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
+def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval.
+
+    These columns are no axes: `varying` takes the cells without them.
+    """
+    sound = only_sound(trials)
+    ok = sound[sound["status"] == Status.OK.value]
+    found = mean_interval(logs(by_cell(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
+    ends = zip(("time_s", "time_s_lo", "time_s_hi"), (found.point, found.lo, found.hi), strict=True)
+    return cells.assign(**{name: np.exp(end) for name, end in ends})
+
+
+def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation | None) -> list[dict[str, Any]]:
+    """Return a row for each cell, in the order of the tables, for all charts and filters."""
+    differing = varying(cells)
+    fixed = FIXED_SIDE[cells["scaling"].iloc[0]]
+    ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
+    records = with_times(ordered, trials).to_dict("records")
+    first = next((row for row in records if found and row["cell_id"] == found.cell_id), None)
+    panels = {"panel": [*differing, *_rules(cells)], "count_panel": [*differing, "gpus"]}
+    titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}
+    places = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
+    rows = [
+        {
+            "cell": label_of(cell_label(row, differing)),
+            "batch_cell": label_of(cell_label({key: row[key] for key in row if key != "lr_rule"}, differing)),
+            "order": index if row is not first else -1,
+            "gpus": row["gpus"],
+            "fixed_batch": row[fixed],
+            "global_batch": row["global_batch_size"],
+            "rule": label_of(str(row["lr_rule"])),
+            **{name: titles[name][index] for name in panels},
+            **{f"{name}_order": places[name][index] for name in panels},
+            **{name: row[column] for name, column in _FIGURES.items()},
+            "ideal": row["speedup"] / row["efficiency"],
+            "compared": row["cell_id"] != row["baseline_cell_id"],
+            "timing": None if pd.isna(row["timing_valid"]) else bool(row["timing_valid"]),
+            "role": _role(row, found),
+            "tip": _tip(row, differing, found),
+            **{f"axis:{name}": filter_value(row[name]) for name in (*differing, *ALWAYS)},
+        }
+        for index, row in enumerate(records)
+    ]
+    front = _front(pd.DataFrame(rows))
+    return [{**row, "on_front": index in front} for index, row in enumerate(rows)]
+
+
+_FIGURES = {
+    **{f"time{end}": f"time_s{end}" for end in ("", "_lo", "_hi")},
+    **{
+        f"{name}{end}": f"{name}{end}" for name in ("val_accuracy", "accuracy", "speedup") for end in ("", "_lo", "_hi")
+    },
+    **{name: name for name in ("efficiency", *LOST)},
+    "to_target": "time_to_target_s",
+    "memory": "peak_memory_gb",
+}
+"""Fields of the rows with figures, and their columns."""
+
+
+def _rules(cells: pd.DataFrame) -> list[str]:
+    """Return the column of the rule, if it may change the speed-up: timings may be shared by the rules of a batch."""
+    groups = cells[cells["speedup"].notna()].groupby(["gpus", "device_batch_size", *varying(cells)], dropna=False)
+    same = bool((groups["speedup"].agg(lambda each: each.max() - each.min()) < 1e-9).all())
+    return [] if same else ["lr_rule"]
+
+
+def _panel_title(row: Row, columns: Iterable[str], cells: pd.DataFrame) -> str:
+    others = [column for column in columns if column not in ("lr_rule", "gpus")]
+    parts = [
+        gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells)) if "gpus" in columns else "",
+        str(row["lr_rule"]) if "lr_rule" in columns else "",
+        named(row, others),
+    ]
+    return label_of(", ".join(filter(None, parts)))
+
+
+def _front(rows: pd.DataFrame) -> set[int]:
+    """Return the rows of the cells than which no other one is both faster and more accurate, by valid timings."""
+    known = rows[rows["timing"].eq(True) & rows["time"].notna() & rows["val_accuracy"].notna()]
+    fastest_first = known.sort_values(["time", "val_accuracy"], ascending=[True, False], kind="stable")
+    best = fastest_first["val_accuracy"].cummax().shift(fill_value=-math.inf)
+    return set(fastest_first.index[fastest_first["val_accuracy"] > best])
+
+
+def _role(row: Row, found: Recommendation | None) -> str:
+    if found is None or row["cell_id"] not in (found.cell_id, found.baseline_cell_id):
+        return ""
+    return _RECOMMENDED if row["cell_id"] == found.cell_id else _BASELINE
+
+
+def _tip(row: Row, differing: Sequence[str], found: Recommendation | None) -> str:
+    role = _role(row, found)
+    speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
+    efficiency = "" if math.isnan(row["efficiency"]) else f", {figures.percent(row['efficiency'])}% of the ideal"
+    timed = row["n_timed"] if row["timing_valid"] is True else 0
+    lines = [
+        label_of(cell_label(row, differing)) + (f" ({role})" if role else ""),
+        _figure("time [s]", figures.with_interval(row["time_s"], row["time_s_lo"], row["time_s_hi"], figures.number)),
+        _figure("validation accuracy", _reached(row, "val_accuracy")),
+        _figure("test accuracy", _reached(row, "accuracy")),
+        _figure("speed-up", f"{speed}{efficiency}" if speed else ""),
+        f"{row['n_ok']} of {row['n_seeds']} seeds ok, {timed} with a valid timing",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _figure(name: str, text: str) -> str:
+    return f"{name}: {text}" if text else ""
+
+
+def _reached(row: Row, column: str) -> str:
+    return figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
+
+
+def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], found: Recommendation | None) -> list[Plot]:
+    """Return the charts of cells, in the order of the report; `rows` are those of `cell_rows`."""
+    return [
+        trade_off(cells, pd.DataFrame(list(rows)), found),
+        speedup(cells),
+        *speedup_by_batch(cells),
+        accuracy(cells),
+        time_to_target(cells),
+        why_not_linear(cells),
+        memory(cells),
+    ]
+
+
+def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, found: Recommendation | None) -> Plot:
+    """Return the chart of time against validation accuracy, with the Pareto front and the margin."""
+    known = rows[rows["time"].notna() & rows["val_accuracy"].notna()]
+    measure = found.measure if found and found.measure.startswith("time") else "time"
+    plot = Plot(
+        name="trade_off",
+        title="Time against validation accuracy",
+        about="Each point is a cell; the best are at the top left. Line: the Pareto front. Pale: timing not valid.",
+        absent="" if len(known) else "No cell has both a time and a validation accuracy.",
+    )
+    if plot.absent:
+        return plot
+    domain = clipped(known["val_accuracy_lo"], known["val_accuracy"], known["val_accuracy_hi"])
+    x = spanning("time", f"{measure} [s]", known["time"])
+    y = quantity("val_accuracy", "validation accuracy", domain=domain, nice=False)
+    colour = {"color": category("gpus", word("gpus", cells))}
+    rule = (
+        {"shape": category("rule", word("lr_rule", cells), sort=None, type="nominal")}
+        if 1 < known["rule"].nunique() <= 8
+        else {}
+    )
+    drawn = "isValid(datum.time) && isValid(datum.val_accuracy)"
+    spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
+    level = _margin_level(cells, found)
+    look = {**colour, **rule, **PALE, **FADED, "tooltip": {"field": "tip"}}
+    points = mark("point", {"x": x, "y": y, **look}, where=drawn, size=70, filled=True)
+    layers = [
+        *(
+            [mark("rule", {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}, strokeDash=[5, 4])]
+            if level
+            else []
+        ),
+        *(interval(axis, {"x": x, "y": y, **colour}, where=spread) for axis in ("x", "y")),
+        mark("line", {"x": x, "y": y}, where="datum.on_front", interpolate="step-after", color=GREY),
+        {**points, "params": [ZOOM, picked("gpus")]},
+        mark("point", {"x": x, "y": y}, where="datum.role === 'recommended'", size=300, strokeWidth=2, color=GREY),
+        mark("text", {"x": x, "y": y, "text": {"field": "cell"}}, where="datum.role !== ''", dy=-15, clip=False),
+    ]
+    return _with(plot, {"width": 560, "height": 260, "layer": layers})
+
+
+def _with(plot: Plot, spec: Spec, *remarks: str) -> Plot:
+    return Plot(**{**vars(plot), "spec": spec, "remarks": [each for each in remarks if each]})
+
+
+def _margin_level(cells: pd.DataFrame, found: Recommendation | None) -> float | None:
+    """Return the least accuracy within the margin; None without a baseline."""
+    accuracies = cells.loc[cells["cell_id"] == (found.baseline_cell_id if found else None), "val_accuracy"].dropna()
+    return float(accuracies.iloc[0]) - found.margin if found and len(accuracies) else None
 
 
 def speedup(cells: pd.DataFrame) -> Plot:
-    """Return the plot of throughput relative to the baseline, with the ideal line."""
+    """Return the chart of throughput relative to the baseline, beside the ideal speed-up."""
     scaling = cells["scaling"].iloc[0]
+    gpus = word("gpus", cells)
     plot = Plot(
         name="speedup",
-        title="Speed-up",
-        about=f"Throughput as a multiple of the baseline cell's, at the same {word(FIXED_SIDE[scaling], cells)}"
-        f" ({scaling} scaling). Dashed: ideal speed-up, in proportion to the {word('gpus', cells)}. {_BAND}",
+        title=f"Speed-up of more {gpus}",
+        about=f"Throughput as a multiple of the baseline's, at the same {word(FIXED_SIDE[scaling], cells)} ({scaling}"
+        f" scaling). Dashed: the ideal, in proportion to the {gpus}. Percentages: share of the ideal. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    drawn = replace(plot, remarks=one_process(cells))
-    return plot if plot.absent else _over_gpus(drawn, cells, "speedup", speedup_axis(cells))
+    if plot.absent:
+        return plot
+    counts = cells.loc[cells["speedup"].notna(), "gpus"].unique()
+    steps = _one_step(cells) if len(counts) <= 2 else _several_steps(cells, list(counts))
+    return _with(plot, steps, *one_process(cells))
+
+
+def _one_step(cells: pd.DataFrame) -> Spec:
+    """Return the chart for a single step of the GPUs: a row for each batch, with its ideal."""
+    batch = FIXED_SIDE[cells["scaling"].iloc[0]]
+    known = cells[cells["speedup"].notna()]
+    most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
+    x = quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False)
+    y = category("fixed_batch", word(batch, cells), axis={"grid": False})
+    place = {"x": {**x, "axis": {"tickCount": 4}}, "y": y}
+    drawn = "isValid(datum.speedup) && datum.compared"
+    colour = {"color": category("gpus", word("gpus", cells))}
+    points = mark("point", {**place, **colour, **PALE, **FADED, "tooltip": {"field": "tip"}}, where=drawn, size=70)
+    ideal = {**place, "x": {**x, "field": "ideal"}}
+    layers = [
+        mark("rule", {"x": {"datum": 1}}, opacity=0.5),
+        mark("tick", ideal, where=drawn, thickness=2, height=22, strokeDash=[3, 2]),
+        interval("x", {**place, **colour}, where=drawn, strokeWidth=3),
+        {**points, "mark": {**points["mark"], "filled": True}, "params": [picked("gpus")]},
+        _labelled(mark("text", {**place, "text": {"field": "label"}}, where=drawn, dy=-11, clip=False)),
+    ]
+    return in_panels(layers, field="panel")
+
+
+def _labelled(layer: Spec) -> Spec:
+    """Return the layer with a field `label`: `1.87× (94%)`."""
+    label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
+    return {**layer, "transform": [*layer["transform"], {"calculate": label, "as": "label"}]}
+
+
+def _several_steps(cells: pd.DataFrame, counts: list[float]) -> Spec:
+    """Return the chart for three or more numbers of GPUs: a line for each batch, and the ideal."""
+    known = cells[cells["speedup"].notna()]
+    wide = max(counts) / min(counts) >= 8
+    scale = {"type": "log", "base": 2, "nice": False} if wide else {"zero": True}
+    place = {
+        "x": doubling("gpus", word("gpus", cells), counts),
+        "y": {**quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}},
+    }
+    ends = {"y": {**place["y"], "field": "speedup_lo"}, "y2": {"field": "speedup_hi"}}
+    colour = {"color": category("fixed_batch", word(FIXED_SIDE[known["scaling"].iloc[0]], cells))}
+    drawn = "isValid(datum.speedup)"
+    at_end = [
+        {"filter": f"{drawn} && datum.compared"},
+        {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], "groupby": ["panel", "fixed_batch"]},
+        {"filter": "datum.gpus === datum.most_gpus"},
+        {"calculate": "format(datum.efficiency, '.0%')", "as": "label"},
+    ]
+    ideal = {"x": place["x"], "y": {**place["y"], "field": "ideal", "aggregate": "max"}}
+    points = {**place, **colour, **PALE, **FADED, "tooltip": {"field": "tip"}}
+    text = mark("text", {**place, **colour, "text": {"field": "label"}}, align="left", dx=7, fontSize=10, clip=False)
+    layers = [
+        mark("line", ideal, where=drawn, strokeDash=[5, 4], color=GREY),
+        mark("area", {**place, **ends, **colour}, where=f"{drawn} && isValid(datum.speedup_lo)", opacity=0.13),
+        mark("line", {**place, **colour, **FADED}, where=drawn),
+        {**mark("point", points, where=drawn, size=55, filled=True), "params": [ZOOM, picked("fixed_batch")]},
+        {**text, "transform": at_end},
+    ]
+    return in_panels(layers, field="panel")
 
 
 def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
-    """Return the plot of the speed-up by batch, one line per GPU count: from which batch on more GPUs pay off.
+    """Return the chart of the speed-up by batch, one line per GPU count: from which batch on more GPUs pay off.
 
-    With fewer than three batches there is no plot.
+    There is none with fewer than three batches, or if the chart of the speed-up shows the same.
     """
     scaled = cells[_is_compared(cells) & cells["speedup"].notna()]
     batch = FIXED_SIDE[cells["scaling"].iloc[0]]
-    if scaled[batch].nunique() < _LEAST_BATCHES:
+    if scaled[batch].nunique() < 3 or scaled["gpus"].nunique() < 2:
         return []
     gpus = word("gpus", cells)
     plot = Plot(
         name="speedup_by_batch",
         title="Speed-up by batch size",
-        about=f"The {word(batch, cells)} from which more {gpus} pay off: throughput as a multiple of the"
-        f" baseline cell's, one line for each number of {gpus}. Dashed: as fast as the baseline. {_BAND}",
-        x=power_axis(word(batch, cells), scaled[batch].tolist()),
-        y=speedup_axis(cells),
-        remarks=_doubts(scaled, "speedup"),
+        about=f"The {word(batch, cells)} from which more {gpus} pay off. Dashed: as fast as the baseline. {_BAND}",
     )
-    lines = Lines(
-        x=batch,
-        y="speedup",
-        colour="gpus",
-        among=sorted(cells["gpus"].unique()),
-        facets=[*varying(cells), "lr_rule"],
-        tooltip=_speed_tooltip(cells),
-        guides=_level_one(batch),
-        marks_invalid=True,
-    )
-    return [with_lines(plot, scaled, lines)]
+    x = doubling("fixed_batch", word(batch, cells), scaled[batch].tolist())
+    return [_with(plot, _lines(x, quantity("speedup", "speed-up"), category("gpus", gpus), "panel", level=1))]
 
 
-def efficiency(cells: pd.DataFrame) -> Plot:
-    """Return the plot of the speed-up as a share of the ideal speed-up.
-
-    Cells without a valid timing that are far above all valid ones are left out: one trial on a quarter of an idle GPU
-    may reach 600% of the ideal, and the axis would show nothing else.
-    """
-    plot = Plot(
-        name="efficiency",
-        title="Efficiency",
-        about=f"Speed-up as a share of the ideal one, which is in proportion to the {word('gpus', cells)}. {_BAND}",
-        absent=_why_no_speedup(cells),
-    )
-    if plot.absent:
-        return plot
-    invalid = is_invalid(cells["timing_valid"])
-    valid = cells.loc[~invalid, "efficiency"].dropna()
-    highest = max(1.0, float(valid.max())) if len(valid) else math.inf
-    beyond = invalid & (cells["efficiency"] > _FAR_ABOVE * highest)
-    shown = cells.assign(efficiency=cells["efficiency"].mask(beyond))
-    many = figures.counted(int(beyond.sum()), "cell is", "cells are")
-    remarks = [f"{many} far above all others and not drawn, because the timing is not valid."] if many else []
-    axis = Axis(label="efficiency", percent=True, lo=0, hi=max(1.08, 1.08 * float(shown["efficiency"].max())))
-    return _over_gpus(replace(plot, remarks=remarks), shown, "efficiency", axis)
+def _lines(x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = None) -> Spec:
+    """Return a chart with lines of one colour each, of compared cells if there is a dashed `level`."""
+    field = y["field"]
+    drawn = f"isValid(datum.{field})" + (" && datum.compared" if level is not None else "")
+    ends = {"y": {**y, "field": f"{field}_lo"}, "y2": {"field": f"{field}_hi"}}
+    points = {"x": x, "y": y, "color": colour, **FADED}
+    found = {**points, **PALE, "tooltip": {"field": "tip"}}
+    layers = [
+        *([mark("rule", {"y": {"datum": level}}, strokeDash=[5, 4])] if level is not None else []),
+        mark("area", {"x": x, **ends, "color": colour}, where=f"{drawn} && isValid(datum.{field}_lo)", opacity=0.13),
+        mark("line", points, where=drawn),
+        {**mark("point", found, where=drawn, size=55, filled=True), "params": [ZOOM, picked(colour["field"])]},
+    ]
+    return in_panels(layers, field=panel)
 
 
 def accuracy(cells: pd.DataFrame) -> Plot:
-    """Return the plot of accuracy by global batch, one line per rule: on the test set, else on the validation split."""
-    chosen_by = only_validation(cells)
-    column = "val_accuracy" if chosen_by else "accuracy"
-    kind, more = (
-        ("Validation accuracy", " The recommendation uses it; no trial reported a test accuracy.")
-        if chosen_by
-        else ("Accuracy on the test set", "")
-    )
+    """Return the chart of accuracy by global batch, one line per rule: of the test set, else validation."""
+    column = "val_accuracy" if only_validation(cells) else "accuracy"
+    title = "validation accuracy" if column == "val_accuracy" else "test accuracy"
     plot = Plot(
         name="accuracy",
         title="Accuracy by batch size",
-        about=f"{kind} by global batch size: up to which batch each learning-rate rule works.{more} {_BAND}",
-        x=power_axis("global batch", cells["global_batch_size"].tolist()),
-        y=replace(clipped_axis(cells, column), label="validation accuracy" if chosen_by else "accuracy"),
+        about=f"{title.capitalize()} by global batch: up to which batch each learning-rate rule works. {_BAND}",
         absent=why_none(cells),
     )
-    facets = [*varying(cells), "gpus"]
-    differing = varying(cells)
-
-    def tooltip(row: Row) -> str:
-        reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
-        return f"{cell_label(row, differing)}: {reached}, {row['n_ok']} seeds"
-
-    lines = Lines(x="global_batch_size", y=column, colour="lr_rule", facets=facets, tooltip=tooltip)
-    return with_lines(plot, cells, lines)
+    if plot.absent:
+        return plot
+    domain = clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
+    x = doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
+    colour = category("rule", word("lr_rule", cells), sort=None, type="nominal")
+    return _with(plot, _lines(x, quantity(column, title, domain=domain, nice=False), colour, "count_panel"))
 
 
 def time_to_target(cells: pd.DataFrame) -> Plot:
-    """Return the plot of the training seconds up to the target accuracy."""
-    never = cells[(cells["n_ok"] > 0) & cells["time_to_target_s"].isna()]
-    reached = cells["time_to_target_s"].notna().any()
-    differing = varying(cells)
-    names = [cell_label(row, differing) for row in never.head(3).to_dict("records")]
-    more = f" and {len(never) - 3} more" if len(never) > 3 else ""
-    remarks = [f"Not drawn, because not every seed reached the target: {'; '.join(names)}{more}."] if names else []
+    """Return the chart of the training seconds up to the target."""
+    reached = cells[cells["time_to_target_s"].notna()]
+    never = int(((cells["n_ok"] > 0) & cells["time_to_target_s"].isna()).sum())
     plot = Plot(
         name="time_to_target",
         title="Time to target",
-        about="Training time, without evaluation, up to the end of the first epoch that reached the target validation"
-        " accuracy; only cells that reached it with every ok seed.",
-        absent="" if reached else "No target was set (trainable.target_accuracy), or no cell reached it.",
-        remarks=remarks if reached else (),
+        about="Training time, without evaluation, up to the first epoch that reached the target; only cells that"
+        " reached it with every ok seed.",
+        absent="" if len(reached) else "No target was set (trainable.target_accuracy), or no cell reached it.",
     )
-    return plot if plot.absent else _over_gpus(plot, cells, "time_to_target_s", seconds_axis(cells))
-
-
-def _over_gpus(plot: Plot, cells: pd.DataFrame, column: str, axis: Axis) -> Plot:
-    """Return the plot with lines over GPUs, one for each value of the batch that stays the same."""
-    drawn = replace(
-        plot,
-        x=power_axis(word("gpus", cells), cells.loc[cells[column].notna(), "gpus"].tolist()),
-        y=axis,
-        remarks=[*plot.remarks, *_doubts(cells, column)],
-    )
-    lines = Lines(
-        x="gpus",
-        y=column,
-        colour=FIXED_SIDE[cells["scaling"].iloc[0]],
-        facets=[*varying(cells), "lr_rule"],
-        tooltip=_speed_tooltip(cells),
-        marks_invalid=True,
-    )
-    if guides := {"speedup": _ideal_speedup, "efficiency": _level_one("gpus")}.get(column):
-        lines = replace(lines, guides=guides, informs=lambda group: bool(_is_compared(group).any()))
-    return with_lines(drawn, cells, lines)
-
-
-def _doubts(cells: pd.DataFrame, column: str) -> list[str]:
-    return [_HOLLOW] if is_invalid(cells.loc[cells[column].notna(), "timing_valid"]).any() else []
+    if plot.absent:
+        return plot
+    batch = word(FIXED_SIDE[cells["scaling"].iloc[0]], cells)
+    encoding = {
+        "x": category("gpus", word("gpus", cells), axis={"labelAngle": 0}),
+        "y": spanning("to_target", "time to target [s]", reached["time_to_target_s"]),
+        "color": category("fixed_batch", batch),
+        **PALE,
+        **FADED,
+        "tooltip": {"field": "tip"},
+    }
+    drawn = mark("point", encoding, where="isValid(datum.to_target)", size=70, filled=True)
+    missed = f"{figures.counted(never, 'cell', 'cells')} not drawn: not every seed reached the target." if never else ""
+    return _with(plot, in_panels([{**drawn, "params": [picked("fixed_batch")]}], field="panel"), missed)
 
 
 def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
@@ -202,148 +401,81 @@ def _why_no_speedup(cells: pd.DataFrame) -> str:
     """Return why there is no speed-up to draw; empty if there is one."""
     if cells["speedup"].isna().all():
         return "No two cells can be compared: no throughput was reported, or no cell is ok."
-    if cells.loc[cells["speedup"].notna(), "gpus"].nunique() == 1 and (cells["speedup"].dropna() == 1).all():
-        return "All cells that are ok have the same number of GPUs."
+    if not (_is_compared(cells) & cells["speedup"].notna()).any():
+        return f"All cells that are ok have the same number of {word('gpus', cells)}."
     return ""
 
 
-def _ideal_speedup(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
-    """Return a line from each baseline's GPUs at 1 to the panel's most GPUs, with the counts between.
-
-    On a logarithmic axis a line without the counts between would be too high there. The baseline itself may be in
-    another panel, as one GPU is for DataParallel.
-    """
-    counts = set(map(float, cells["gpus"]))
-    of_baselines = (cells["gpus"] * cells["efficiency"] / cells["speedup"]).dropna().round(6)
-    lines = []
-    for least in sorted(map(float, of_baselines.unique())):
-        if least < max(counts):
-            x = sorted({least, *(each for each in counts if each > least)})
-            lines.append((tuple(x), tuple(count / least for count in x)))
-    return lines
-
-
-def _level_one(column: str) -> Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]]:
-    """Return guides of a panel with one level line at 1, as long as the cells' range of the column."""
-    return lambda cells: [((float(cells[column].min()), float(cells[column].max())), (1.0, 1.0))]
-
-
-def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:
-    differing = varying(cells)
-
-    def tooltip(row: Row) -> str:
-        speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
-        rate = figures.with_interval(row["samples_per_s"], math.nan, math.nan, figures.number)
-        target = figures.with_interval(row["time_to_target_s"], math.nan, math.nan, figures.number)
-        parts = [
-            cell_label(row, differing),
-            f"{speed} at {rate} samples/s" if speed else "",
-            f"target after {target} s" if target else "",
-            f"{row['n_ok']} of {row['n_seeds']} seeds ok",
-            "" if row["timing_valid"] else "timing not valid",
-        ]
-        return "; ".join(filter(None, parts))
-
-    return tooltip
-
-
 def why_not_linear(cells: pd.DataFrame) -> Plot:
-    """Return the plot with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
+    """Return the chart with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
+    gpus = word("gpus", cells)
+    known = cells[cells["lost_rest"].notna()]
     plot = Plot(
         name="why_not_linear",
         title="Where speed-up is lost",
-        about="Why cells with several GPUs fall short of the ideal speed-up: the first part is the efficiency, the"
-        " share that is left; the others show where a step takes longer than the baseline's.",
-        x=Axis(label="share of an ideal speed-up", percent=True, lo=0),
-        absent="Not measured: no cell with several GPUs has both an efficiency and a breakdown of its steps.",
-    )
-    if not set(LOST) <= set(cells.columns):
-        return plot
-    known = cells[cells["lost_rest"].notna()]
-    if known.empty:
-        return plot
-    differing = varying(cells)
-    rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
-    records = rows.to_dict("records")
-    bars = [
-        Bar(
-            label=one_line(cell_label(row, differing), BAR_LABEL), parts=tuple(number(row[column]) for column in _PARTS)
-        )
-        for row in records[:MOST_BARS]
-    ]
-    undivided = known["lost_compute"].isna().any()
-    gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
-    remarks = [
-        f"{MOST_BARS} of {len(records)} cells are drawn; the CSV file has all of them."
-        if len(records) > MOST_BARS
-        else "",
-        f"Where steps are captured, {_PARTS['lost_rest']} is everything but waiting for data." if undivided else "",
-        "Parts that took less time than in the baseline are negative: they are in the CSV file, but not drawn."
-        if gained
-        else "",
-        *dict.fromkeys(f"{cell_label(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
-    ]
-    columns = [*differing, "gpus", "device_batch_size", "lr_rule", "cell_id", *_PARTS]
-    data = rows[list(dict.fromkeys(columns))].assign(remedy=rows.get("remedy"))
-    return replace(
-        plot,
-        legend=tuple(_PARTS.values()),
-        bars=bars,
-        remarks=[remark for remark in remarks if remark],
-        data=data.to_dict("records"),  # type: ignore[arg-type]
-    )
-
-
-def memory(cells: pd.DataFrame) -> Plot:
-    """Return the plot of peak memory by batch, or with one bar each if most groups of cells have only one batch."""
-    label = "peak memory [GB]"
-    plot = Plot(
-        name="memory",
-        title="Memory",
-        about=_MEMORY.format(against="by batch size"),
-        absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: no trial reported device memory.",
+        about=f"The share of the ideal speed-up that cells with several {gpus} keep, and where the rest goes.",
+        absent="" if len(known) else f"No cell with several {gpus} has an efficiency and a breakdown of its steps.",
     )
     if plot.absent:
         return plot
-    facets = varying(cells)
-    groups = cells.groupby([*facets, "gpus", "device_batch_size"], sort=False, dropna=False)
-    largest = groups.agg(peak_memory_gb=("peak_memory_gb", "max"), n_ok=("n_ok", "sum")).reset_index()
-    if "device" not in facets:
-        largest["device"] = next(iter(cells["device"].dropna()), "")  # none where nothing ran
-    known = largest[largest["peak_memory_gb"].notna()]
-    batches = known.groupby([*facets, "gpus"], dropna=False)["device_batch_size"].nunique()
-    if (batches < 2).mean() > 0.5:
-        bars = replace(plot, about=_MEMORY.format(against="of each cell"), x=Axis(label=label, lo=0))
-        shortest_first = sorted(facets, key=lambda column: known[column].astype(str).str.len().max())
-        return _with_bars(bars, known, shortest_first)
-    drawn = replace(
+    names = ", ".join(f"'{column}': '{text}'" for column, text in _KEPT.items())
+    fold = [
+        {"filter": "isValid(datum.lost_rest)"},
+        {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
+        {"filter": f"datum.bar_rank <= {MOST_BARS}"},
+        {"fold": list(_KEPT), "as": ["column", "share"]},
+        {"calculate": f"{{{names}}}[datum.column]", "as": "part"},
+        {"calculate": "datum.cell + '\\n' + datum.part + ': ' + format(datum.share, '.1%')", "as": "tip"},
+        {"filter": "datum.share > 0"},
+    ]
+    colour = {"field": "part", "type": "nominal", "title": None, "scale": {"domain": list(_KEPT.values())}}
+    spec = bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)
+    negative = (known[list(LOST)] < -0.02).any(axis=None)
+    return _with(
         plot,
-        x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
-        y=Axis(label=label, lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
+        {"transform": fold, **spec},
+        f"{MOST_BARS} of {len(known)} cells are drawn: the filters choose others." if len(known) > MOST_BARS else "",
+        "Parts that took less time than in the baseline are negative and not drawn; summary.csv has them."
+        if negative
+        else "",
     )
-    lines = Lines(
-        x="device_batch_size",
-        y="peak_memory_gb",
-        colour="gpus",
-        facets=facets,
-        tooltip=lambda row: f"{cell_label(row)}: {row['peak_memory_gb']:.3g} GB",
-    )
-    return with_lines(drawn, largest, lines)
 
 
-def _with_bars(plot: Plot, known: pd.DataFrame, facets: list[str]) -> Plot:
-    """Return the plot with a bar for each row, in the order of the facets, the GPUs and the batch."""
-    rows = in_order(known, [*facets, "gpus", "device_batch_size"])
-    differing = [column for column in facets if rows[column].astype(str).nunique() > 1]
-    records = rows.to_dict("records")
-    more = len(records) > MOST_BARS
-    return replace(
-        plot,
-        legend=(plot.x.label,),
-        bars=[
-            Bar(label=one_line(cell_label(row, differing), BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
-            for row in records[:MOST_BARS]
-        ],
-        remarks=[f"{MOST_BARS} of {len(records)} are drawn; the CSV file has all of them."] if more else [],
-        data=rows[["gpus", "device_batch_size", *facets, "peak_memory_gb", "n_ok"]].to_dict("records"),  # type: ignore[arg-type]
+def largest(cells: pd.DataFrame, found: Recommendation | None) -> str:
+    """Return a sentence on the largest loss of speed-up, of the recommended cell or else of the worst one."""
+    known = cells[cells["lost_rest"].notna()]
+    chosen = known[known["cell_id"] == (found.cell_id if found else None)]
+    rows = (chosen if len(chosen) else known.sort_values("efficiency")).to_dict("records")
+    for row in rows[:1]:
+        if lost := largest_loss(row):
+            remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
+            share = f"{figures.percent(row[lost])}% of the ideal speed-up"
+            return f"Largest loss of {cell_label(row, varying(cells))}: {LOST_TO[lost]} ({share}).{remedy}"
+    return ""
+
+
+def memory(cells: pd.DataFrame) -> Plot:
+    """Return the chart of peak memory: a bar for each batch and number of GPUs."""
+    known = cells[cells["peak_memory_gb"].notna()]
+    plot = Plot(
+        name="memory",
+        title="Memory",
+        about="Peak memory of the fullest device: the maximum over seeds and learning-rate rules.",
+        absent="" if len(known) else "No trial reported device memory.",
     )
+    if plot.absent:
+        return plot
+    fullest = [
+        {"filter": "isValid(datum.memory)"},
+        {
+            "aggregate": [
+                {"op": "max", "field": "memory", "as": "memory"},
+                {"op": "min", "field": "order", "as": "order"},
+            ],
+            "groupby": ["batch_cell"],
+        },
+        {"window": [{"op": "row_number", "as": "bar_rank"}], "sort": [{"field": "order"}]},
+        {"filter": f"datum.bar_rank <= {MOST_BARS}"},
+        {"calculate": "datum.batch_cell + ': ' + format(datum.memory, '.3~r') + ' GB'", "as": "tip"},
+    ]
+    return _with(plot, {"transform": fullest, **bars("batch_cell", "memory", "peak memory [GB]")})

@@ -9,90 +9,107 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.report.plot import (
-    MOST_PANELS,
+    FADED,
     MOST_SERIES,
-    Axis,
-    Panel,
+    ZOOM,
     Plot,
-    Series,
-    epoch_axis,
-    fewer,
-    grouped,
-    loss_axis,
-    named,
+    in_panels,
+    is_on_cpu,
+    label_of,
+    mark,
+    picked,
+    quantity,
+    ranked_panels,
+    spanning,
     word,
 )
+from orchestrator.report.vega import Spec
 from orchestrator.store.layout import TELEMETRY, Layout
 from orchestrator.store.results import Finding
+from orchestrator.text import figures
 from orchestrator.text.figures import one_line
-from orchestrator.text.rows import cell_label, in_order, varying
+from orchestrator.text.rows import Row, cell_label, gpus_in_words, in_order, named, varying
 from sweeps.status import Status
 
-MOST_POINTS = 200
+MOST_POINTS = 100
 """The most points of a curve: more than the eye can tell apart in a panel."""
 
+MOST_CURVES = 48
+MOST_SAMPLED = 6
+"""The most cells with loss curves, and with telemetry."""
+
 _WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
-_UNSAMPLED = "Not measured: no trial recorded samples of its devices."
+_UNSAMPLED = "No trial recorded samples of its devices."
 
 
-def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plot:
-    """Return the plot of training loss by epoch, one line per cell: the median of its seeds, and their range.
+def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first: Sequence[str | None]) -> Plot:
+    """Return the chart of training loss by epoch, a line for each cell: the median of its seeds, and their range.
 
-    Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs.
+    Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs. Of many
+    cells, those in `first` and evenly spaced others are drawn.
     """
     plot = Plot(
         name="loss",
         title="Loss curves",
-        about="Training loss after each epoch, one line per cell: the median over its seeds. The band shows the range"
-        " of the seeds.",
-        x=Axis(label="epoch"),
+        about="Training loss after each epoch: the median over a cell's seeds. The band is the range of the seeds.",
         absent="No trial reported a loss per epoch.",
     )
     losses = _finite_losses(trials, curves)
-    colour = FIXED_SIDE[cells["scaling"].iloc[0]]
     differing = varying(cells)
-    facets = [*differing, "lr_rule", "gpus"]
-    ordered = in_order(cells[cells["cell_id"].isin(losses["cell_id"].unique())], [*facets, colour])
-    if ordered.empty:
+    colour = FIXED_SIDE[cells["scaling"].iloc[0]]
+    columns = [*differing, "lr_rule", "gpus"]
+    drawn = in_order(cells[cells["cell_id"].isin(losses["cell_id"].unique())], [*columns, colour])
+    if drawn.empty:
         return plot
-    together = len(ordered) <= MOST_SERIES
-    if together:
-        colour, facets = "cell", []
-        ordered[colour] = [cell_label(row, differing) for row in ordered.to_dict("records")]
-    kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
-    groups = grouped(ordered[ordered[colour].isin(kept)], facets)
-    if len(groups) > MOST_PANELS:
-        remarks.append(f"{MOST_PANELS} of {len(groups)} panels are drawn; tables/curves.parquet holds every epoch.")
-    groups = groups[:MOST_PANELS]
-    drawn = pd.concat([group for _, group in groups])
-    points = _over_seeds(losses[losses["cell_id"].isin(drawn["cell_id"])])
-    legend = {value: str(value) if together else named(colour, value, cells) for value in kept}
-    names = {row["cell_id"]: cell_label(row, differing) for row in drawn.to_dict("records")}
-    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
-    data = points.assign(cell=points["cell_id"].map(names))
-    return replace(
-        plot,
-        x=epoch_axis(points["epoch"].tolist()),
-        y=loss_axis(points),
-        legend=tuple(legend.values()),
-        panels=[
-            Panel(
-                title=title,
-                series=[
-                    _loss_series(legend[row[colour]], kept.index(row[colour]), lines[row["cell_id"]])
-                    for row in group.to_dict("records")
-                ],
-            )
-            for title, group in groups
-        ],
-        remarks=remarks,
-        data=data.to_dict("records"),  # type: ignore[arg-type]
+    kept = spread(list(drawn["cell_id"]), [each for each in first if each], MOST_CURVES)
+    records = drawn[drawn["cell_id"].isin(kept)].to_dict("records")
+    together = len(records) <= MOST_SERIES
+    points = _over_seeds(losses[losses["cell_id"].isin(kept)])
+    by_cell = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
+    names = [label_of(cell_label(row, differing)) for row in records]
+    titles = ["" if together else _panel_of(row, differing, cells) for row in records]
+    best = next((row for row in records if row["cell_id"] in first), None)
+    places = ranked_panels(records, titles, columns, best)
+    rows = []
+    for row, name, title, place in zip(records, names, titles, places, strict=True):
+        line = name if together else figures.fact(row[colour])
+        own = {"cell": name, "line": line, "panel": title, "panel_order": place}
+        for point in by_cell[row["cell_id"]].to_dict("records"):
+            ends = {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]} if point["n_seeds"] > 1 else {}
+            tip = f"{name}\nepoch {point['epoch']:g}: {point['loss']:.4g}"
+            rows.append({**own, "epoch": point["epoch"], "loss": point["loss"], **ends, "tip": tip})
+    some = (
+        f"{len(kept)} of {len(drawn)} cells are drawn; tables/curves.parquet has all." if len(kept) < len(drawn) else ""
     )
+    spec = _loss_spec(points, None if together else word(colour, cells))
+    return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])
+
+
+def _panel_of(row: Row, differing: Sequence[str], cells: pd.DataFrame) -> str:
+    gpus = gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells))
+    return label_of(", ".join(filter(None, [f"{gpus} {row['lr_rule']}", named(row, differing)])))
+
+
+def _loss_spec(points: pd.DataFrame, legend: str | None) -> Spec:
+    x, y = quantity("epoch", "epoch", zero=False, nice=False), spanning("loss", "training loss", points["loss"])
+    colour = {"field": "line", "type": "nominal", "title": legend, "sort": None}
+    ends = {"y": {**y, "field": "loss_lo"}, "y2": {"field": "loss_hi"}}
+    look = {"x": x, "y": y, "color": colour, **FADED}
+    layers = [
+        mark("area", {"x": x, **ends, "color": colour}, where="isValid(datum.loss_lo)", opacity=0.13),
+        mark("line", look),
+        {
+            **mark("point", {**look, "tooltip": {"field": "tip"}}, size=18, filled=True),
+            "params": [ZOOM, picked("line")],
+        },
+    ]
+    return in_panels(layers, field="panel")
 
 
 def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
@@ -117,21 +134,6 @@ def _over_seeds(losses: pd.DataFrame) -> pd.DataFrame:
     step = (size / MOST_POINTS).clip(lower=1)
     first_of_step = (place // step) != ((place - 1) // step)
     return found[first_of_step | (place == size - 1)]
-
-
-def _loss_series(label: str, place: int, rows: pd.DataFrame) -> Series:
-    several = bool((rows["n_seeds"] > 1).any())
-    return Series(
-        label=label,
-        place=place,
-        x=tuple(rows["epoch"]),
-        y=tuple(rows["loss"]),
-        lo=tuple(rows["loss_lo"]) if several else (),
-        hi=tuple(rows["loss_hi"]) if several else (),
-        tooltips=tuple(
-            f"{label}, epoch {epoch:g}: {value:.4g}" for epoch, value in zip(rows["epoch"], rows["loss"], strict=True)
-        ),
-    )
 
 
 _MAGIC = b"PAR1"
@@ -201,87 +203,82 @@ def _thinned_out(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(slots[["time_s", *figures]].mean()).reset_index()
 
 
+def spread(cell_ids: Sequence[str], first: Sequence[str], most: int) -> list[str]:
+    """Return at most this many of the cells, in their order: those in `first`, then others evenly spaced."""
+    wanted = [cell_id for cell_id in dict.fromkeys(first) if cell_id in set(cell_ids)][:most]
+    others = [cell_id for cell_id in cell_ids if cell_id not in wanted]
+    room = most - len(wanted)
+    step = max(1.0, len(others) / room) if room > 0 else 1.0
+    kept = {*wanted, *(others[int(index * step)] for index in range(min(room, len(others))))}
+    return [cell_id for cell_id in cell_ids if cell_id in kept]
+
+
 def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str | None]) -> list[tuple[str, str]]:
     """Choose a trial of each cell to plot, as (trial_id, cell_id): the cells in `first`, then others evenly."""
     ok = trials[trials["status"] == Status.OK.value].drop_duplicates("cell_id").set_index("cell_id")["trial_id"]
     known = [cell_id for cell_id in cells["cell_id"] if cell_id in ok.index]
-    wanted = [cell_id for cell_id in dict.fromkeys(first) if cell_id in set(known)]
-    others = [cell_id for cell_id in known if cell_id not in wanted]
-    room = MOST_PANELS - len(wanted)
-    step = max(1.0, len(others) / room) if room > 0 else 1.0
-    spread = [others[int(index * step)] for index in range(min(room, len(others)))]
-    kept = {*wanted, *spread}
-    return [(str(ok[cell_id]), cell_id) for cell_id in known if cell_id in kept]
+    return [(str(ok[cell_id]), cell_id) for cell_id in spread(known, [each for each in first if each], MOST_SAMPLED)]
 
 
-def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
-    """Return the plot of GPU utilisation as a share of time; without GPUs, of the cores that are busy."""
+def utilisation(cells: pd.DataFrame, samples: Sequence[Samples], first: Sequence[str | None]) -> Plot:
+    """Return the chart of GPU utilisation as a share of time; without GPUs, of the cores that are busy."""
     on_gpu = any(_has(each, "gpu_util") for each in samples)
     plot = Plot(
         name="utilisation",
         title="GPU utilisation" if on_gpu else "Utilisation",
-        about="How busy each device was during one trial of the cell, from start to end."
-        + ("" if on_gpu else " There are no GPUs, so this is the number of cores that each worker process kept busy."),
-        x=Axis(label="time [s]", lo=0),
-        y=Axis(label="GPU busy", percent=True, lo=0, hi=1.08) if on_gpu else Axis(label="cores busy", lo=0),
+        about="How busy each GPU was during one trial of the cell."
+        if on_gpu
+        else "How many cores each process kept busy during one trial of the cell.",
         absent=_UNSAMPLED,
     )
-    return _over_time(plot, cells, samples, "gpu_util" if on_gpu else "cpu_util")
+    y = quantity("value", "GPU busy" if on_gpu else "cores busy", **({"domain": [0, 1.05]} if on_gpu else {}))
+    shown = {**y, "axis": {"format": "~%" if on_gpu else "~r", "tickCount": 5}}
+    return _over_time(plot, cells, samples, "gpu_util" if on_gpu else "cpu_util", shown, first)
 
 
-def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
-    """Return the plot of each GPU's power in watts."""
+def power(cells: pd.DataFrame, samples: Sequence[Samples], first: Sequence[str | None]) -> Plot:
+    """Return the chart of each GPU's power in watts."""
     plot = Plot(
         name="power",
         title="Power",
-        about="Power of each device during one trial of the cell, from start to end.",
-        x=Axis(label="time [s]", lo=0),
-        y=Axis(label="power [W]", lo=0),
-        absent="Not measured: no device reported its power.",
+        about="Power of each device during one trial of the cell.",
+        absent="No device reported its power.",
     )
-    return _over_time(plot, cells, samples, "power_w")
+    return _over_time(plot, cells, samples, "power_w", quantity("value", "power [W]"), first)
 
 
 def _has(samples: Samples, column: str) -> bool:
     return column in samples.frame and bool(samples.frame[column].notna().any())
 
 
-def _over_time(plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], column: str) -> Plot:
-    measured = [each for each in samples if _has(each, column)]
+def _over_time(
+    plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], column: str, y: Spec, first: Sequence[str | None]
+) -> Plot:
+    """Return the plot with a panel for each sampled cell and a line for each of its devices."""
+    measured = {each.cell_id: each.frame for each in samples if _has(each, column)}
     if not measured:
         return plot
     differing = varying(cells)
-    sampled = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
-    names = {row["cell_id"]: one_line(cell_label(row, differing)) for row in sampled.to_dict("records")}
-    legend: dict[str, int] = {}
-    panels = [
-        Panel(title=names.get(each.cell_id, each.cell_id), series=_device_series(each.frame, column, legend))
-        for each in measured
-    ]
-    rows = pd.concat([each.frame.assign(cell=names.get(each.cell_id, each.cell_id)) for each in measured])
-    data = rows[["cell", "rank", "device", "time_s", column]].dropna(subset=[column])
-    remarks = [f"A trial of {len(measured)} of {len(cells)} cells is drawn."] if len(measured) < len(cells) else []
-    if any(each.frame[["rank", "device"]].drop_duplicates().shape[0] > MOST_SERIES for each in measured):
-        remarks.append(f"For cells with more devices, the first {MOST_SERIES} are drawn.")
-    return replace(
-        plot,
-        legend=tuple(legend),
-        panels=panels,
-        remarks=remarks,
-        data=data.to_dict("records"),  # type: ignore[arg-type]
-    )
-
-
-def _device_series(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Series]:
-    """Return a line for each device, in the order of the ranks. Devices that are new are added to the legend."""
-    found = []
-    measured = frame[frame[column].notna()]
-    for number, ((rank, device), rows) in enumerate(measured.groupby(["rank", "device"], sort=True)):
-        if number == MOST_SERIES:
-            break
-        label = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
-        if label not in legend and len(legend) == MOST_SERIES:
-            continue
-        place = legend.setdefault(label, len(legend))
-        found.append(Series(label=label, place=place, x=tuple(rows["time_s"]), y=tuple(rows[column])))
-    return found
+    records = [row for row in cells.to_dict("records") if row["cell_id"] in measured]
+    rows: list[dict[str, Any]] = []
+    for row in sorted(records, key=lambda row: row["cell_id"] not in first):
+        name = label_of(cell_label(row, differing))
+        frame = measured[row["cell_id"]]
+        devices = frame[frame[column].notna()].groupby(["rank", "device"], sort=True)
+        for (rank, device), points in list(devices)[:MOST_SERIES]:
+            line = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
+            own = {
+                "cell": name,
+                "line": line,
+                "panel": name,
+                "panel_order": len({each["cell"] for each in rows} | {name}),
+            }
+            rows += [
+                {**own, "time": time, "value": value}
+                for time, value in zip(points["time_s"], points[column], strict=True)
+            ]
+    colour = {"field": "line", "type": "nominal", "title": None, "sort": None}
+    line = mark("line", {"x": quantity("time", "time [s]"), "y": y, "color": colour, **FADED})
+    some = f"A trial of {len(measured)} of {len(cells)} cells is drawn." if len(measured) < len(cells) else ""
+    spec = in_panels([{**line, "params": [ZOOM, picked("line")]}], field="panel")
+    return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])

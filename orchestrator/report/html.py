@@ -1,18 +1,18 @@
-"""The HTML page: its tiles, its sortable tables, and its rendering. This is the only module that uses Jinja.
+"""The HTML page: its tiles, its tables, and its rendering. This is the only module of the report that uses Jinja.
 
 All text is escaped. The page loads nothing, and its content security policy allows only its own style and script.
+Charts and large tables are drawn by the script from data in JSON, so that filters apply to all of them.
 """
 
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import io
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,53 +21,32 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from orchestrator.decision.recommendation import Recommendation, Setting
-from orchestrator.report import matplotlib
-from orchestrator.report.matplotlib import bars_svg, narrow_bars_svg, panel_svg, swatch_svg
-from orchestrator.report.plot import Plot, number, word
-from orchestrator.report.svg import StyleSheet, inlined
+from orchestrator.report.cell_plots import with_times
+from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, word
+from orchestrator.report.vega import script, theme
+from orchestrator.store.files import finite
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import RecommendationText
+from orchestrator.tables.recommendation import RecommendationText, probability
 from orchestrator.text import figures
-from orchestrator.text.figures import not_a_formula, one_line, suited
-from orchestrator.text.rows import Row, cell_label, in_order, status, varying
+from orchestrator.text.figures import one_line, suited
+from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, varying
 from orchestrator.text.table import TextTable
 from sweeps.printable import printable
-from sweeps.status import Status
-from sweeps.sweep import STANDARD_AXES
-
-
-def csv_bytes(rows: Sequence[Mapping[str, Any]], *, most: int | None = None) -> bytes:
-    """Return the rows as CSV with a heading; missing values are empty. At most `most` bytes, in whole rows.
-
-    A spreadsheet reads all values as data, not as formulas.
-    """
-    file = io.StringIO()
-    names = list(rows[0]) if rows else []
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([not_a_formula(name) for name in names])
-    for row in rows:
-        before = file.tell()
-        values = (None if isinstance(row[name], float) and math.isnan(row[name]) else row[name] for name in names)
-        writer.writerow(map(not_a_formula, values))
-        if most is not None and file.tell() > most:
-            file.truncate(before)
-            break
-    return file.getvalue().encode(errors="replace")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A large figure at the top of the page, with its title and a comparison."""
+    """A large figure at the top of the page, with its title and lines below it."""
 
     title: str
     value: str
-    comparison: str = ""
+    lines: Sequence[str] = ()
 
 
-def tiles(found: Recommendation, *, on_cpu: bool = False) -> list[Tile]:
+def tiles(found: Recommendation) -> list[Tile]:
     """Return what to use and what it yields beside the baseline; nothing without a recommendation.
 
-    Without GPUs there are no costs, which would be the time of the worker processes.
+    Without GPUs there are no costs, which would be the time of the processes.
     """
     by_id = {each.cell_id: each for each in found.shortlist}
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
@@ -76,93 +55,102 @@ def tiles(found: Recommendation, *, on_cpu: bool = False) -> list[Tile]:
     gpus, each, whole, rate = (
         chosen.values.get(key) for key in ("gpus", "device_batch_size", "global_batch_size", "lr")
     )
-    return [
-        Tile(title="worker processes" if on_cpu else "GPUs", value=f"{gpus:g}"),
-        Tile(title="global batch", value=f"{whole:,}", comparison=f"{each:,} each" if each != whole else ""),
-        Tile(
-            title="learning-rate rule",
-            value=str(chosen.values.get("lr_rule")),
-            comparison=f"rate {rate:.4g}" if isinstance(rate, float) else "",
-        ),
-        *(
-            Tile(title=axis, value=str(figures.asked(value)))
-            for axis, value in chosen.axes.items()
-            if axis not in STANDARD_AXES
-        ),
-        *_outcome_tiles(found, chosen, None if found.is_baseline else baseline, on_cpu),
+    batch = f"batch {each:,} each, {whole:,} in all" if each != whole else f"batch {whole:,}"
+    setting = [
+        f"{gpus_in_words(gpus, on_cpu=found.on_cpu)}, {batch}",
+        f"rule {chosen.values.get('lr_rule')}" + (f", LR {rate:.4g}" if isinstance(rate, float) else ""),
     ]
+    use = Tile(title="use", value=chosen.name, lines=setting)
+    return [use, *_outcome_tiles(found, chosen, None if found.is_baseline else baseline)]
 
 
-def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | None, on_cpu: bool) -> Iterator[Tile]:
+def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:
     purpose = found.measure.partition(" ")[2]
     for quantity in ("time", "energy", "cost"):
         mine = chosen.figures[quantity]
-        if math.isnan(mine.value) or (quantity == "cost" and on_cpu):
+        if math.isnan(mine.value) or (quantity == "cost" and found.on_cpu):
             continue
         other = baseline.figures[quantity].value if baseline else math.nan
         unit = suited(mine.unit, mine.value, other)
-        comparison = ""
+        lines = []
         if not math.isnan(other):
-            faster, share = (
-                f"{figures.times(other / mine.value)}× as fast",
-                f"{figures.percent(mine.value / other)}% of it",
-            )
-            comparison = f"baseline {unit.text(other)}: {faster if quantity == 'time' else share}"
-        yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), comparison=comparison)
-    accuracy = chosen.figures["val_accuracy"].value
-    if not math.isnan(accuracy):
-        comparison = ""
-        if baseline is not None and not math.isnan(chosen.figures["val_accuracy_difference"].value):
-            comparison = f"baseline {baseline.figures['val_accuracy'].value:.3f}; {found.margin:g} lower is allowed"
-        yield Tile(title="validation accuracy", value=f"{accuracy:.3f}", comparison=comparison)
+            share = f"{figures.percent(mine.value / other)}% of it"
+            faster = f"{figures.times(other / mine.value)}× as fast"
+            lines.append(f"baseline {unit.text(other)}: {faster if quantity == 'time' else share}")
+        if quantity == "time":
+            lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
+        yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), lines=lines)
+    reached = chosen.figures["val_accuracy"].value
+    if not math.isnan(reached):
+        known = baseline is not None and not math.isnan(chosen.figures["val_accuracy_difference"].value)
+        other = baseline.figures["val_accuracy"].value if baseline and known else math.nan
+        lines = [] if math.isnan(other) else [f"baseline {other:.3f}; {found.margin:g} lower is allowed"]
+        seeds = figures.counted(chosen.n_ok, "seed", "seeds")
+        yield Tile(title="validation accuracy", value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
+
+
+def chances(found: Recommendation) -> list[str]:
+    """Return the lines below the verdict: how likely the choice is, and the rival that is as likely."""
+    tied = [rival for rival in found.rivals if rival.tied]
+    within = "" if found.is_baseline else probability(found.p_within_margin)
+    return [
+        f"P(best) {probability(found.p_best)}" if found.p_best == found.p_best else "",
+        f"P(within margin) {within}" if within and found.p_within_margin == found.p_within_margin else "",
+        f"rival {tied[0].name}: P(best) {probability(tied[0].p_best)}" if tied else "",
+    ]
+
+
+def steps(found: Recommendation) -> list[tuple[str, str, str]]:
+    """Return of each step of the GPU axis its name, whether it is worth it, and the figures."""
+    lines = []
+    for step in found.gpu_steps:
+        parts = [
+            figures.with_interval(step.gain, step.gain_lo, step.gain_hi, figures.times, "×"),
+            "" if math.isnan(step.cost) else f"{figures.times(step.cost)}× the cost",
+            "" if math.isnan(step.p_worth) else f"P(worth it) {probability(step.p_worth)}",
+        ]
+        lines.append((step.name, step.worth, ", ".join(filter(None, parts))))
+    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table: its title, and functions of a row for the text and the sort key."""
+    """A column of a table: its title, and a function of a row for the text."""
 
     title: str
     text: Callable[[Row], str]
-    key: Callable[[Row], float | str]
-    """Return the value to sort by; NaN comes last."""
     numeric: bool = True
+    """True if the column sorts by the numbers at the start of its texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A table cell: its text and its sort key."""
+class Table:
+    """A table of the page, without the columns that are empty in every row. The first column names the row's cell."""
 
-    text: str
-    key: float | str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SortableTable:
-    """A table of the page, without the columns that are empty in every row."""
-
-    name: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    columns: Sequence[tuple[str, bool]]
+    """Title, and whether the column is numeric."""
+    rows: Sequence[Sequence[str]]
     more: int = 0
     """Rows that are only in the files."""
 
 
-_HERE = Path(__file__).parent
-_LONG_TEXT = 24
-"""A text cell with more characters may wrap."""
-
-MOST_EMBEDDED_BYTES = 200_000
-"""The most bytes of one plot's data in the page; its CSV file holds all rows."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class TableSection:
-    """A section of the page with a table of text."""
+class Filter:
+    """A menu with the values of an axis: the page shows the cells with the chosen one."""
 
     title: str
-    about: Sequence[str]
-    table: SortableTable
-    remarks: Sequence[str] = ()
+    field: str
+    """The field of the rows of cells."""
+    values: Sequence[str]
+
+
+_HERE = Path(__file__).parent
+
+MOST_ROWS = 2000
+"""The most rows of a table in the page; the files hold all."""
+
+MOST_CHOICES = 8
+"""The most rows of the Pareto table and of the lists beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,33 +159,33 @@ class Page:
 
     sweep: str
     facts: Sequence[tuple[str, str]]
+    found: Recommendation | None
     recommendation: RecommendationText | None
     tiles: Sequence[Tile]
-    gpu_counts: TableSection | None
-    front: TableSection | None
-    claims: Sequence[TableSection]
+    chances: Sequence[str]
+    """Lines below the verdict."""
+    steps: Sequence[tuple[str, str, str]]
+    """Of each step of the GPU axis: its name, whether it is worth it, and the figures."""
+    largest_loss: str
+    claims: Sequence[TextTable]
     findings: Sequence[Finding]
+    cell_rows: Sequence[Mapping[str, Any]]
+    filters: Sequence[Filter]
     plots: Sequence[Plot]
-    further: Sequence[TableSection]
+    further: Sequence[TextTable]
     """Sections after the tables."""
-    cells: SortableTable
-    trials: SortableTable
-    failed: SortableTable
+    tables: Mapping[str, Table]
+    """`cells` and `trials`."""
+    failed: Sequence[str]
+    """A line for each group of cells that are not ok."""
     none_ok: bool
     """True if no cell has an ok trial: then the cells that are not ok come first."""
     command: str
     provenance: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _DrawnPlot:
-    """A plot with its SVG, for the template."""
-
-    plot: Plot
-    legend: Sequence[tuple[Markup, str]]
-    panels: Sequence[tuple[str, Markup]]
-    csv: str
-    """The data in base64."""
+FIRST_PLOTS = ("trade_off", "speedup")
+"""The charts of the first screen, as far as they are drawn."""
 
 
 def rendered(page: Page) -> str:
@@ -206,77 +194,58 @@ def rendered(page: Page) -> str:
         loader=FileSystemLoader(_HERE),
         autoescape=True,
         undefined=StrictUndefined,
-        trim_blocks=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    sheet = StyleSheet()
-    plots = [_drawn(plot, sheet) for plot in page.plots if plot.is_drawn]
-    colours = {
-        theme: Markup(" ".join(f"--{name}: {pair[number]};" for name, pair in matplotlib.variables().items()))
-        for number, theme in enumerate(("light", "dark"))
-    }
-    css = environment.get_template("page.css").render(colours) + "\n" + sheet.css  # the sheet is full only now
-    js = (_HERE / "page.js").read_text()
+    css = (_HERE / "page.css").read_text()
+    js = "\n".join((script(), (_HERE / "page.js").read_text()))
+    drawn = [plot for plot in page.plots if plot.spec]
     return environment.get_template("page.html.j2").render(
-        page={**vars(page), "plots": plots, "absent": [plot for plot in page.plots if not plot.is_drawn]},
+        page=page,
+        first=[plot for plot in drawn if plot.name in FIRST_PLOTS],
+        plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS],
+        panels=[plot for plot in drawn if plot.name == "speedup" and len({row["panel"] for row in page.cell_rows}) > 1],
+        absent=[plot for plot in page.plots if not plot.spec],
+        most=MOST_CHOICES,
+        data=Markup(_data(page, drawn)),
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(js)}'; base-uri 'none';"
         " form-action 'none'",
-        key=lambda cell: "" if isinstance(cell.key, float) and math.isnan(cell.key) else str(cell.key),
-        kind=lambda column, cell: "number" if column.numeric else "text" if len(cell.text) > _LONG_TEXT else "short",
+        numeric=numeric,
     )
 
 
 def _digest(text: str) -> str:
     """Return the hash by which the content security policy allows this style sheet or script."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode(errors='replace')).digest()).decode()}"
 
 
-def _drawn(plot: Plot, sheet: StyleSheet) -> _DrawnPlot:
-    """Draw a plot; its styles are added to the sheet."""
-    signs = [
-        Markup(inlined(swatch_svg(plot, place), sheet, prefix=f"{plot.name}-l{place}", label="", tooltips={}))
-        for place in plot.looks
-    ]
-    panels = [] if not plot.bars else [("", _drawn_bars(plot, sheet))]
-    for index, panel in enumerate(plot.panels):
-        label = ": ".join(filter(None, (plot.title, panel.title)))
-        prefix = f"{plot.name}-{index}"
-        tooltips: dict[str, Sequence[str]] = {}  # the sound and the doubtful points of a series are two groups
-        for place, series in enumerate(panel.series):
-            doubtful = series.doubtful or (False,) * len(series.x)
-            for state, group in ((False, "sound"), (True, "doubtful")):
-                points = zip(series.tooltips, series.y, doubtful, strict=False)
-                tooltips[f"series-{place}-{group}"] = [
-                    words for words, y, doubt in points if doubt is state and not math.isnan(y)
-                ]
-        svg = inlined(panel_svg(plot, panel), sheet, prefix=prefix, label=label, tooltips=tooltips)
-        panels.append((panel.title, Markup(svg)))
-    return _DrawnPlot(
-        plot=plot,
-        legend=list(zip(signs, plot.legend, strict=True)),
-        panels=panels,
-        csv=base64.b64encode(csv_bytes(plot.data, most=MOST_EMBEDDED_BYTES)).decode(),
-    )
-
-
-def _drawn_bars(plot: Plot, sheet: StyleSheet) -> Markup:
-    """Draw the bars twice, for screens and for phones; the style sheet shows one of the two."""
-    form = ".1%" if plot.x.percent else ".3g"
-    tooltips = {
-        f"bar-{row}-{place}": [f"{bar.label}, {plot.legend[place]}: {part:{form}}"]
-        for row, bar in enumerate(plot.bars)
-        for place, part in enumerate(bar.parts)
+def _data(page: Page, drawn: Sequence[Plot]) -> str:
+    """Return the data of the script as JSON that cannot end its element: it has no `<`."""
+    rows = {"cells": page.cell_rows} | {plot.name: plot.rows for plot in drawn if plot.rows is not None}
+    content = {
+        "data": {name: _by_column(each) for name, each in rows.items()},
+        "plots": {
+            plot.name: {"spec": plot.spec, "data": "cells" if plot.rows is None else plot.name} for plot in drawn
+        },
+        "tables": {name: asdict(table) for name, table in page.tables.items()},
+        "themes": {name: theme(name) for name in ("light", "dark")},
     }
-    drawn = {"wide": bars_svg(plot), "narrow": narrow_bars_svg(plot)}
-    return Markup("").join(
-        Markup('<div class="{}">{}</div>').format(
-            name,
-            Markup(inlined(svg, sheet, prefix=f"{plot.name}-{name}", label=plot.title, tooltips=tooltips)),
-        )
-        for name, svg in drawn.items()
-    )
+    return json.dumps(finite(content), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the rows as lists of values by field, numbers with five digits: half as long as a list of objects."""
+    fields = dict.fromkeys(name for row in rows for name in row)
+    return {name: [_short(row.get(name)) for row in rows] for name in fields}
+
+
+def _short(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return None if pd.isna(value) else bool(value) if value is pd.NA else float(f"{float(value):.5g}")
 
 
 _LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ %]|×(?!\d))")
@@ -285,100 +254,67 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MOST_WORDS = 4
 """A text with a number and more words is a sentence: `2 GPUs with a batch of 32 each`, not `18,278 against 15,974`."""
 
-MOST_ROWS = 300
-"""The most rows of a table in the page; the files hold all."""
+
+def numeric(table: TextTable) -> list[bool]:
+    """Return for each column whether all its texts begin with a number and none is a sentence."""
+    return [
+        all(_LEADING.match(value) and len(_WORD.findall(value)) <= _MOST_WORDS for value in map(str, values) if value)
+        for _, values in table.frame.items()
+    ]
 
 
-def cell_table(cells: pd.DataFrame) -> SortableTable:
+def cell_table(cells: pd.DataFrame, trials: pd.DataFrame) -> Table:
     """Return a row for each cell, in the order of the speed-up table, with everything that was measured."""
     differing = varying(cells)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    return _table("cells", ordered, [*_places(cells), *_FIGURES])
+    return _table(with_times(ordered, trials), [_text("cell", lambda row: cell_label(row, differing)), *_FIGURES])
 
 
-def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> SortableTable:
+def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> Table:
     """Return a row for each trial."""
-    return _table("trials", trials, [*_places(cells), *_TRIAL])
-
-
-def failed_table(cells: pd.DataFrame) -> SortableTable:
-    """Return a row for each cell that is not ok, with the reason."""
-    rows = cells[cells["status"] != Status.OK.value]
     differing = varying(cells)
-    columns = [
-        _text("cell", lambda row: cell_label(row, differing)),
-        _text("status", status),
-        _text("reason", lambda row: str(row["note"])),
-    ]
-    return _table("failed", rows, columns)
+    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_TRIAL])
 
 
-def text_table(found: TextTable) -> SortableTable:
-    """Return a table of text. A column sorts as numbers if all its texts begin with one and none is a sentence."""
-    return _table(found.name, found.frame, [_text_column(column, values) for column, values in found.frame.items()])
+def filters(cells: pd.DataFrame) -> list[Filter]:
+    """Return a menu for each axis with several values, but not too many for a menu."""
+    columns = [*ALWAYS, *varying(cells)]
+    found = []
+    for column in columns:
+        values = [filter_value(value) for value in in_order(cells, [column])[column].unique()]
+        if 1 < len(values) <= MOST_OPTIONS:
+            found.append(Filter(title=one_line(word(column, cells)), field=f"axis:{column}", values=values))
+    return found
 
 
-def _text_column(column: Any, values: pd.Series[Any]) -> Column:
-    def text(row: Row) -> str:
-        return str(row[column])
-
-    def leading(row: Row) -> float:
-        begins = _LEADING.match(text(row))
-        return float(begins[0].replace(",", "")) if begins else math.nan
-
-    numeric = all(
-        _LEADING.match(str(value)) and len(_WORD.findall(str(value))) <= _MOST_WORDS for value in values if value != ""
-    )
-    return Column(title=str(column), text=text, key=leading if numeric else text, numeric=numeric)
-
-
-def _table(name: str, frame: pd.DataFrame, columns: Sequence[Column]) -> SortableTable:
+def _table(frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
     rows = frame.head(MOST_ROWS).to_dict("records")
-    filled = [column for column in columns if any(column.text(row) for row in rows)]
-    return SortableTable(
-        name=name,
-        columns=filled,
-        rows=[[Cell(text=one_line(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],
+    texts = [[column.text(row) for row in rows] for column in columns]
+    filled = [place for place, each in enumerate(texts) if any(each)]
+    cut = [[label_of(text) if place == 0 else one_line(text, 400) for text in texts[place]] for place in filled]
+    return Table(
+        columns=[(columns[place].title, columns[place].numeric) for place in filled],
+        rows=[list(row) for row in zip(*cut, strict=True)],
         more=max(0, len(frame) - MOST_ROWS),
     )
 
 
-def _places(cells: pd.DataFrame) -> list[Column]:
-    """Return the columns that identify a cell."""
-    return [
-        *(_axis(column, cells) for column in (*varying(cells), "device_batch_size")),
-        _text("LR rule", lambda row: str(row["lr_rule"])),
-        *(_axis(column, cells) for column in ("gpus", "global_batch_size")),
-    ]
-
-
-def _axis(column: str, cells: pd.DataFrame) -> Column:
-    """Return the column of an axis, which sorts as numbers if it holds numbers."""
-
-    def text(row: Row) -> str:
-        value = figures.asked(row[column])
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    def key(row: Row) -> float | str:
-        value = row[column]
-        return value if isinstance(value, (int, float)) else str(value)
-
-    numeric = pd.api.types.is_numeric_dtype(cells[column])
-    return Column(title=word(column, cells), text=text, key=key, numeric=numeric)
-
-
 def _text(title: str, text: Callable[[Row], str]) -> Column:
-    return Column(title=title, text=text, key=text, numeric=False)
+    return Column(title=title, text=text, numeric=False)
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None and not pd.isna(value) else math.nan
 
 
 def _measured(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
     """Return the column of a figure, with its interval if the cell has one."""
 
     def text(row: Row) -> str:
-        lo, hi = number(row.get(f"{column}_lo")), number(row.get(f"{column}_hi"))
-        return figures.with_interval(number(row[column]), lo, hi, form, sign)
+        point, lo, hi = (_number(row.get(f"{column}{end}")) for end in ("", "_lo", "_hi"))
+        return figures.with_interval(point, lo, hi, form, sign)
 
-    return Column(title=title, text=text, key=lambda row: number(row[column]))
+    return Column(title=title, text=text)
 
 
 def _timed(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
@@ -408,16 +344,19 @@ _SPEEDUP = _timed("speed-up", "speedup", figures.times, "×")
 _EFFICIENCY = _timed("efficiency", "efficiency", figures.percent, "%")
 
 _FIGURES: Sequence[Column] = (
-    _text("status", lambda row: str(row["status"])),
-    Column(title="seeds ok", text=lambda row: f"{row['n_ok']}/{row['n_seeds']}", key=lambda row: number(row["n_ok"])),
-    _timed("samples/s", "samples_per_s"),
+    _text("status", status),
+    Column(title="seeds ok", text=lambda row: f"{row['n_ok']}/{row['n_seeds']}"),
+    Column(
+        title="seeds timed", text=lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}"
+    ),
+    _timed("time [s]", "time_s"),
+    _measured("val. accuracy", "val_accuracy", _three),
+    _measured("test accuracy", "accuracy", _three),
     replace(_SPEEDUP, text=lambda row: "1× (baseline)" if _is_baseline(row) else _SPEEDUP.text(row)),
     replace(_EFFICIENCY, text=lambda row: "" if _is_baseline(row) else _EFFICIENCY.text(row)),
+    _timed("samples/s", "samples_per_s"),
     _timed("epoch [s]", "epoch_s"),
     _measured("first epoch [s]", "first_epoch_s"),
-    _measured("training [s]", "train_s"),
-    _measured("accuracy", "accuracy", _three),
-    _measured("val. accuracy", "val_accuracy", _three),
     _measured("to target [s]", "time_to_target_s"),
     _measured("speed-up to target", "speedup_to_target", figures.times, "×"),
     _measured("energy [J]", "energy_j"),
@@ -426,7 +365,6 @@ _FIGURES: Sequence[Column] = (
     _measured("GPU use", "gpu_util", figures.percent, "%"),
     _measured("memory [GB]", "peak_memory_gb"),
     _measured("cost", "cost"),
-    _text("timing", _timing),
     _text("note", lambda row: str(row["note"])),
 )
 
@@ -435,7 +373,7 @@ _TRIAL: Sequence[Column] = (
     _text("status", lambda row: str(row["status"])),
     _timed("samples/s", "samples_per_s"),
     _timed("epoch [s]", "epoch_s"),
-    _measured("accuracy", "accuracy", _three),
+    _measured("test accuracy", "accuracy", _three),
     _measured("val. accuracy", "val_accuracy", _three),
     _measured("to target [s]", "time_to_target_s"),
     _measured("wall [s]", "wall_s"),

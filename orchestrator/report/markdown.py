@@ -41,6 +41,12 @@ class ReportData:
     """Damaged files in the results directory."""
 
     @property
+    def discussed(self) -> list[str | None]:
+        """The recommended cell and its baseline, which plots of some cells show first."""
+        found = self.recommendation
+        return [found.cell_id, found.baseline_cell_id] if found else []
+
+    @property
     def sweep(self) -> str:
         """The sweep's name."""
         return str(self.cells["sweep"].iloc[0])
@@ -95,13 +101,17 @@ def _distinct(column: pd.Series[Any]) -> str:
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
+def not_ok_lines(cells: pd.DataFrame) -> list[str]:
+    """Return the lines on cells that are not ok, and how many more there are."""
+    lines = not_ok(cells, varying(cells))
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"{len(lines) - _MOST} more are in summary.csv"]
+
+
 def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
     """Return the whole report; `decision` is the recommendation as Markdown, or empty."""
     findings = [f"- {figures.plain(finding)}" for finding in data.findings]
-    absent = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots if not plot.is_drawn]
-    failed = [figures.plain(f"- {line}") for line in not_ok(data.cells, varying(data.cells))]
-    if len(failed) > _MOST:
-        failed = [*failed[:_MOST], f"- {len(failed) - _MOST} more are in summary.csv"]
+    absent = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots if not plot.spec]
+    failed = [figures.plain(f"- {line}") for line in not_ok_lines(data.cells)]
     facts = provenance(data.trials, data.driver, data.fingerprint)
     machine = [f"| {figures.plain(name)} | {figures.plain(value)} |" for name, value in facts]
     claims, others = ([t for t in data.further if (t.name == "claims") is first] for first in (True, False))
@@ -112,7 +122,7 @@ def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
         _section(
             "Damaged or missing files", ["This report uses nothing from them:", "", *findings] if findings else []
         ),
-        *(_plot(plot) for plot in plots if plot.is_drawn),
+        *(_plot(plot) for plot in plots if plot.spec),
         _section("Not drawn", absent),
         _as_section(speedup_markdown(data.cells)),
         _as_section(accuracy_markdown(data.cells)),
@@ -133,7 +143,6 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _plot(plot: Plot) -> str:
-    about = f"{figures.plain(plot.about)} Data: [{plot.name}.csv](report/{plot.name}.csv)."
     remarks = [f"- {figures.plain(remark)}" for remark in plot.remarks]
     image = f"![{plot.title}](report/{plot.name}.png)"
-    return _section(plot.title, [about, "", image, *(["", *remarks] if remarks else [])])
+    return _section(plot.title, [figures.plain(plot.about), "", image, *(["", *remarks] if remarks else [])])

@@ -1,21 +1,135 @@
 "use strict";
-// Sorts a table by the column of the pressed heading; a second press reverses the order. Empty cells stay last.
-for (const table of document.querySelectorAll("table.sortable")) {
-  const headings = [...table.tHead.rows[0].cells];
-  const body = table.tBodies[0];
-  headings.forEach((heading, column) => {
-    heading.querySelector("button").addEventListener("click", () => {
-      const down = heading.getAttribute("aria-sort") === "ascending";
-      headings.forEach((other) => other.removeAttribute("aria-sort"));
-      heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = (row) => row.cells[column].dataset.key;
-      const compare = (a, b) => {
-        if (a === "" || b === "") return (a === "") - (b === "");
-        const [x, y] = [Number(a), Number(b)];
-        const order = Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
-        return down ? -order : order;
-      };
-      body.append(...[...body.rows].sort((one, other) => compare(key(one), key(other))));
+// Draws the charts with Vega-Embed, fills the tables, and applies the filters to both. All texts become text nodes or are
+// drawn; none becomes markup.
+const page = JSON.parse(document.getElementById("data").textContent);
+const datasets = Object.fromEntries(Object.entries(page.data).map(([name, columns]) => [name, rowsOf(columns)]));
+const menus = [...document.querySelectorAll("#filters select")];
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const touch = matchMedia("(pointer: coarse)");
+const tip = document.getElementById("tip");
+const MOST_ROWS = 200;  // of a table; filters and sorting choose which
+let chosen = null;  // labels of the cells that the filters leave; null: all
+
+function rowsOf(columns) {
+  const names = Object.keys(columns);
+  return (columns[names[0]] ?? []).map((_, row) => Object.fromEntries(names.map((name) => [name, columns[name][row]])));
+}
+
+function showTip(_handler, event, _item, text) {
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${event.clientY + 16 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 16}px`;
+}
+
+// A chart or its panels in the width of the figure. The first screen shows only the first panel.
+function fitted(spec, width, labelLimit, first) {
+  const found = structuredClone(spec);
+  if (touch.matches) dropZoom(found);
+  if (found.height?.step) return { ...found, width: width - labelLimit - 70 };
+  if (!found.facet) return { ...found, width, autosize: { type: "fit-x", contains: "padding" } };
+  if (first) {
+    const { facet, columns, spec: panel, transform, ...rest } = found;
+    const only = [...transform.slice(0, -1), { filter: "datum.panel_rank === 1" }];
+    return { ...rest, ...panel, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
+  }
+  found.columns = Math.max(1, Math.floor(width / 350));
+  found.spec.width = Math.floor(width / found.columns) - 75;
+  return found;
+}
+
+function dropZoom(spec) {
+  const layers = (spec.spec ?? spec).layer ?? [];
+  for (const layer of layers) if (layer.params) layer.params = layer.params.filter((param) => param.name !== "zoom");
+}
+
+async function draw(figure) {
+  const { spec, data } = page.plots[figure.dataset.plot];
+  const rows = datasets[data].filter((row) => chosen === null || chosen.has(row.cell));
+  const config = structuredClone(page.themes[dark.matches ? "dark" : "light"]);
+  const width = figure.clientWidth;
+  config.legend.columns = Math.max(2, Math.floor(width / 130));
+  config.axis.labelLimit = Math.round(Math.min(260, width * 0.42));
+  const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first), data: { values: rows } };
+  const options = { mode: "vega-lite", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
+  figure.view?.finalize();
+  figure.view = (await vegaEmbed(figure, shown, options)).view;
+}
+
+function fill(holder) {
+  const { columns, rows, more } = page.tables[holder.dataset.table];
+  const order = holder.order ?? { column: null, down: false };
+  const shown = rows.filter((row) => chosen === null || chosen.has(row[0]));
+  if (order.column !== null) shown.sort(comparison(order, columns[order.column][1]));
+  const table = document.createElement("table");
+  const head = table.createTHead().insertRow();
+  columns.forEach(([title, numeric], column) => {
+    const heading = head.appendChild(document.createElement("th"));
+    const button = heading.appendChild(document.createElement("button"));
+    heading.scope = "col";
+    heading.classList.toggle("number", numeric);
+    button.type = "button";
+    button.textContent = title;
+    if (order.column === column) heading.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    button.addEventListener("click", () => {
+      holder.order = { column, down: order.column === column && !order.down };
+      fill(holder);
+      holder.querySelectorAll("th button")[column].focus();
     });
   });
+  const body = table.createTBody();
+  for (const row of shown.slice(0, MOST_ROWS)) {
+    const line = body.insertRow();
+    row.forEach((text, column) => {
+      const cell = line.insertCell();
+      cell.textContent = text;
+      cell.classList.toggle("number", columns[column][1]);
+      cell.classList.toggle("long", text.length > 48);
+    });
+  }
+  const hidden = shown.length - body.rows.length + more;
+  if (hidden > 0) table.createCaption().textContent = `${hidden} more rows: filter or sort, or see the files.`;
+  holder.replaceChildren(table);
 }
+
+// Empty texts stay last.
+function comparison({ column, down }, numeric) {
+  const number = (text) => Number.parseFloat(text.replaceAll(",", ""));
+  return (one, other) => {
+    const [a, b] = [one[column], other[column]];
+    if (a === "" || b === "") return (a === "") - (b === "");
+    const order = numeric ? number(a) - number(b) : a.localeCompare(b, undefined, { numeric: true });
+    return down ? -order : order;
+  };
+}
+
+function isOpen(element) {
+  return element.closest("details:not([open])") === null;
+}
+
+function update() {
+  const set = menus.filter((menu) => menu.value !== "");
+  const left = datasets.cells.filter((row) => set.every((menu) => row[menu.dataset.field] === menu.value));
+  chosen = set.length ? new Set(left.map((row) => row.cell)) : null;
+  const count = document.getElementById("count");
+  if (count) count.textContent = `${left.length} of ${datasets.cells.length} cells`;
+  document.querySelectorAll("figure[data-plot]").forEach((figure) => isOpen(figure) ? draw(figure) : figure.replaceChildren());
+  document.querySelectorAll("[data-table]").forEach((holder) => isOpen(holder) ? fill(holder) : holder.replaceChildren());
+}
+
+for (const details of document.querySelectorAll("details")) {
+  details.addEventListener("toggle", () => {
+    if (!details.open) return;
+    details.querySelectorAll("figure:empty").forEach(draw);
+    details.querySelectorAll("[data-table]:empty").forEach(fill);
+  });
+}
+menus.forEach((menu) => menu.addEventListener("change", update));
+dark.addEventListener("change", update);
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== width) requestAnimationFrame(update);
+  width = innerWidth;
+});
+update();

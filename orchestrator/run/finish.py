@@ -323,7 +323,7 @@ def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -
 
 def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) -> list[Finding]:
     """Write the page, the document and the plots. Return findings on damaged telemetry."""
-    from orchestrator.report.files import write_report  # imports matplotlib, which takes half a second
+    from orchestrator.report.files import write_report  # imports pandas and Vega
     from orchestrator.report.markdown import ReportData
 
     data = ReportData(

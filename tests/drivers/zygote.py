@@ -25,10 +25,8 @@ IMPORTED = (
         "orchestrator.run.verify",
         "hydra.main",
         "hydra._internal.hydra",
-        "matplotlib.figure",
-        "matplotlib.backends.backend_svg",
     ),
-    *("matplotlib.backends.backend_agg", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "tabulate"),
+    *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "tabulate"),
 )
 
 
