@@ -95,7 +95,6 @@ def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation |
             "compared": row["cell_id"] != row["baseline_cell_id"],
             "timing": None if pd.isna(row["timing_valid"]) else bool(row["timing_valid"]),
             "role": _role(row, found),
-            "tip": _tip(row, differing, found),
             **{f"axis:{name}": filter_value(row[name]) for name in (*differing, *ALWAYS)},
         }
         for index, row in enumerate(records)
@@ -145,30 +144,6 @@ def _role(row: Row, found: Recommendation | None) -> str:
     if found is None or row["cell_id"] not in (found.cell_id, found.baseline_cell_id):
         return ""
     return _RECOMMENDED if row["cell_id"] == found.cell_id else _BASELINE
-
-
-def _tip(row: Row, differing: Sequence[str], found: Recommendation | None) -> str:
-    role = _role(row, found)
-    speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
-    efficiency = "" if math.isnan(row["efficiency"]) else f", {figures.percent(row['efficiency'])}% of the ideal"
-    timed = row["n_timed"] if row["timing_valid"] is True else 0
-    lines = [
-        label_of(cell_label(row, differing)) + (f" ({role})" if role else ""),
-        _figure("time [s]", figures.with_interval(row["time_s"], row["time_s_lo"], row["time_s_hi"], figures.number)),
-        _figure("validation accuracy", _reached(row, "val_accuracy")),
-        _figure("test accuracy", _reached(row, "accuracy")),
-        _figure("speed-up", f"{speed}{efficiency}" if speed else ""),
-        f"{row['n_ok']} of {row['n_seeds']} seeds ok, {timed} with a valid timing",
-    ]
-    return "\n".join(filter(None, lines))
-
-
-def _figure(name: str, text: str) -> str:
-    return f"{name}: {text}" if text else ""
-
-
-def _reached(row: Row, column: str) -> str:
-    return figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
 
 
 def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], found: Recommendation | None) -> list[Plot]:

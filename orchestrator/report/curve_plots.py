@@ -82,8 +82,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
         own = {"cell": name, "line": line, "panel": title, "panel_order": place}
         for point in by_cell[row["cell_id"]].to_dict("records"):
             ends = {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]} if point["n_seeds"] > 1 else {}
-            tip = f"{name}\nepoch {point['epoch']:g}: {point['loss']:.4g}"
-            rows.append({**own, "epoch": point["epoch"], "loss": point["loss"], **ends, "tip": tip})
+            rows.append({**own, "epoch": point["epoch"], "loss": point["loss"], **ends})
     some = (
         f"{len(kept)} of {len(drawn)} cells are drawn; tables/curves.parquet has all." if len(kept) < len(drawn) else ""
     )
@@ -109,7 +108,8 @@ def _loss_spec(points: pd.DataFrame, legend: str | None) -> Spec:
             "params": [ZOOM, picked("line")],
         },
     ]
-    return in_panels(layers, field="panel")
+    tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
+    return in_panels(layers, [{"calculate": tip, "as": "tip"}], field="panel")
 
 
 def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
@@ -261,7 +261,7 @@ def _over_time(
     differing = varying(cells)
     records = [row for row in cells.to_dict("records") if row["cell_id"] in measured]
     rows: list[dict[str, Any]] = []
-    for row in sorted(records, key=lambda row: row["cell_id"] not in first):
+    for row in sorted(records, key=lambda each: each["cell_id"] not in first):
         name = label_of(cell_label(row, differing))
         frame = measured[row["cell_id"]]
         devices = frame[frame[column].notna()].groupby(["rank", "device"], sort=True)
@@ -278,7 +278,7 @@ def _over_time(
                 for time, value in zip(points["time_s"], points[column], strict=True)
             ]
     colour = {"field": "line", "type": "nominal", "title": None, "sort": None}
-    line = mark("line", {"x": quantity("time", "time [s]"), "y": y, "color": colour, **FADED})
+    layer = mark("line", {"x": quantity("time", "time [s]"), "y": y, "color": colour, **FADED})
     some = f"A trial of {len(measured)} of {len(cells)} cells is drawn." if len(measured) < len(cells) else ""
-    spec = in_panels([{**line, "params": [ZOOM, picked("line")]}], field="panel")
+    spec = in_panels([{**layer, "params": [ZOOM, picked("line")]}], field="panel")
     return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])

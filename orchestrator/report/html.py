@@ -52,9 +52,7 @@ def tiles(found: Recommendation) -> list[Tile]:
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
     if chosen is None:
         return []
-    gpus, each, whole, rate = (
-        chosen.values.get(key) for key in ("gpus", "device_batch_size", "global_batch_size", "lr")
-    )
+    gpus, each, whole, rate = (chosen.values[key] for key in ("gpus", "device_batch_size", "global_batch_size", "lr"))
     batch = f"batch {each:,} each, {whole:,} in all" if each != whole else f"batch {whole:,}"
     setting = [
         f"{gpus_in_words(gpus, on_cpu=found.on_cpu)}, {batch}",
@@ -90,7 +88,7 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
 
 
 def chances(found: Recommendation) -> list[str]:
-    """Return the lines below the verdict: how likely the choice is, and the rival that is as likely."""
+    """Return the lines below the verdict, some empty: how likely the choice is, and the rival that is as likely."""
     tied = [rival for rival in found.rivals if rival.tied]
     within = "" if found.is_baseline else probability(found.p_within_margin)
     return [
@@ -233,13 +231,25 @@ def _data(page: Page, drawn: Sequence[Plot]) -> str:
         "tables": {name: asdict(table) for name, table in page.tables.items()},
         "themes": {name: theme(name) for name in ("light", "dark")},
     }
-    return json.dumps(finite(content), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(finite(content), allow_nan=False, ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
 
 
-def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the rows as lists of values by field, numbers with five digits: half as long as a list of objects."""
-    fields = dict.fromkeys(name for row in rows for name in row)
-    return {name: [_short(row.get(name)) for row in rows] for name in fields}
+def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows as lists of values by field, which are shorter than a list of objects.
+
+    Numbers have five digits. A field of texts has its distinct texts once, and for each row the place of its text.
+    """
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [_short(row.get(name)) for row in rows]
+        if all(isinstance(value, str) for value in values):
+            places = {text: place for place, text in enumerate(dict.fromkeys(values))}
+            found[name] = {"texts": list(places), "places": [places[text] for text in values]}
+        else:
+            found[name] = values
+    return found
 
 
 def _short(value: Any) -> Any:

@@ -7,13 +7,21 @@ const menus = [...document.querySelectorAll("#filters select")];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)");
 const tip = document.getElementById("tip");
+const MOST_FIGURES = 10;  // under the pointer
 const MOST_ROWS = 200;  // of a table; filters and sorting choose which
 let chosen = null;  // labels of the cells that the filters leave; null: all
 
 function rowsOf(columns) {
-  const names = Object.keys(columns);
-  return (columns[names[0]] ?? []).map((_, row) => Object.fromEntries(names.map((name) => [name, columns[name][row]])));
+  const lists = Object.entries(columns).map(([name, list]) => [name, list.places?.map((place) => list.texts[place]) ?? list]);
+  return (lists[0]?.[1] ?? []).map((_, row) => Object.fromEntries(lists.map(([name, list]) => [name, list[row]])));
 }
+
+// The text of a cell under the pointer: its row of the table, without the note.
+datasets.cells.forEach((row, index) => {
+  const { columns, rows } = page.tables.cells;
+  const figures = (rows[index] ?? []).map((text, column) => text && `${columns[column][0]}: ${text}`);
+  row.tip = [row.cell + (row.role && ` (${row.role})`), ...figures.slice(1, MOST_FIGURES)].filter(Boolean).join("\n");
+});
 
 function showTip(_handler, event, _item, text) {
   tip.hidden = !text;
@@ -35,7 +43,7 @@ function fitted(spec, width, labelLimit, first) {
     return { ...rest, ...panel, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
   }
   found.columns = Math.max(1, Math.floor(width / 350));
-  found.spec.width = Math.floor(width / found.columns) - 75;
+  found.spec.width = Math.floor(width / found.columns) - 85;
   return found;
 }
 
@@ -50,9 +58,10 @@ async function draw(figure) {
   const config = structuredClone(page.themes[dark.matches ? "dark" : "light"]);
   const width = figure.clientWidth;
   config.legend.columns = Math.max(2, Math.floor(width / 130));
+  config.legend.labelLimit = Math.floor(width / config.legend.columns) - 30;
   config.axis.labelLimit = Math.round(Math.min(260, width * 0.42));
   const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first), data: { values: rows } };
-  const options = { mode: "vega-lite", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
+  const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
   figure.view?.finalize();
   figure.view = (await vegaEmbed(figure, shown, options)).view;
 }

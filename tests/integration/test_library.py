@@ -68,7 +68,7 @@ def test_plots_are_shown_inline(folder, monkeypatch):
     plots = results.plots()
     told = json.loads((results.folder / "journal.jsonl").read_text().splitlines()[0])["value"]["driver"]["arguments"]
     assert "trainable=<of the program>" in told and "sweep.name=speeds" in told
-    assert {"accuracy", "loss"} <= set(plots) and plots["loss"].svg.startswith("<?xml")
+    assert {"accuracy", "loss"} <= set(plots) and plots["loss"].svg.startswith("<svg")
     shown = plots._repr_html_()
     assert shown.count("<img ") == len(plots) and "data:image/svg+xml;base64," in shown
     with pytest.raises(KeyError, match="'speed' is not one of .*loss"):

@@ -1,26 +1,30 @@
-import math
-
+import pandas as pd
 import pytest
 
-from orchestrator.report.plot import decade_axis, epoch_axis, fewer, power_axis
+from orchestrator.report.plot import clipped, doubling, ranked_panels, spanning
 
 
-def test_fewer_keeps_both_ends() -> None:
-    kept, remarks = fewer(list(range(100)), "gpus")
-    assert (kept[0], kept[-1], len(kept)) == (0, 99, 8) and remarks
-    assert fewer([1, 2], "gpus") == ([1, 2], [])
+def test_few_powers_have_a_tick_each_and_many_have_some() -> None:
+    encoding = doubling("gpus", "GPUs", [8, 1, 2, 4])
+    lo, hi = encoding["scale"]["domain"]
+    assert encoding["axis"]["values"] == [1, 2, 4, 8] and lo < 1 and hi > 8
+    assert len(doubling("gpus", "GPUs", [2.0**power for power in range(20)])["axis"]["values"]) <= 7
 
 
-def test_axes_hold_all_values() -> None:
-    axis = power_axis("GPUs", [8, 1, 2, 4])
-    assert axis.ticks == (1, 2, 4, 8) and axis.lo < 1 and axis.hi > 8
-    assert power_axis("GPUs", [4]).ticks == (4,)
-    decades = decade_axis("s", 0.02, 3.0)
-    assert decades.ticks == pytest.approx((0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)) and decades.hi > 3
-    assert math.isclose(decade_axis("s", 1e-9, 1e9).ticks[1] / decade_axis("s", 1e-9, 1e9).ticks[0], 1e4)
+@pytest.mark.parametrize(("values", "kind"), [([1, 9], None), ([1, 11], "log"), ([0, 11], None), ([], None)])
+def test_a_wide_span_is_logarithmic(values: list[float], kind: str | None) -> None:
+    assert spanning("t", "time", pd.Series(values, dtype=float))["scale"].get("type") == kind
 
 
-def test_few_epochs_have_one_tick_each() -> None:
-    assert (epoch_axis([1, 1, 1]).ticks, epoch_axis([1]).lo, epoch_axis([1]).hi) == ((1,), 0.5, 1.5)
-    assert epoch_axis([1, 2, 3, 2]).ticks == (1, 2, 3)
-    assert epoch_axis(range(100)).ticks == () == epoch_axis([0.5, 1]).ticks
+def test_wide_intervals_do_not_hide_the_points() -> None:
+    points = pd.Series([0.8, 0.9])
+    lo, hi = clipped(points - 5, points, points + 5) or [0, 0]
+    assert 0.7 < lo < 0.8 and 0.9 < hi < 1.0
+    assert clipped(points[:0], points[:0], points[:0]) is None
+
+
+def test_the_panel_of_the_first_row_is_first_and_its_likes_follow() -> None:
+    rows = [{"a": a, "b": b} for a in (1, 2) for b in (1, 2)]
+    titles = [f"{row['a']}{row['b']}" for row in rows]
+    assert ranked_panels(rows, titles, ["a", "b"], rows[3]) == [3, 1, 2, 0]
+    assert ranked_panels(rows, titles, ["a", "b"], None) == [0, 1, 2, 3]
