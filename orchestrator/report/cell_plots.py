@@ -17,6 +17,7 @@ from orchestrator.analysis.cells import by_cell
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
 from orchestrator.analysis.validity import only_sound
+from orchestrator.config.metric import Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import (
     FADED,
@@ -72,7 +73,7 @@ def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation | None) -> list[dict[str, Any]]:
     """Return a row for each cell, in the order of the tables, for all charts and filters."""
     differing = varying(cells)
-    fixed = FIXED_SIDE[cells["scaling"].iloc[0]]
+    fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], metric_of(found)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     records = with_times(ordered, trials).to_dict("records")
     first = next((row for row in records if found and row["cell_id"] == found.cell_id), None)
@@ -91,6 +92,7 @@ def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation |
             **{name: titles[name][index] for name in panels},
             **{f"{name}_order": places[name][index] for name in panels},
             **{name: row[column] for name, column in _FIGURES.items()},
+            **{f"metric{end}": row.get(f"{metric.name}{end}", math.nan) for end in ("", "_lo", "_hi")},
             "ideal": row["speedup"] / row["efficiency"],
             "compared": row["cell_id"] != row["baseline_cell_id"],
             "timing": None if pd.isna(row["timing_valid"]) else bool(row["timing_valid"]),
@@ -99,14 +101,14 @@ def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation |
         }
         for index, row in enumerate(records)
     ]
-    front = _front(pd.DataFrame(rows))
+    front = _front(pd.DataFrame(rows), metric.sign)
     return [{**row, "on_front": index in front} for index, row in enumerate(rows)]
 
 
 _FIGURES = {
     **{f"time{end}": f"time_s{end}" for end in ("", "_lo", "_hi")},
     **{
-        f"{name}{end}": f"{name}{end}" for name in ("val_accuracy", "accuracy", "speedup") for end in ("", "_lo", "_hi")
+        f"{name}{end}": f"{name}{end}" for name in ("accuracy", "val_accuracy", "speedup") for end in ("", "_lo", "_hi")
     },
     **{name: name for name in ("efficiency", *LOST)},
     "to_target": "time_to_target_s",
@@ -132,12 +134,18 @@ def _panel_title(row: Row, columns: Iterable[str], cells: pd.DataFrame) -> str:
     return label_of(", ".join(filter(None, parts)))
 
 
-def _front(rows: pd.DataFrame) -> set[int]:
-    """Return the rows of the cells than which no other one is both faster and more accurate, by valid timings."""
-    known = rows[rows["timing"].eq(True) & rows["time"].notna() & rows["val_accuracy"].notna()]
-    fastest_first = known.sort_values(["time", "val_accuracy"], ascending=[True, False], kind="stable")
-    best = fastest_first["val_accuracy"].cummax().shift(fill_value=-math.inf)
-    return set(fastest_first.index[fastest_first["val_accuracy"] > best])
+def metric_of(found: Recommendation | None) -> Metric:
+    """Return the metric of choice."""
+    return found.metric if found else Metric()
+
+
+def _front(rows: pd.DataFrame, sign: float) -> set[int]:
+    """Return the rows of the cells than which no other one is both faster and better, by valid timings."""
+    rows = rows.assign(score=sign * rows["metric"])
+    known = rows[rows["timing"].eq(True) & rows["time"].notna() & rows["score"].notna()]
+    fastest_first = known.sort_values(["time", "score"], ascending=[True, False], kind="stable")
+    best = fastest_first["score"].cummax().shift(fill_value=-math.inf)
+    return set(fastest_first.index[fastest_first["score"] > best])
 
 
 def _role(row: Row, found: Recommendation | None) -> str:
@@ -160,27 +168,29 @@ def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], found: Recommendation |
 
 
 def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, found: Recommendation | None) -> Plot:
-    """Return the chart of time against validation accuracy, with the Pareto front and the margin."""
-    known = rows[rows["time"].notna() & rows["val_accuracy"].notna()]
+    """Return the chart of time against the metric of choice, with the Pareto front and the margin."""
+    metric = metric_of(found)
+    known = rows[rows["time"].notna() & rows["metric"].notna()]
     measure = found.measure if found and found.measure.startswith("time") else "time"
     plot = Plot(
         name="trade_off",
-        title="Time against validation accuracy",
-        about="Each point is a cell; the best are at the top left. Line: the Pareto front. Pale: timing not valid.",
-        absent="" if len(known) else "No cell has both a time and a validation accuracy.",
+        title=f"Time against {metric.label}",
+        about=f"Each point is a cell; the best are at the {'top' if metric.higher_is_better else 'bottom'} left."
+        " Line: the Pareto front. Pale: timing not valid.",
+        absent="" if len(known) else f"No cell has both a time and a {metric.label}.",
     )
     if plot.absent:
         return plot
-    domain = clipped(known["val_accuracy_lo"], known["val_accuracy"], known["val_accuracy_hi"])
+    domain = clipped(known["metric_lo"], known["metric"], known["metric_hi"])
     x = spanning("time", f"{measure} [s]", known["time"])
-    y = quantity("val_accuracy", "validation accuracy", domain=domain, nice=False)
+    y = quantity("metric", metric.label, domain=domain, nice=False)
     colour = {"color": category("gpus", word("gpus", cells))}
     rule = (
         {"shape": category("rule", word("lr_rule", cells), sort=None, type="nominal")}
         if 1 < known["rule"].nunique() <= 8
         else {}
     )
-    drawn = "isValid(datum.time) && isValid(datum.val_accuracy)"
+    drawn = "isValid(datum.time) && isValid(datum.metric)"
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
     level = _margin_level(cells, found)
     look = {**colour, **rule, **PALE, **FADED, "tooltip": {"field": "tip"}}
@@ -205,9 +215,12 @@ def _with(plot: Plot, spec: Spec, *remarks: str) -> Plot:
 
 
 def _margin_level(cells: pd.DataFrame, found: Recommendation | None) -> float | None:
-    """Return the least accuracy within the margin; None without a baseline."""
-    accuracies = cells.loc[cells["cell_id"] == (found.baseline_cell_id if found else None), "val_accuracy"].dropna()
-    return float(accuracies.iloc[0]) - found.margin if found and len(accuracies) else None
+    """Return the worst metric within the margin; None without a baseline."""
+    metric = metric_of(found)
+    if found is None or metric.name not in cells:
+        return None
+    values = cells.loc[cells["cell_id"] == found.baseline_cell_id, metric.name].dropna()
+    return float(values.iloc[0]) - metric.sign * found.margin if len(values) else None
 
 
 def speedup(cells: pd.DataFrame) -> Plot:

@@ -78,13 +78,16 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         if quantity == "time":
             lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
         yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), lines=lines)
-    reached = chosen.figures["val_accuracy"].value
+    name = found.metric.name
+    if name not in chosen.figures:
+        return
+    reached = chosen.figures[name].value
     if not math.isnan(reached):
-        known = baseline is not None and not math.isnan(chosen.figures["val_accuracy_difference"].value)
-        other = baseline.figures["val_accuracy"].value if baseline and known else math.nan
-        lines = [] if math.isnan(other) else [f"baseline {other:.3f}; {found.margin:g} lower is allowed"]
+        known = baseline is not None and not math.isnan(chosen.figures[f"{name}_difference"].value)
+        other = baseline.figures[name].value if baseline and known else math.nan
+        lines = [] if math.isnan(other) else [f"baseline {other:.3f}; {found.margin:g} {found.metric.worse} is allowed"]
         seeds = figures.counted(chosen.n_ok, "seed", "seeds")
-        yield Tile(title="validation accuracy", value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
+        yield Tile(title=found.metric.label, value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
 
 
 def chances(found: Recommendation) -> list[str]:

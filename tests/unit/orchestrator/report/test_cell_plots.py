@@ -1,11 +1,13 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.metric import Metric
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import (
@@ -187,3 +189,15 @@ def test_speedups_timed_by_one_process_have_a_remark() -> None:
         return " ".join(speedup(collect(records, scaling="weak")[1]).remarks)
 
     assert "workers=per_seed" in remarks(lambda seed: "7") and "workers=per_seed" not in remarks(str)
+
+
+def test_a_metric_that_is_better_when_lower_turns_the_front() -> None:
+    losses = {32: 0.5, 64: 0.3, 128: 0.4}
+    records = [
+        record_of(1, batch=b, metrics=TIMED | {"train_s": b, "samples": None, "val_loss": losses[b]}) for b in losses
+    ]
+    trials, cells = collect(records, scaling="weak", metric="val_loss")
+    found = replace(demo.RECOMMENDATION, metric=Metric(name="val_loss", higher_is_better=False))
+    rows = cell_rows(cells, trials, found)
+    assert [row["cell"] for row in rows if row["on_front"]] == ["1×32 none", "1×64 none"]
+    assert "validation loss" in texts(trade_off(cells, pd.DataFrame(rows), found), rows)

@@ -158,7 +158,7 @@ def test_a_tied_rival_is_named_below_the_verdict() -> None:
 def test_long_lists_are_cut_to_eight() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
     points = tuple(
-        TradeOff(cell_id=str(n), name=f"{n}×1 none", time_s=9.0 - n / 10, val_accuracy=0.9 + n / 1000, cost=1.0)
+        TradeOff(cell_id=str(n), name=f"{n}×1 none", time_s=9.0 - n / 10, metric=0.9 + n / 1000, cost=1.0)
         for n in range(20)
     )
     seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
