@@ -159,7 +159,7 @@ def trial(case: Case, device: str, window_s: float, folder: Path) -> dict[str, A
                 "schedule": {"name": "cosine", "warmup": 0.1},
                 "budget": {"steps": 20},
             },
-            device="cuda:0" if device == "cuda" else "cpu",
+            device=device,
             gpus_per_rank=1,
             threads=torch.get_num_threads(),
         )
