@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import html
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,48 +33,92 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Leave kept results out of the search index; mkdocs calls this for every page."""
+    if page.file.src_uri.startswith("results/"):
+        page.meta["search"] = {"exclude": True}
+    return markdown
+
+
 def pages() -> dict[str, str]:
     """Return the reference pages in Markdown, by their path."""
     return {
-        "reference/config.md": "\n".join(_config_page()),
+        **_config_pages(),
         "reference/columns.md": "\n".join(_columns_page()),
         "reference/api.md": "\n".join(_api_page()),
     }
 
 
-def _config_page() -> Iterator[str]:
-    groups = sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra")
-    links = " · ".join(f"[{group.name}](#{group.name})" for group in groups)
-    yield "---\ntitle: Every config key\nhide: [toc]\n---\n"
-    yield "<style>.md-typeset pre > code { font-size: 0.6rem }</style>\n"  # lines are long
-    yield "# Every config key\n\nDefaults, units and choices, as shipped. Any key can be overridden, and be an axis."
-    yield f"\nGroups: {links}"
-    yield from _yaml(ROOT / "conf/config.yaml", "config.yaml")
-    for group in groups:
-        yield f"\n## {group.name}\n"
-        for path in sorted(group.rglob("*.yaml")):
-            choice = path.relative_to(group).with_suffix("").as_posix()
-            yield from _yaml(path, f"{group.name}={choice}")
+def _config_pages() -> dict[str, str]:
+    """Return one page for each section of config.yaml and each group of configs, and their index."""
+    parts = re.split(r"(?m)^# -+ (.+?) -+$", (ROOT / "conf/config.yaml").read_text())
+    found = {
+        _slug(title): (title, _keys_of(body), [f"# {title}\n", *_table(body)])
+        for title, body in zip(parts[1::2], parts[2::2], strict=True)
+        if "Hydra" not in title
+    }
+    for group in sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra"):
+        files = {path.relative_to(group).with_suffix("").as_posix(): path for path in sorted(group.rglob("*.yaml"))}
+        choices = ", ".join(f"`{group.name}={choice}`" for choice in files)
+        lines = [f"# {group.name}=…\n"]
+        for choice, path in files.items():
+            lines += [f"\n## `{group.name}={choice}`\n", *_choice(path)]
+        found[group.name] = (f"{group.name}=…", choices, lines)
+    index = [
+        "# Every config key\n\nAny key can be set with `key=value`, and can be an axis: `'sweep.axes.KEY=[a,b]'`.\n",
+        "| section | keys or choices |\n|---|---|",
+        *(f"| [{title}](config/{slug}.md) | {names} |" for slug, (title, names, _) in found.items()),
+    ]
+    written = {f"reference/config/{slug}.md": "\n".join(lines) for slug, (_, _, lines) in found.items()}
+    return {"reference/config.md": "\n".join(index), **written}
 
 
-def _yaml(path: Path, title: str) -> Iterator[str]:
-    yield f"\n### `{title}`\n\n```yaml\n{path.read_text().rstrip()}\n```"
+def _slug(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _keys_of(body: str) -> str:
+    return ", ".join(f"`{key}`" for key in re.findall(r"(?m)^(\w+):", body))
+
+
+def _choice(path: Path) -> Iterator[str]:
+    """Yield the head comment of a group's file and its keys; files that set other sections stay YAML."""
+    text = path.read_text()
+    if "@package" in text or "defaults:" in text:
+        yield f"```yaml\n{text.rstrip()}\n```"
+        return
+    head = re.match(r"(?:#.*\n)*", text)
+    comment = head.group() if head else ""
+    yield re.sub(r"(?m)^# ?", "", comment)
+    yield from _table(text[len(comment) :])
+
+
+def _table(body: str) -> Iterator[str]:
+    """Yield a table of the keys in a YAML text, with their defaults and comments."""
+    rows: list[list[str]] = []
+    outer: list[tuple[int, str]] = []
+    for line in body.splitlines():
+        if found := re.match(r"( *)([\w.-]+):(?: +(?!#)(.*?))?(?: +# ?(.*))?$", line):
+            indent = len(found[1])
+            outer = [*((depth, key) for depth, key in outer if depth < indent), (indent, found[2])]
+            rows.append([".".join(key for _, key in outer), found[3] or "", found[4] or ""])
+        elif rows and (comment := re.match(r" *# ?(.*)$", line)):
+            rows[-1][2] += f" {comment[1]}"
+        elif rows and (item := re.match(r" *- (.*?)(?: +# ?(.*))?$", line)):
+            rows[-1][1] += f"{', ' if rows[-1][1] else ''}{item[1]}"
+            rows[-1][2] += f" {item[2] or ''}"
+    yield "| key | default | meaning |\n|---|---|---|"
+    for key, default, meaning in (row for row in rows if row[1] or row[2]):
+        default, meaning = (text.replace("|", r"\|") for text in (default, html.escape(meaning.strip(), quote=False)))
+        yield f"| `{key}` | {f'`{default}`' if default else ''} | {meaning} |"
 
 
 def _columns_page() -> Iterator[str]:
-    from orchestrator.analysis.cells import COLUMNS, FURTHER
-    from orchestrator.analysis.trials import COLUMNS as TRIALS
-
-    yield "# Columns of the tables\n\nUnits are in the names. Empty means not measured, never 0."
-    yield "[Method](../numbers.md)."
-    yield "Further axes and other reported metrics are columns after these."
+    yield "# Columns of the tables\n\n`summary.csv` has one row per cell, `trials.csv` one row per trial."
+    yield "Units are in the names. Empty means not measured, never 0. [Method](../numbers.md)."
+    yield "Further axes and other reported metrics are columns after these.\n\n| column | meaning |\n|---|---|"
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
-    for title, columns in (
-        ("summary.csv: one row per cell", (*COLUMNS, *FURTHER)),
-        ("trials.csv: one row per trial", TRIALS),
-    ):
-        yield f"\n## {title}\n\n| column | meaning |\n|---|---|"
-        yield from (f"| `{column}` | {meanings[column]} |" for column in columns)
+    yield from (f"| `{column}` | {meaning} |" for column, meaning in meanings.items())
 
 
 def _api_page() -> Iterator[str]:
