@@ -24,7 +24,7 @@ from pathlib import Path
 
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import encode, replay
-from orchestrator.store.layout import JOURNAL, METRICS, Layout
+from orchestrator.store.layout import JOURNAL, METRICS, WHAT_IF, Layout
 from orchestrator.store.record import Kind, Record
 from studies import published_plots, published_tables
 from sweeps.status import Status
@@ -86,6 +86,8 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
     root = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": str(root)}
     subprocess.run([*command, *where, *overrides], check=True, cwd=results.parent, env=environment, stdout=sys.stderr)
+    for made in (results / WHAT_IF).glob("*"):  # with settings that no run had, these are the tables to keep
+        shutil.copytree(made, results, dirs_exist_ok=True)
 
 
 def kept(results: Path, into: Path) -> list[Path]:

@@ -19,6 +19,7 @@ import hydra
 from omegaconf import DictConfig
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
+from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import Composition, expanded, is_continuous, is_known, meaning, rewritten
 from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
 from orchestrator.config.hydra_section import check_hydra, check_search_path, saved_without_secrets
@@ -122,7 +123,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if errors := list(_dash_errors(arguments)):
         return _wrong(ConfigError(errors))
-    given = rewritten(arguments)
+    try:
+        given = with_recorded(rewritten(arguments))
+    except ConfigError as error:
+        return _wrong(error)
     flags = flags_parser().parse_intermixed_args(given)
     # Flags go first: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`).
     for override in flags.overrides:

@@ -59,9 +59,10 @@ def _plan(checked: CheckedSweep) -> int:
 
 
 def _report(checked: CheckedSweep) -> int:
+    from orchestrator.cli.recorded import what_if
     from orchestrator.run import driver
 
-    return driver.report(checked.request, _console())
+    return driver.report(checked.request, _console(), what_if(checked.request.results_dir, checked.config))
 
 
 def _predict(checked: CheckedSweep) -> int:

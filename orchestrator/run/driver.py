@@ -327,9 +327,12 @@ def _copying(request: Request, layout: Layout, console: Console) -> AbstractCont
     return Copying(request.store, layout, console)
 
 
-def report(request: Request, console: Console) -> int:
-    """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status."""
-    layout = Layout(request.results_dir)
+def report(request: Request, console: Console, what_if: str = "") -> int:
+    """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status.
+
+    `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
+    """
+    layout = Layout(request.results_dir, what_if=what_if)
     with _copying(request, layout, console):
         return _report(request, layout, console)
 
@@ -341,6 +344,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     read_from = replace(layout, set_aside=found.history.set_aside)
+    layout.output.mkdir(parents=True, exist_ok=True)
     summary = SweepSummary.of(
         request,
         read_from,

@@ -13,6 +13,8 @@ TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 JOURNAL = "journal.jsonl"
 CONFIG, METRICS, TRACE, TELEMETRY = "config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet"
 """Files in the folder of a trial."""
+WHAT_IF = "what_if"
+"""Folder of reports with other settings than the sweep's own."""
 KEPT = "kept"
 """Folder in a trial's: the files of its valid row, while a further attempt writes its own."""
 
@@ -24,6 +26,8 @@ class Layout:
     root: Path
     set_aside: frozenset[str] = frozenset()
     """For readers: trials in the middle of a further attempt, of which the files kept for the valid row are read."""
+    what_if: str = ""
+    """The settings of a report that differ from the sweep's own; its tables and report are in a folder of this name."""
 
     @property
     def journal(self) -> Path:
@@ -51,9 +55,14 @@ class Layout:
         return self.root / "trials"
 
     @property
+    def output(self) -> Path:
+        """The folder of the tables and the report."""
+        return self.root / WHAT_IF / self.what_if if self.what_if else self.root
+
+    @property
     def tables(self) -> Path:
         """Tables for programs (CSV, Parquet) and for people (Markdown)."""
-        return self.root / "tables"
+        return self.output / "tables"
 
     def table(self, name: str) -> Path:
         """A file among the tables, such as `summary.csv` or `speedup.md`."""
@@ -62,22 +71,22 @@ class Layout:
     @property
     def page(self) -> Path:
         """The report as one self-contained HTML file."""
-        return self.root / "report.html"
+        return self.output / "report.html"
 
     @property
     def document(self) -> Path:
         """The report as Markdown."""
-        return self.root / "report.md"
+        return self.output / "report.md"
 
     @property
     def plots(self) -> Path:
         """The report's pictures as SVG and PNG, and their data as CSV."""
-        return self.root / "report"
+        return self.output / "report"
 
     @property
     def report_trace(self) -> Path:
         """The traceback of the last failure to make the report."""
-        return self.root / "report_trace.txt"
+        return self.output / "report_trace.txt"
 
     def trial(self, trial_id: str) -> Path:
         """One trial's directory. Raises ValueError for an id that could lead out of the results directory."""

@@ -1,0 +1,85 @@
+"""A report of a folder alone: its config is in the journal."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import main
+from orchestrator.cli.recorded import recorded_arguments
+from orchestrator.store.history import History
+from orchestrator.store.journal import Journal
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import Kind, Record
+from tests.unit.orchestrator.records import record_of
+
+RECORDED = (
+    "sweep=batch_scaling",
+    "report.margin=0.05",
+    "mode=settle",
+    "results_dir=elsewhere",
+    "trusted_modules=[mine]",
+)
+
+
+def write_results(folder: Path, *arguments: str) -> None:
+    layout = Layout(folder)
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": list(arguments)}})
+        for gpus in (1, 2):
+            for seed in range(3):
+                metrics = {"samples_per_s": 100.0 * gpus + seed, "samples": 1000, "val_accuracy": 0.9, "accuracy": 0.9}
+                journal.append(Kind.FINISHED, record_of(gpus, seed, metrics=metrics).to_json())
+
+
+@pytest.fixture
+def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    write_results(tmp_path / "some" / "kept", *RECORDED)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status = main(["mode=report", "report.html=false", *arguments])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    return run
+
+
+def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    tables = tmp_path / "some" / "kept" / "tables"
+    for where in ([f"results_dir={tmp_path}/some/kept"], [f"results_dir={tmp_path}/some", "sweep.name=kept"]):
+        assert report(*where)[0] == 0
+        assert json.loads((tables / "recommendation.json").read_text())["margin"]["val_accuracy"] == 0.05
+        (tables / "recommendation.json").unlink()
+    status, told = report(f"results_dir={tmp_path}/some")
+    assert status == 2 and f"results_dir={tmp_path}/some/kept" in told
+
+
+def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    folder = tmp_path / "some" / "kept"
+    assert report(f"results_dir={folder}")[0] == 0
+    before = {path: path.read_bytes() for path in (folder / "tables").iterdir()}
+    assert report(f"results_dir={folder}", "report.objective=cost", "report.price_per_gpu_hour=2")[0] == 0
+    assert {path: path.read_bytes() for path in (folder / "tables").iterdir()} == before
+    (made,) = (folder / "what_if").iterdir()
+    assert made.name == "report.objective=cost,report.price_per_gpu_hour=2"
+    assert json.loads((made / "tables" / "recommendation.json").read_text())["objective"]["name"] == "cost"
+    with (made / "tables" / "summary.csv").open(newline="") as file:
+        assert all(row["cost"] for row in csv.DictReader(file))
+
+
+def test_config_of_another_machine_is_replaced_by_defaults(
+    report: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    write_results(tmp_path / "gone", "hydra.searchpath=[file:///not/here]", "sweep=mine")
+    status, told = report(f"results_dir={tmp_path}/gone")
+    assert status == 0 and "/not/here" in told
+
+
+def test_journal_grants_no_trust() -> None:
+    arguments = [*RECORDED, "hydra.searchpath=[pkg://theirs]", "hydra.run.dir=/", "trainable=<of the program>"]
+    value = {"fingerprint": {"config": {"trainable": {"target_accuracy": 0.9}}}, "driver": {"arguments": arguments}}
+    kept = recorded_arguments(History([Record(kind=Kind.SWEEP, value=value)]))
+    assert kept == ["sweep=batch_scaling", "report.margin=0.05", "++trainable.target_accuracy=0.9"]
