@@ -1,22 +1,24 @@
 """Predictions for other GPU counts from laws fitted to the measured counts, and the reasons to refuse one.
 
-Throughput comes from the Universal Scalability Law. Its interval also spans that of Amdahl's law, because the
-measurements cannot say which law holds beyond them. The samples to the target at another batch come from E = E_min (1 +
-B/B_crit) (McCandlish et al. 2018). B_crit comes from the samples to the target if three or more batches reached it,
-else from the gradient noise scale. A ring of M nodes exchanges the gradients of a step in 2(M − 1)/M · bytes/bandwidth
-+ 2(M − 1) · latency (Thakur et al., "Optimization of collective communication operations in MPICH", 2005); how much of
-that overlaps with computation is unknown, so that the interval spans everything from none to all.
+Throughput is averaged over laws (`statistics.law_average`). The samples to the target at another batch come from E =
+E_min (1 + B/B_crit) (McCandlish et al. 2018). B_crit comes from the samples to the target if three or more batches
+reached it, else from the gradient noise scale. A ring of M nodes exchanges the gradients of a step in 2(M − 1)/M ·
+bytes/bandwidth + 2(M − 1) · latency (Thakur et al., "Optimization of collective communication operations in MPICH",
+2005); how much of that overlaps with computation is unknown, so that the interval spans everything from none to all.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, student
-from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError, critical_batch
+from orchestrator.statistics.law_average import EXCHANGE, FITS, LawAverage
+from orchestrator.statistics.scaling_law import FEWEST_COUNTS, TooFewCountsError, critical_batch
 
 FARTHEST = 8
 """Predictions end at this many times the largest count measured."""
@@ -63,6 +65,20 @@ class Line:
     n_params: float
     start_up_s: float = 0.0
     """How much longer the first epoch takes than a later one: compiling and warming up."""
+    parts: Mapping[str, Array] = field(default_factory=dict)
+    """The share of its step that each trial spent in EXCHANGE and IMBALANCE; NaN where unknown."""
+
+    @cached_property
+    def average(self) -> LawAverage:
+        """The laws, weighed by the measured rates."""
+        return LawAverage.of(self.gpus, self.rates, self.seeds, strong=not self.weak, parts=self.parts)
+
+    @property
+    def has_enough_counts(self) -> bool:
+        """True for three GPU counts, or for two if the exchange was measured at the larger."""
+        counts = len(np.unique(self.gpus))
+        exchange = self.parts.get(EXCHANGE, np.full(len(self.gpus), np.nan))
+        return counts >= FEWEST_COUNTS or (counts == 2 and bool(np.isfinite(exchange[self.gpus == self.largest]).any()))
 
     @property
     def largest(self) -> float:
@@ -77,8 +93,9 @@ class Line:
         """Return the reasons to refuse a prediction for this many GPUs; empty if there is a prediction."""
         counts = len(np.unique(self.gpus))
         reasons = []
-        if counts < 3:
-            reasons.append(f"{self.name}: a scaling law needs 3 GPU counts, and there are {counts}")
+        if not self.has_enough_counts:
+            few = "or 2 if the trials report the exchange's part of a step"
+            reasons.append(f"{self.name}: a prediction needs {FEWEST_COUNTS} GPU counts, {few}, and there are {counts}")
         if gpus > FARTHEST * self.largest:
             reasons.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
         if link.gpus_per_node is None and gpus > self.largest:
@@ -112,15 +129,11 @@ class Prediction:
 
 def predict(line: Line, gpus: float, link: Link) -> Prediction:
     """Predict throughput and time to target. Raises TooFewCountsError."""
-    usl = Fit.of(USL, line.gpus, line.rates, line.seeds)
-    amdahl = Fit.of(AMDAHL, line.gpus, line.rates, line.seeds)
-    one, other = usl.at(gpus), amdahl.at(gpus)
-    rate = Interval(
-        point=one.point,
-        lo=np.asarray(np.minimum(one.lo, other.lo)),
-        hi=np.asarray(np.maximum(one.hi, other.hi)),
-    )
+    average = line.average
+    rate = average.at(gpus)
     basis = ["beyond the largest count measured: extrapolated" if gpus > line.largest else "within what was measured"]
+    if average.fit_p < FITS:
+        basis.append(f"no law fits the measurements (p = {average.fit_p:.1g}): take it as a guess")
     batch = line.batch_at(gpus)
     exchange_s = link.exchange_s(gpus, line.n_params) if link.nodes(line.largest) == 1 else 0.0
     if exchange_s:

@@ -76,7 +76,7 @@ class Fit:
         counts = len(np.unique(gpus))
         if counts < FEWEST_COUNTS:
             raise TooFewCountsError(f"a scaling law needs {FEWEST_COUNTS} GPU counts, and there are {counts}")
-        groups = _groups(gpus, None if seeds is None else seeds[known])
+        groups = seed_groups(gpus, None if seeds is None else seeds[known])
         shape, squares = _best(gpus, rates, groups, _SHAPES[law])
         gamma = math.exp(float(_levels(_errors(gpus, rates, shape), groups).mean()))
         return Fit(law=law, gpus=gpus, rates=rates, groups=groups, gamma=gamma, shape=shape, squares=squares)
@@ -163,7 +163,7 @@ def _interval(point: float, lo: float, hi: float) -> Interval:
     return Interval(point=np.asarray(point), lo=np.asarray(lo), hi=np.asarray(hi))
 
 
-def _groups(gpus: Array, seeds: Array | None) -> Whole:
+def seed_groups(gpus: Array, seeds: Array | None) -> Whole:
     """Return 0, 1, … by seed if several seeds ran on several GPU counts each; else one group for all trials."""
     if seeds is None:
         return np.zeros(len(gpus), dtype=np.int64)

@@ -19,6 +19,7 @@ from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import Interval
+from orchestrator.statistics.law_average import EXCHANGE, IMBALANCE, LAWS
 from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
 from orchestrator.store.layout import Layout
@@ -29,9 +30,12 @@ from sweeps.errors import ConfigError
 from sweeps.status import Status
 
 _ABOUT = (
-    "By the Universal Scalability Law, fitted to the measured throughputs. Brackets: 95% intervals, which span Amdahl's"
-    " law, too."
+    "Brackets: 95% intervals. Throughput is averaged over laws and mixtures of two, each weighted by how well it fits:"
+    f" {', '.join(law.name for law in LAWS)}. A cost that does not show at the measured counts is not predicted."
 )
+
+_LEAST_SHARE = 0.1
+"""Laws with a smaller share in the loss are not named."""
 
 
 def predicted(request: Request) -> str:
@@ -40,7 +44,7 @@ def predicted(request: Request) -> str:
     found = lines(trials, cells)
     if not found:
         raise ConfigError(["nothing to predict from: no ok cell has a throughput"])
-    long_enough = [line for line in found if len(np.unique(line.gpus)) >= 3] or found
+    long_enough = [line for line in found if line.has_enough_counts] or found
     link = Link(
         gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
         bandwidth_gb_s=request.predict["bandwidth_gb_s"],
@@ -55,7 +59,8 @@ def predicted(request: Request) -> str:
     head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
     groups = figures.counted(left_out, "group of cells has", "groups of cells have")
-    more = [f"{groups} fewer than 3 GPU counts, which are too few to fit a law.", ""] if left_out else []
+    more = [f"{groups} too few GPU counts to predict from.", ""] if left_out else []
+    more += [f"{line.name or 'All cells'}: the loss so far is probably {_laws(line)}.\n" for line in long_enough]
     rows = [
         {
             "cells": each.line or "all",
@@ -68,6 +73,15 @@ def predicted(request: Request) -> str:
         for each in predictions
     ]
     return "\n".join([*head, *more, *doubtful(cells), markdown(pd.DataFrame(rows))])
+
+
+def _laws(line: Line) -> str:
+    """Return the laws with a large share in a line's loss."""
+    shares = {law: share for law, share in line.average.parts().items() if share >= _LEAST_SHARE}
+    return ", ".join(f"{law} {share:.0%}" for law, share in shares.items())
+
+
+_PARTS = {EXCHANGE: "step_communication_s", IMBALANCE: "step_imbalance_s"}
 
 
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
@@ -111,6 +125,11 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
         noise_scale=float(group["noise_scale_samples"].mean()),
         n_params=float(pd.to_numeric(ok["n_params"], errors="coerce").max()),
         start_up_s=float(start_ups.mean()) if len(start_ups) else 0.0,
+        parts={
+            part: values(column) / values("step_s")
+            for part, column in _PARTS.items()
+            if column in ok and "step_s" in ok
+        },
     )
 
 

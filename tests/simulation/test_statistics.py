@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from tests.simulation import worlds, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, Noise
+from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, Noise
 
 
 @pytest.fixture
@@ -109,3 +109,14 @@ def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, genera
 
 def test_usl_parameters_lie_in_their_intervals(generator):
     assert min(yardstick.usl_coverage(CLEAN, 3, 25, generator).values()) >= 0.8
+
+
+@pytest.mark.parametrize("truth", LOSSES)
+@pytest.mark.parametrize("seeds", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_predictions_cover_whatever_law_holds(truth, seeds, generator):
+    """Coverage is 88% or more (docs/results/statistics.md)."""
+    sims = 40 if seeds == 3 else 200
+    found = yardstick.prediction_coverage(truth, CLEAN, seeds, sims, generator)
+    least = 0.88 - 3 * (0.88 * 0.12 / sims) ** 0.5
+    assert min(found["coverage, 8 GPUs"], found["coverage, 16 GPUs"]) >= least, found
+    assert found["half width, 8 GPUs"] <= 0.3, found

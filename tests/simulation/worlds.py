@@ -106,6 +106,40 @@ def usl(gpus: np.ndarray, gamma: float, alpha: float, beta: float) -> np.ndarray
     return gamma * gpus / (1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1))
 
 
+_SLOWEST = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660}
+"""Expected maximum of normal values, by their number (Harter, "Expected values of normal order statistics", 1961)."""
+
+
+def _slowest(gpus: np.ndarray) -> np.ndarray:
+    return np.array([_SLOWEST[int(each)] for each in gpus])
+
+
+LOSSES = {
+    "Amdahl": ((lambda n: n - 1,), False),
+    "USL": ((lambda n: n - 1, lambda n: n * (n - 1)), False),
+    "ring all-reduce (bandwidth, latency)": ((lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1)), False),
+    "ring all-reduce, fixed batch": ((lambda n: 2 * (n - 1), lambda n: 2 * n * (n - 1)), True),
+    "log latency": ((np.log2,), False),
+    "log latency, fixed batch": ((lambda n: n * np.log2(n),), True),
+    "stragglers": ((_slowest,), False),
+    "launch floor, fixed batch": ((), True),
+}
+"""How the loss of throughput grows with the GPUs: the causes that it is mixed of, and whether scaling is strong. The
+launch floor is a least time for a step, which is reached somewhere between 2 and 4 GPUs."""
+
+COUNTS = np.array([1.0, 2.0, 4.0])
+"""The GPU counts of which a loss is measured."""
+
+
+def loss(truth: str, size: float, part: float, gpus: np.ndarray) -> np.ndarray:
+    """Return the loss on these GPUs if it has this size on 4, with this part from the first cause."""
+    causes, _ = LOSSES[truth]
+    if not causes:
+        return np.maximum(0.0, (1 + size) * gpus / 4 - 1)
+    shares = (1.0,) if len(causes) == 1 else (part, 1 - part)
+    return size * sum(share * cause(gpus) / cause(np.array([4.0])) for share, cause in zip(shares, causes, strict=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """A sweep over GPUs × batches × rules: the truth of every cell, by row; row 0 is the baseline."""

@@ -22,12 +22,13 @@ from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.intervals import Moments, mean_interval, welch
 from orchestrator.statistics.outliers import collapsed
 from orchestrator.statistics.pooling import Likeness
+from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import USL, Fit
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import trial
-from tests.simulation.worlds import CLEAN, Drift, Noise, World, usl
+from tests.simulation.worlds import CLEAN, COUNTS, LOSSES, Drift, Noise, World, loss, usl
 
 
 def covered(interval, truth) -> float:
@@ -314,7 +315,7 @@ def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Genera
 
 
 def usl_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Return the coverage of γ, α, β, and of the throughput at twice the largest GPU count; counts 1, 2, 4, 8."""
+    """Return the coverage of γ, α and β; counts 1, 2, 4, 8."""
     counts = np.array([1.0, 2.0, 4.0, 8.0])
     hits = []
     for _ in range(sims):
@@ -322,11 +323,10 @@ def usl_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Gener
         logs = noise.draw(generator, 1, len(counts), seeds)[0]
         rates = (usl(counts, 1000.0, alpha, beta)[:, None] * np.exp(logs)).ravel()
         fit = Fit.of(USL, np.repeat(counts, seeds), rates, np.tile(np.arange(seeds), len(counts)))
-        intervals = (fit.at(1), fit.shape_interval(0), fit.shape_interval(1), fit.at(16))
-        truths = (1000.0, alpha, beta, float(usl(np.array([16.0]), 1000.0, alpha, beta)[0]))
+        intervals = (fit.at(1), fit.shape_interval(0), fit.shape_interval(1))
+        truths = (1000.0, alpha, beta)
         hits.append([bool(i.lo <= truth <= i.hi) for i, truth in zip(intervals, truths, strict=True)])
-    names = ("γ", "α", "β", "throughput at twice the largest count")
-    return dict(zip(names, np.mean(hits, axis=0).tolist(), strict=True))
+    return dict(zip(("γ", "α", "β"), np.mean(hits, axis=0).tolist(), strict=True))
 
 
 CHANCE = 0.1
@@ -360,4 +360,35 @@ def collapses(noise: Noise, seeds: int, sims: int, generator: np.random.Generato
         "baseline's seed: no warning": float((~of_base[2]).mean()),
         "no collapse: truly within the margin": float(none[1].mean()),
         "no collapse: a false warning": float(none[2].mean()),
+    }
+
+
+def prediction_coverage(
+    truth: str, noise: Noise, seeds: int, sims: int, generator: np.random.Generator
+) -> dict[str, float]:
+    """Return the coverage of predicted throughputs on 8 and 16 GPUs from 1, 2 and 4, and their median half widths."""
+    asked, rows = np.array([8.0, 16.0]), []
+    gpus, link = np.repeat(COUNTS, seeds), Link(gpus_per_node=None)
+    sizes, parts = generator.uniform(0.05, 0.5, sims), generator.uniform(0, 1, sims)
+    logs = noise.draw(generator, sims, len(COUNTS), seeds).reshape(sims, -1)
+    for size, part, log in zip(sizes, parts, logs, strict=True):
+        line = Line(
+            name="",
+            weak=not LOSSES[truth][1],
+            gpus=gpus,
+            rates=1000 * gpus / (1 + loss(truth, size, part, gpus)) * np.exp(log),
+            seeds=np.tile(np.arange(float(seeds)), len(COUNTS)),
+            batches=32 * gpus,
+            samples_to_target=np.full(len(gpus), np.nan),
+            noise_scale=np.nan,
+            n_params=np.nan,
+        )
+        for count, true in zip(asked, 1000 * asked / (1 + loss(truth, size, part, asked)), strict=True):
+            found = predict(line, float(count), link).samples_per_s
+            rows.append((found.lo <= true <= found.hi, np.sqrt(found.hi / found.lo) - 1))
+    covers, half = np.array(rows, dtype=float).reshape(sims, len(asked), 2).T
+    return {
+        f"{what}, {count:g} GPUs": float(value)
+        for what, values in (("coverage", covers.mean(axis=1)), ("half width", np.median(half, axis=1)))
+        for count, value in zip(asked, values, strict=True)
     }

@@ -1,16 +1,22 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Request
+from orchestrator.statistics.prediction import Link, predict
+from orchestrator.store.history import History
+from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables import scaling as predict_table
 from orchestrator.tables.scaling import lines, predicted, scaling
 from sweeps.errors import ConfigError
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request as shipped_request
+
+ROOT = Path(__file__).parents[4]
 
 
 def trial(gpus: int, seed: int, rule: str = "none") -> TrialRecord:
@@ -89,3 +95,16 @@ def test_all_refused_gpu_counts_are_reported(frames: Any, monkeypatch: pytest.Mo
         "64 GPUs are ",
         "64 GPUs take",
     ]
+
+
+def test_four_gpus_are_predicted_from_one_and_two_and_the_measured_exchange() -> None:
+    """The kept trials took 3.75 times as many samples on four; a line through one and two by Amdahl's law says 3.38."""
+    records = History(replay(ROOT / "docs/results/published/input_pipeline/journal.jsonl").records).rows.values()
+    kept = [each for each in records if each.axes["trainable.input"] == "resident" and each.device_batch_size == 128]
+    rates = {n: [each.metrics["samples_per_s"] for each in kept if each.gpus == n] for n in (1, 4)}
+    measured = sum(rates[4]) / sum(rates[1])
+    (line,) = lines(*collect([each for each in kept if each.gpus < 4], scaling="weak"))
+    link = Link(gpus_per_node=4)
+    assert line.refusals(4, link) == []
+    found = predict(line, 4, link).samples_per_s.map(lambda rate: rate / line.rates[line.gpus == 1].mean())
+    assert 3.2 < float(found.lo) < 3.5 < float(found.point) < measured < float(found.hi) < 3.9
