@@ -12,7 +12,7 @@ from scipy import stats
 
 DOCS = Path(__file__).parents[3] / "docs"
 PUBLISHED = DOCS / "results" / "published"
-_PAGE = (DOCS / "findings.md").read_text()
+_PAGE = (PUBLISHED / "findings.md").read_text()
 FINDINGS = " ".join(_PAGE.split())
 _NUMBER = re.compile(r"(?<![\w.,-])−?\d[\d,]*(?:\.\d+)?[×%]?(?!\w|-\w)")
 
@@ -67,7 +67,7 @@ def thousand(value: float, places: int = -2) -> str:
 
 
 def missing(figures: Iterable[str]) -> list[str]:
-    """Return the figures that docs/findings.md does not have: numbers in this order in one paragraph or table row.
+    """Return the figures that the findings do not have: numbers in this order in one paragraph or table row.
 
     Fewer than three numbers could be there by chance, so their wording must be there, too.
     """

@@ -4,15 +4,17 @@ import json
 import re
 
 import numpy as np
+import pytest
 
 from tests.unit.studies.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
 
 
-def test_figures_of_the_readme_are_in_the_findings() -> None:
-    readme = (DOCS.parent / "README.md").read_text()
-    section = readme.partition("## What it has found")[2].partition("\n## ")[0]
-    figures = re.findall(r"\d*\.\d+", section)
-    assert len(figures) >= 12 and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
+@pytest.mark.parametrize(("page", "fewest"), [("README.md", 12), ("docs/findings.md", 80)])
+def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) -> None:
+    text = (DOCS.parent / page).read_text()
+    section = text.partition("## What it has found")[2].partition("\n## ")[0] or text
+    figures = re.findall(r"\d*\.\d+(?![\w.])", section)
+    assert len(figures) >= fewest and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
 
 
 def test_figures_about_processes_follow_from_the_measurement() -> None:

@@ -1,4 +1,4 @@
-"""The figures of docs/findings.md about E1, from its journals."""
+"""The figures of docs/results/published/findings.md about E1, from its journals."""
 
 import json
 
