@@ -174,12 +174,18 @@ def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> in
 
 def _dash_errors(arguments: Sequence[str]) -> Iterator[str]:
     """Yield an error for each key written as an option (`--key`); only Hydra's own flags take dashes."""
+    from orchestrator.config.suggestions import meant
+
     flags = flag_names()
-    for argument in arguments:
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
         if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
             key = name.lstrip("-").replace("-", "_")
-            yield f"{argument!r}: write keys without dashes: {key}={value if equals else 'VALUE'}"
+            is_value = not equals and following and not following.startswith("-") and "=" not in following
+            value = following if is_value else value
+            written = f"{argument} {following}" if is_value else argument
+            instead = meant(key, value) or f"{key}={value or 'VALUE'}"
+            yield f"{written!r}: write keys without dashes: {instead}"
 
 
 def _place_errors(flags: Namespace) -> Iterator[str]:

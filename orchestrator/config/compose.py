@@ -94,22 +94,25 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
-        return f"{override!r}: there is no key {key!r}{_instead_of(key, known)}"
+        return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known)}"
     written = override.removeprefix("++")  # which labels and environment variables are given (`overrides`)
     return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
 
 
-def _instead_of(key: str, known: Sequence[str]) -> str:
-    """Return a hint for a key that does not exist: similar keys, and whether it can be added."""
+def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
+    """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
     from orchestrator.config.schema import OWN_SECTIONS  # imported here so that --help stays quick
+    from orchestrator.config.suggestions import copyable, meant  # imported here so that --help stays quick
 
     section, dot, name = key.rpartition(".")
+    if (instead := meant(key, value)) and not key.startswith("trainable."):  # whose keys are the user's to choose
+        return f": write {instead}"
     if not dot:  # a bare word may stand for up to three keys: `gpus` for `sweep.axes.gpus`
         last = [(each, each.rpartition(".")[2]) for each in known if "." in each]
-        meant = [each for each, word in last if word == name]
-        meant = meant or [each for each, word in last if word.endswith(f"_{name}")]
-        if meant:
-            return f" (did you mean {' or '.join(meant[:3])}?)"
+        similar_keys = [each for each, word in last if word == name]
+        similar_keys = similar_keys or [each for each, word in last if word.endswith(f"_{name}")]
+        if similar_keys:
+            return f" (did you mean {' or '.join(copyable(each, value) for each in similar_keys[:3])}?)"
     if section in known:
         beside = [each.removeprefix(section + dot) for each in known if each.rpartition(".")[0] == section]
         similar = nearest(name, beside)
@@ -131,6 +134,8 @@ def _quoting(override: str, error: Exception) -> str:
     quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
     if "requires --multirun" in str(error):
         return f"; for the values of an axis {quoted}"
+    if value.startswith("[") and not value.endswith("]"):
+        return f"; write the list in quotes, without spaces: '{key}={value.rstrip(',')}]'"
     taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
     return f"; if this is one text, {quoted}" if taken_apart else ""
 
@@ -166,10 +171,14 @@ def _in_brackets(key: str, values: str, groups: Groups) -> str:
 
 def _word_without_key(word: str, groups: Groups) -> str:
     """Return a hint for a value without a key."""
+    from orchestrator.config.suggestions import mode_meant
+
     if found := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
         return f" (did you mean {' or '.join(found)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
+    if mode := mode_meant(word):
+        return f": write {mode}"
     return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
 
 
@@ -294,6 +303,9 @@ class Composition:
             raise
         except WRONG as error:
             raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+        from orchestrator.config.schema import value_at
+        from orchestrator.config.suggestions import meant
+
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
         for key, value in with_alternatives(keys).items():
             try:
@@ -301,8 +313,14 @@ class Composition:
             except OmegaConfBaseException:
                 dotted = (each for each in dotted_keys(self.config) if not each.startswith("sweep."))
                 known = [*dotted, *self.groups.names, *STANDARD_AXES]
-                raise ConfigError([f"axis {key!r} is not a config key or group{nearest(key, known)}"]) from None
+                instead = meant(f"sweep.axes.{key}", _listed(value_at(self.config["sweep"], f"axes.{key}")))
+                hint = f": write {instead}" if instead else nearest(key, known)
+                raise ConfigError([f"axis {key!r} is not a config key or group{hint}"]) from None
         return resolved(config)
+
+
+def _listed(values: Any) -> str:
+    return f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
 
 
 def axes_of(given: Mapping[str, Any]) -> Axes:

@@ -319,7 +319,7 @@ SCHEMA: Mapping[str, Kind] = {
     "launch.memory_gb_per_node": Number(above=0, unit="GB", null=True),
     "launch.setup": _list("a list of shell commands", _is_text),
     "launch.workdir": _name("a folder"),
-    "launch.time_limit": _name("a time like 1-00:00:00"),
+    "launch.time_limit": _name("a time like 2h or 1-12:00:00"),
     "launch.partition": _name("a name"),
     "launch.image": _name("a container image"),
     "launch.claim": _name("a name"),

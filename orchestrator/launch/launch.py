@@ -23,6 +23,12 @@ _DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([
 _LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 """The value of a Kubernetes label."""
 
+_SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d\d?(:\d\d){0,2}|(?i:infinite|unlimited)")
+"""Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
+_DURATION = re.compile(
+    r"(?:(\d+) ?d(?:ays?)?)? ?(?:(\d+) ?h(?:ours?|r)?)? ?(?:(\d+) ?m(?:in(?:utes?)?)?)? ?(?:(\d+) ?s(?:ec)?)?", re.I
+)
+
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=")
 
 
@@ -68,6 +74,18 @@ class Launch:
         return " ".join(["python -m orchestrator", *map(shlex.quote, self.overrides), *further, *waits])
 
 
+def slurm_time(text: str) -> str | None:
+    """Return a duration (`2h`, `90m`, `1d12h`) or a time in Slurm's form as `sbatch` reads it; None for other text."""
+    if _SLURM_TIME.fullmatch(text):
+        return text
+    found = _DURATION.fullmatch(text)
+    if not text or not found:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    minutes += (hours + 24 * days) * 60 + -(-seconds // 60)  # Slurm has a resolution of one minute
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00" if minutes else None
+
+
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
     """Return the file for `launch.target`, given a checked config. Raises ConfigError with all keys that it lacks."""
     target, section = config["launch"]["target"], config["launch"]
@@ -81,6 +99,8 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
         for host in section["hosts"]
         if not _HOST.fullmatch(host)
     ]
+    if target == "slurm" and (limit := section["time_limit"]) is not None and slurm_time(str(limit)) is None:
+        errors.append(f"launch.time_limit={limit!r} is no time: write 2h, 90m, 1d12h, or as Slurm does 1-12:00:00")
     types = config["cluster"]["gpu_type"]
     kept = [each for each in arguments if not each.lstrip("+").startswith(_NOT_FORWARDED)]
     texts = [(f"launch.{key}", value) for key, value in section.items()] + [("cluster.gpu_type", types)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.launch.launch import NO_SETUP, Launch
+from orchestrator.launch.launch import NO_SETUP, Launch, slurm_time
 
 
 def text(launch: Launch) -> str:
@@ -16,7 +16,7 @@ def text(launch: Launch) -> str:
         f"--cpus-per-task={launch.cpus_per_node}",
         f"--gpus-per-node={gpu}{launch.gpus_per_node}" if launch.gpus_per_node else "",
         limit,
-        f"--time={launch.time_limit}" if launch.time_limit else "",
+        f"--time={slurm_time(str(launch.time_limit))}" if launch.time_limit else "",
         f"--partition={launch.partition}" if launch.partition else "",
         f"--chdir={launch.workdir}" if launch.workdir else "",
         "--requeue",

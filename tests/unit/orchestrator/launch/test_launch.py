@@ -162,3 +162,26 @@ def test_missing_values_are_errors(target, given, told):
     with pytest.raises(ConfigError) as error:
         written(target, **given)
     assert any(line.startswith(told) for line in error.value.errors)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("2h", "0-02:00:00"),
+        ("90m", "0-01:30:00"),
+        ("1d12h", "1-12:00:00"),
+        ("1h 30min", "0-01:30:00"),
+        ("90s", "0-00:02:00"),
+        ("1-00:00:00", "1-00:00:00"),
+        ("04:30:00", "04:30:00"),
+        (120, "120"),
+    ],
+)
+def test_slurm_times_are_converted(given, told):
+    assert f"#SBATCH --time={told}\n" in written("slurm", time_limit=given)
+
+
+@pytest.mark.parametrize("given", ["two hours", "2x", "1.5h", "-1", "0h", "", "1:2:3:4", 0.5])
+def test_other_times_are_refused(given):
+    with pytest.raises(ConfigError, match="launch.time_limit=.*90m"):
+        written("slurm", time_limit=given)

@@ -1,0 +1,54 @@
+"""What is suggested for keys that people write from habit can be copied, and works."""
+
+import re
+import shlex
+
+import pytest
+
+from orchestrator.cli.app import main
+from orchestrator.config.schema import AXES, SCHEMA
+from orchestrator.config.suggestions import _AXES, _KEYS, meant, mode_meant
+
+WISHES = {
+    "lr=0.1": "trainable.lr=0.1",
+    "batch_size=64": "sweep.axes.device_batch_size=[64]",
+    "gpus=2": "sweep.axes.gpus=[2]",
+    "--gpus 2": "sweep.axes.gpus=[2]",
+    "--batch-size=64": "sweep.axes.device_batch_size=[64]",
+    "budget.wall_s=600": "sweep.budget.wall_s=600",
+    "time_limit=600": "time_limit_s=600",
+    "seeds=3": "sweep.axes.seed=[0,1,2]",
+    "model.lr=0.1": "trainable.lr=0.1",
+    "sweep.axes.lr=[0.1,0.2]": 'sweep.axes."trainable.lr"=[0.1,0.2]',
+    "sweep.axes.batch_size=[32,64]": "sweep.axes.device_batch_size=[32,64]",
+    "sweep.axes.gpus=[1,": "sweep.axes.gpus=[1]",
+    "sweep.axes.gpus=1,2": "sweep.axes.gpus=[1,2]",
+    "epochs=3": "budget.epochs=3",
+    "plan": "mode=plan",
+    "--dry-run": "mode=plan",
+    "dataset=digits": "data=digits",
+}
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_suggestion_can_be_copied(wish: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep=batch_scaling", *([] if wish == "plan" else ["mode=plan"])]
+    assert main([*asked, *wish.split(" ")]) == 2
+    told = capsys.readouterr().err.strip()
+    written = re.split(r"write |brackets, |dashes: |spaces: ", told)[-1]
+    (copied,) = shlex.split(re.split(r" or | \(|; ", written)[0])
+    assert copied == WISHES[wish]
+    assert main([*[each for each in asked if each != copied], copied]) == 0
+    assert "trials" in capsys.readouterr().out
+
+
+def test_suggestions_are_keys_or_groups() -> None:
+    own = {"trainable.lr", "trainable.loader.workers", "trainable.precision", "trainable.target_accuracy"}
+    assert {each.removeprefix("sweep.axes.") for each in _AXES} <= {*AXES}
+    assert {*_KEYS} <= {*SCHEMA, *own, "data", "optimizer", "schedule"}
+
+
+def test_unknown_words_have_no_suggestion() -> None:
+    assert meant("colour", "x") == mode_meant("colour") == ""
+    assert meant("resume", "true").startswith("mode=run") and meant("resume", "7") == ""
+    assert meant("gpus", "auto") == "sweep.axes.gpus=auto" and meant("gpus", "[1,2]") == "'sweep.axes.gpus=[1,2]'"
