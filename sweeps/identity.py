@@ -55,6 +55,22 @@ def equivalent_cells(trials: Iterable[TrialSpec]) -> dict[str, str]:
     return {cell: other for cell, other in own.items() if other != cell}
 
 
+def axes_without_effect(trials: Iterable[TrialSpec], axes: Iterable[str]) -> list[str]:
+    """Return those of the axes in which trials differ, although their ranks receive the same."""
+    cells = {trial.cell_id: trial for trial in trials}.values()
+    digests = {trial.cell_id: _training_digest(trial) for trial in cells}
+    found = []
+    for axis in axes:
+        alike: dict[str, list[str]] = {}
+        for trial in cells:
+            others = {key: value for key, value in trial.axes.items() if key not in (axis, "seed")}
+            alike.setdefault(digest(others), []).append(digests[trial.cell_id])
+        several = [group for group in alike.values() if len(group) > 1]
+        if several and all(len(set(group)) == 1 for group in several):
+            found.append(axis)
+    return found
+
+
 def _training_digest(trial: TrialSpec) -> str:
     """Hash what a cell's ranks receive, without names and rules that are applied before training."""
     request, lr = trial.rank_request(0), trial.lr

@@ -177,7 +177,8 @@ def _dash_errors(arguments: Sequence[str]) -> Iterator[str]:
     from orchestrator.config.suggestions import meant
 
     flags = flag_names()
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for place, argument in enumerate(arguments):
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
         name, equals, value = argument.partition("=")
         if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
             key = name.lstrip("-").replace("-", "_")

@@ -62,7 +62,7 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
 def checked(composition: Composition) -> CheckedSweep:
     """Check the sweep as far as possible before anything is started. Raises ConfigError with all errors."""
     from orchestrator.backends.choose import asks_cluster
-    from orchestrator.cli.checks import axis_errors, request_errors, setup_remarks, sweep_remarks
+    from orchestrator.cli.checks import axis_errors, received_errors, request_errors, setup_remarks, sweep_remarks
     from orchestrator.telemetry.cpu import this_machine  # imported here so that --help stays quick
 
     config = composition.config
@@ -97,6 +97,7 @@ def checked(composition: Composition) -> CheckedSweep:
                     remark for each in grid.configs if not errors for remark in setup_remarks(each, grid.axes(nodes))
                 ]
                 remarks += sweep_remarks(config, trials)
+                errors += received_errors(config, trials, axes)
     if errors:
         raise ConfigError(errors)
     return CheckedSweep(

@@ -20,6 +20,7 @@ from orchestrator.store.cloud import is_uri, uri_errors
 from orchestrator.trackers.tracking import tracker_errors
 from sweeps.axes import Axes
 from sweeps.errors import nearest
+from sweeps.identity import axes_without_effect
 from sweeps.probe import PROBE, REPETITION
 from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import TrialSpec
@@ -155,6 +156,22 @@ def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         counts = {"gpus": axes["gpus"]} if "gpus" in axes else {}
         sweep = {**config["sweep"], "axes": {**config["sweep"]["axes"], **counts}}
         yield from pkgutil.resolve_name(own)({**config, "sweep": sweep})
+
+
+def received_errors(config: Mapping[str, Any], trials: Sequence[TrialSpec], axes: Axes) -> Iterator[str]:
+    """Yield a line for each axis over a config key whose values do not reach the trainable."""
+    ignores = value_at(config, "trainable._ignores_") or ()
+    left_out = {*STANDARD_AXES, *OWN_SECTIONS, *ignores}
+    own = [axis for axis in axes if not {axis, axis.partition(".")[0]} & left_out]
+    for axis in axes_without_effect(trials, own):
+        section, _, key = axis.partition(".")
+        hint = "remove it"
+        if section == "optimizer" and (declared := value_at(config, "trainable.optimizer")):
+            listed = ",".join(map(str, axes[axis]))
+            hint = f"trainable.optimizer={declared} takes the place of that section; for a key that your code reads: "
+            name = key or "optimizer_name"
+            hint += f"""+trainable.{name}={listed.partition(",")[0]} 'sweep.axes."trainable.{name}"=[{listed}]'"""
+        yield f"axis {axis!r} does not reach the trainable, all of its values train alike: {hint}"
 
 
 def sweep_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:

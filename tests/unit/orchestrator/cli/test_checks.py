@@ -177,3 +177,21 @@ def test_sweep_over_batches_without_reference_or_equal_work_is_remarked(capsys, 
 def test_command_without_its_gpus_is_remarked(capsys, words, gpus, is_remarked):
     found = remarks(capsys, "trainable=command", f"trainable.argv='{words}'", f"sweep.axes.gpus={gpus}")
     assert any(line.startswith("trainable.argv") and "{gpus}" in line for line in found) is is_remarked
+
+
+@pytest.mark.parametrize(
+    ("trainable", "axis", "copied"),
+    [
+        ("function", "'optimizer.momentum'=[0.5,0.9]", "'sweep.axes.\"trainable.momentum\"=[0.5,0.9]'"),
+        ("function", "optimizer=[sgd,adam]", "trainable.optimizer_name"),
+        ("function", "schedule=[constant,cosine]", ""),
+        ("noop", "'optimizer.momentum'=[0.5,0.9]", ""),
+        ("supervised", "'optimizer.momentum'=[0.5,0.9]", ""),
+    ],
+)
+def test_axis_that_no_trial_receives_is_refused(trainable, axis, copied, capsys):
+    given = ["trainable._target_=trainables.noop:train"] if trainable == "function" else []
+    axes = ["sweep.axes.gpus=[1]", "sweep.axes.lr_rule=[none]", f"sweep.axes.{axis}"]
+    status = main(["sweep=batch_scaling", "mode=plan", f"trainable={trainable}", *given, *axes])
+    told = capsys.readouterr().err
+    assert (status, copied in told, "does not reach" in told) == (2 if copied else 0, True, bool(copied)), told
