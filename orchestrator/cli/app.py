@@ -164,7 +164,7 @@ def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> in
     with initialised():
         composition = composed(overrides)
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
-            return alone(composition.config)
+            return alone(composition)
         configured = checked(composition)
         if configured.request.mode not in RUNNING:
             return MODES[configured.request.mode](configured)

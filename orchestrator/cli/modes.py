@@ -6,6 +6,7 @@ none: it writes a small working project to start from.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.cli.checked_sweep import CheckedSweep
+    from orchestrator.config.compose import Composition
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -85,6 +87,17 @@ def _verify(checked: CheckedSweep) -> int:
     return verify.show(checked.request, checked.grid.fingerprint(), checked.grid)
 
 
+def _status(checked: CheckedSweep) -> int:
+    from orchestrator.cli.overview import show_status, status_of
+
+    found = status_of(checked.request.results_dir)
+    if checked.request.plan_format == "json":
+        print(json.dumps(found))
+    else:
+        show_status(found, _console())
+    return 0
+
+
 def _launch(checked: CheckedSweep) -> int:
     from orchestrator.launch.launch import text_of
 
@@ -127,6 +140,7 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "plan": _printing(_plan),
     "report": _writing(_report),
     "verify": _verify,
+    "status": _printing(_status),
     "launch": _printing(_launch),
     "predict": _printing(_predict),
     "compare": _printing(_compare),
@@ -171,8 +185,27 @@ def write_project(config: Mapping[str, Any]) -> int:
     return 0
 
 
-WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": write_project}
-"""Modes that need no sweep; they receive the config."""
+def _list(composition: Composition) -> int:
+    from orchestrator.cli.overview import show_list, sweeps_in
+    from orchestrator.store.cloud import is_uri
+
+    config = composition.config
+    folder = Path(str(config["results_dir"])).expanduser()
+    if is_uri(str(config["results_dir"])):
+        raise ConfigError([f"mode=list reads folders, not {config['results_dir']}"])
+    rows, configs = sweeps_in(folder), composition.groups.options("sweep")
+    if config["plan"]["format"] == "json":
+        print(json.dumps({"sweeps": rows, "configs": configs}))
+    else:
+        show_list(folder, rows, configs, _console())
+    return 0
+
+
+WITHOUT_SWEEP: Mapping[str, Callable[[Composition], int]] = {
+    "init": lambda composition: write_project(composition.config),
+    "list": _list,
+}
+"""Modes that need no sweep; they receive the composed config."""
 
 
 def _console() -> Console:

@@ -52,10 +52,12 @@ def with_recorded(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     folder = Path(place).expanduser()
     folder = folder / given["sweep.name"].strip("'\"") if "sweep.name" in given else folder
+    found = results_below(folder)
+    if len(found) == 1:
+        folder = Path(found[0])
     if not Layout(folder).journal.is_file():
         if "sweep.name" in given:  # reported where the results are read
             return list(arguments)
-        found = results_below(folder)
         which = f"choose one: {', '.join(f'results_dir={each}' for each in found)}" if found else "there are no results"
         raise ConfigError([f"mode={given['mode']} in {folder}: {which}"])
     folder = folder.absolute()

@@ -38,7 +38,7 @@ RUNNING = ("run", "settle")
 AT_YOUR_PRICE = "at your price"
 """The unit of costs if `report.currency` does not name that of `report.price_per_gpu_hour`."""
 
-READING = ("report", "predict", "compare")
+READING = ("report", "predict", "compare", "status")
 """Modes that only read results; they do not check that trials could run here."""
 
 

@@ -211,7 +211,9 @@ AXES: Mapping[str, Kind] = {
 
 SCHEMA: Mapping[str, Kind] = {
     # What runs
-    "mode": _choice("run", "settle", "plan", "report", "predict", "compare", "verify", "launch", "init"),
+    "mode": _choice(
+        "run", "settle", "plan", "report", "predict", "compare", "verify", "status", "list", "launch", "init"
+    ),
     "sweep.name": Form(described="a plain folder name of at most 100 characters", fits=_is_folder_name),
     "sweep.axes": Structure(described=f"a section with {', '.join(AXES)}", fits=_is_mapping),
     "sweep.zip": _list(

@@ -205,7 +205,7 @@ class SweepRun:
         check_hardware(self.request, self.journal.history.hardware, hardware)
         rerun = sorted(planned.named) or self.request.selection.rerun.word
         value = {"fingerprint": self.fingerprint, "rerun": rerun, "driver": self._who, "hardware": hardware}
-        self.journal.append(Kind.SWEEP, value)
+        self.journal.append(Kind.SWEEP, value | {"planned": len(planned.trials)})
         reached(Moment.SWEEP_TAKEN_UP)
 
     def end(self, planned: Plan) -> int:

@@ -140,6 +140,8 @@ class History:
         """The hardware of the most recent trials."""
         self.missing: int | None = None
         """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
+        self.planned = 0
+        """The number of trials that the last driver planned; 0 if it did not record it."""
         self.spent_gpu_s = 0.0
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
@@ -176,6 +178,7 @@ class History:
         if self.fingerprint not in self._fingerprints:
             self._fingerprints.append(self.fingerprint)
         self._current = self._fingerprints.index(self.fingerprint)
+        self.planned = value["planned"] if is_whole(value.get("planned")) else 0
         if isinstance(driver, Mapping):
             self.driver = driver
         if isinstance(hardware, Mapping):

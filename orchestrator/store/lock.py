@@ -102,6 +102,14 @@ def owner_alive(layout: Layout) -> Owner | None:
     return owner if owner and owner.may_live() else None
 
 
+def driver_of(layout: Layout) -> str:
+    """Return the driver that holds the directory, as text; empty if none does. Changes nothing."""
+    if not _is_locked(layout.journal):
+        return ""
+    owner = _read(layout.owner)
+    return f"process {owner.pid} on {owner.host} since {owner.started}" if owner else "a driver without a name"
+
+
 def _is_locked(journal: Path) -> bool:
     """Return whether a driver has the journal open."""
     try:

@@ -53,6 +53,8 @@ def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int,
         assert report(*where)[0] == 0
         assert json.loads((tables / "recommendation.json").read_text())["margin"]["val_accuracy"] == 0.05
         (tables / "recommendation.json").unlink()
+    assert report(f"results_dir={tmp_path}/some")[0] == 0
+    write_results(tmp_path / "some" / "other")
     status, told = report(f"results_dir={tmp_path}/some")
     assert status == 2 and f"results_dir={tmp_path}/some/kept" in told
 

@@ -1,4 +1,4 @@
-"""What is suggested for keys that people write from habit can be copied, and works."""
+"""Suggestions for keys that people write from habit: they can be copied, and work."""
 
 import re
 import shlex

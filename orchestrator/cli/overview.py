@@ -1,0 +1,148 @@
+"""`mode=status`: what a sweep runs now and how far it is. `mode=list`: the sweeps in a folder, and the configs to run.
+
+Both read what is on disk, also while a driver in another terminal runs the sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.store import files
+from orchestrator.store.history import History
+from orchestrator.store.layout import JOURNAL, Layout
+from orchestrator.store.lock import driver_of
+from orchestrator.store.results import read_results
+from orchestrator.text.figures import counted
+from sweeps.errors import ConfigError
+from sweeps.identity import SHOWN_DIGITS
+
+
+def status_of(folder: Path) -> dict[str, Any]:
+    """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal.
+
+    `trials` counts the planned trials by status, `running` and `waiting` among them; `left_s` is null if unknown.
+    """
+    layout = Layout(folder)
+    if not layout.journal.is_file():
+        raise ConfigError([f"there are no results in {folder}: it has no {JOURNAL}"])
+    history = read_results(layout).history
+    driver = driver_of(layout)
+    counts = Counter(str(row.status) for row in history.rows.values())
+    started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
+    running = [_running(layout, trial_id, history) for trial_id in started] if driver else []
+    again = sum(trial_id in history.rows for trial_id in started)
+    planned = max(history.planned, len(history.rows))
+    ended = len(history.rows) - (again if driver else 0)
+    waiting = max(0, planned - ended - len(running))
+    return {
+        "folder": str(folder),
+        "driver": driver or None,
+        "state": _state(history, bool(driver)),
+        "planned": planned,
+        "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
+        "running": running,
+        "interrupted": 0 if driver else len(started),
+        "left_s": _left_s(history, running, waiting) if driver else None,
+    }
+
+
+def show_status(found: Mapping[str, Any], console: Console) -> None:
+    """Print what `status_of` returned."""
+    counts = ", ".join(f"{count} {name}" for name, count in found["trials"].items() if count)
+    console.print(f"{found['folder']}: {found['state']}", markup=False, soft_wrap=True)
+    console.print(f"{counted(found['planned'], 'trial', 'trials') or 'no trials'}: {counts or 'none has started'}")
+    for each in found["running"]:
+        took = f" for {each['running_s']:.0f} s" if each["running_s"] is not None else ""
+        console.print(
+            f"  running{took}: {each['trial_id'][:SHOWN_DIGITS]}  {each['cell']}", markup=False, soft_wrap=True
+        )
+    if found["driver"]:
+        left = found["left_s"]
+        known = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
+        console.print(f"{found['driver']} runs it; {known}", markup=False, soft_wrap=True)
+        return
+    cut = counted(found["interrupted"], "trial was", "trials were")
+    console.print("no driver runs" + (f"; {cut} interrupted, the same command continues" if cut else ""))
+
+
+def sweeps_in(folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each sweep with results in this folder, as JSON values."""
+    rows = []
+    for journal in sorted(folder.glob(f"*/{JOURNAL}")):
+        status = status_of(journal.parent)
+        try:
+            decided = json.loads(Layout(journal.parent).table("recommendation.json").read_text())
+        except (OSError, ValueError):  # no tables yet, or not this program's
+            decided = {}
+        verdict = decided.get("verdict") if isinstance(decided, dict) else None
+        chosen = decided.get("recommended") if isinstance(decided, dict) else None
+        rows.append(
+            {
+                "sweep": journal.parent.name,
+                "state": status["state"],
+                "trials": status["planned"],
+                "ok": status["trials"].get("ok", 0),
+                "verdict": verdict,
+                "recommended": chosen.get("name") if isinstance(chosen, dict) else None,
+            }
+        )
+    return rows
+
+
+def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence[str], console: Console) -> None:
+    """Print what `sweeps_in` returned, and the sweep configs that can be run."""
+    if rows:
+        table = Table(title=f"Sweeps in {folder}", title_justify="left", box=None, pad_edge=False)
+        for heading in ("sweep", "state", "ok", "verdict", "recommended"):
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            verdict = str(row["verdict"] or "-").upper()
+            table.add_row(
+                row["sweep"], row["state"], f"{row['ok']}/{row['trials']}", verdict, row["recommended"] or "-"
+            )
+        console.print(table)
+        one = f"python -m orchestrator mode=status results_dir={folder / rows[0]['sweep']}"
+        console.print(f"one of them: {one}", markup=False, soft_wrap=True)
+    else:
+        console.print(f"no sweeps in {folder}", markup=False, soft_wrap=True)
+    console.print(f"\nconfigs: {', '.join(f'sweep={name}' for name in configs)}", markup=False, soft_wrap=True)
+    console.print("your own in FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME")
+
+
+def _state(history: History, has_driver: bool) -> str:
+    if has_driver:
+        return "running"
+    return "finished" if history.missing == 0 else "not finished"
+
+
+def _running(layout: Layout, trial_id: str, history: History) -> dict[str, Any]:
+    """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
+    path = layout.config(trial_id)
+    try:
+        axes = files.load(path.read_text()).get("axes", {})
+        since_s: float | None = max(0.0, time.time() - path.stat().st_mtime)
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):  # not written yet
+        axes, since_s = {}, None
+    cell = ", ".join(f"{axis}={value}" for axis, value in axes.items())
+    return {"trial_id": trial_id, "cell": cell, "attempt": history.of(trial_id).attempt, "running_s": since_s}
+
+
+def _left_s(history: History, running: Sequence[Mapping[str, Any]], waiting: int) -> float | None:
+    """Estimate the seconds until the end from the median trial; None until a trial has ended."""
+    took = [row.wall_s for row in history.rows.values() if row.wall_s]
+    if not took:
+        return None
+    each, at_once = statistics.median(took), max(1, len(running))
+    current = max((max(0.0, each - (trial["running_s"] or 0.0)) for trial in running), default=0.0)
+    return current + each * waiting / at_once

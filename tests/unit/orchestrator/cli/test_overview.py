@@ -1,0 +1,82 @@
+"""mode=status and mode=list: the state of sweeps, while a driver runs and without one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.app import main
+from orchestrator.store.journal import Journal
+from orchestrator.store.layout import Layout
+from orchestrator.store.lock import DirectoryLock
+from orchestrator.store.record import Kind
+from tests.unit.orchestrator.records import record_of
+
+
+@pytest.fixture
+def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def run(mode: str, *arguments: str) -> Any:
+        assert main([f"mode={mode}", f"results_dir={tmp_path}", "plan.format=json", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def start_sweep(journal: Journal, planned: int = 6) -> None:
+    journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": planned})
+    for seed in range(3):
+        status = "failed" if seed == 2 else "ok"
+        journal.append(Kind.FINISHED, record_of(1, seed, metrics={}, wall_s=10.0).to_json() | {"status": status})
+
+
+def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "mine")
+    with DirectoryLock(layout), Journal.open(layout.journal) as journal:
+        start_sweep(journal)
+        journal.append(Kind.STARTED, {"trial_id": "running", "attempt": 1})
+        layout.trial("running").mkdir()
+        layout.config("running").write_text("axes: {gpus: 2, seed: 0}")
+        found = told("status")
+        assert "process" in found["driver"] and found["state"] == "running"
+        assert found["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
+        (trial,) = found["running"]
+        assert trial["trial_id"] == "running" and trial["cell"] == "gpus=2, seed=0"
+        assert 20 <= found["left_s"] <= 30  # two wait; the running one takes 10 s, too
+    found = told("status", "sweep.name=mine")
+    assert (found["driver"], found["running"], found["interrupted"]) == (None, [], 1)
+    assert found["state"] == "not finished" and found["trials"]["waiting"] == 3
+
+
+def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layout = Layout(tmp_path / "[bold]")
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        start_sweep(journal)
+        assert main(["mode=status", f"results_dir={tmp_path}"]) == main(["mode=list", f"results_dir={tmp_path}"]) == 0
+        out = capsys.readouterr().out
+    assert out.count("[bold]") >= 2 and "2 ok" in out and "2/6" in out
+
+
+def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path) -> None:
+    for name, text in (("one", '{"verdict": "clear", "recommended": {"name": "2×64"}}'), ("two", "[1"), ("three", "")):
+        layout = Layout(tmp_path / name)
+        layout.create()
+        with Journal.open(layout.journal) as journal:
+            start_sweep(journal, planned=3)
+            journal.append(Kind.ENDED, {"missing": 0})
+        layout.table("recommendation.json").write_text(text)
+    (tmp_path / "other").mkdir()
+    found = told("list")
+    assert [row["sweep"] for row in found["sweeps"]] == ["one", "three", "two"]
+    expected = {"state": "finished", "trials": 3, "ok": 2, "verdict": "clear", "recommended": "2×64"}
+    assert found["sweeps"][0] == {"sweep": "one"} | expected
+    assert [row["verdict"] for row in found["sweeps"][1:]] == [None, None]
+    assert "batch_scaling" in found["configs"] and told("list", f"results_dir={tmp_path}/none")["sweeps"] == []
+
+
+def test_status_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mode=status", f"results_dir={tmp_path}"]) == 2
+    assert main(["mode=status", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err.count(str(tmp_path)) == 2
