@@ -12,18 +12,20 @@ import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-Tokens = npt.NDArray[Any]
+    Tokens = npt.NDArray[Any]
+else:
+    Tokens = Any  # numpy is imported where texts are read, because a plan without texts does without it
 """The tokens of a file: whole numbers of at least 0."""
 
 HEADER_BYTES = 1024
-HEADERS: Mapping[tuple[int, int], Any] = {(20240520, 1): np.uint16, (20240801, 7): np.uint32}
+HEADERS: Mapping[tuple[int, int], str] = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
 """{the first two int32 of a file of llm.c: the type of the tokens after the header}"""
-TYPES = {"uint16": np.uint16, "uint32": np.uint32}
+TYPES = ("uint16", "uint32")
 
 
 class TokenError(ValueError):
@@ -101,12 +103,14 @@ class TokenFiles:
 
 def mapped(path: Path, dtype: str = "uint16") -> Tokens:
     """Map a .bin file of tokens into memory. Raises TokenError if its size does not fit."""
+    import numpy as np
+
     if dtype not in TYPES:
         raise TokenError(f"data.dtype={dtype!r} is not one of {', '.join(TYPES)}")
     size = path.stat().st_size
     start = np.fromfile(path, dtype="<i4", count=3)
     kind = HEADERS.get((int(start[0]), int(start[1]))) if len(start) == 3 else None
-    begin, wide = (HEADER_BYTES, np.dtype(kind)) if kind else (0, np.dtype(TYPES[dtype]))
+    begin, wide = (HEADER_BYTES, np.dtype(kind)) if kind else (0, np.dtype(dtype))
     if (size - begin) % wide.itemsize:
         raise TokenError(f"{path} has {size - begin:,} bytes of tokens, no multiple of {wide.itemsize} ({wide.name})")
     count = (size - begin) // wide.itemsize
@@ -139,6 +143,8 @@ class Text:
 
     def read(self, device: str) -> Corpus:
         """Read everything into memory."""
+        import numpy as np
+
         texts = [path.read_bytes() for path in self._texts()]
         whole = b"\0".join(texts)
         tokens = self._tokenized(texts) if self.tokenizer else np.frombuffer(whole, dtype=np.uint8)
@@ -162,6 +168,8 @@ class Text:
         return found
 
     def _tokenized(self, texts: Sequence[bytes]) -> Tokens:
+        import numpy as np
+
         try:
             from tokenizers import Tokenizer
         except ImportError as error:

@@ -197,6 +197,9 @@ class Reported:
             for document in self.markdown():
                 console.print(document, markup=False, soft_wrap=True)
                 console.print()
+        verdicts = Counter(each.verdict for each in self.judged or ())
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        claims = [("Claims", f"{counted} (tables/{CLAIMS})")] if verdicts else []
         end = SweepEnd(
             found=self.recommendation,
             trials=self.trials,
@@ -204,7 +207,7 @@ class Reported:
             trained=self.trained,
             took_s=took_s,
             files=str(layout.page if self.has_page else layout.tables),
-            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems],
+            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems, *claims],
         )
         show(end, console)
 

@@ -11,6 +11,7 @@ from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
 
@@ -22,7 +23,9 @@ def sweep(what):
 def trial(name, seed, **axes):
     return [
         Record(kind=Kind.STARTED, value={"trial_id": name, "attempt": 1}),
-        Record(kind=Kind.FINISHED, value={"trial_id": name, "axes": {**axes, "seed": seed}}),
+        Record(
+            kind=Kind.FINISHED, value=record_of(1, seed, trial_id=name).to_json() | {"axes": {**axes, "seed": seed}}
+        ),
     ]
 
 

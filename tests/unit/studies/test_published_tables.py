@@ -122,7 +122,7 @@ def test_kept_tables_follow_from_their_summaries(folder: Path, tmp_path: Path) -
 def test_a_journal_names_its_experiment_and_scale(
     tmp_path: Path, arguments: list[str], expected: tuple[str, str]
 ) -> None:
-    driver = Record(kind=Kind.SWEEP, value={"driver": {"arguments": arguments}})
+    driver = Record(kind=Kind.SWEEP, value={"fingerprint": {}, "driver": {"arguments": arguments}})
     (tmp_path / JOURNAL).write_bytes(encode(driver.kind, driver.value) + b"\n")
     assert experiment(tmp_path) == expected
 

@@ -147,7 +147,13 @@ def test_value_that_cannot_be_parsed_is_reported_with_its_axis():
         (["cluster.labels=null"], ["cluster.labels=null"]),
         (
             ["budget.steps=5"],
-            ["budget.steps=5", "budget.epochs=null", "budget.samples=null", "budget.seconds=null"],
+            [
+                "budget.steps=5",
+                "budget.epochs=null",
+                "budget.samples=null",
+                "budget.tokens=null",
+                "budget.seconds=null",
+            ],
         ),
     ],
 )
@@ -166,10 +172,11 @@ def test_axis_over_one_alternative_resets_the_others():
         "budget.samples": None,
         "budget.seconds": None,
         "budget.steps": 5,
+        "budget.tokens": None,
         "model": "x",
     }
 
 
 def test_key_given_twice_resets_its_alternatives_once():
-    nulls = ["budget.samples=null", "budget.steps=null", "budget.seconds=null"]
+    nulls = ["budget.samples=null", "budget.tokens=null", "budget.steps=null", "budget.seconds=null"]
     assert rewritten(["budget.epochs=1", "budget.epochs=2"]) == ["budget.epochs=1", *nulls, "budget.epochs=2"]
