@@ -7,6 +7,10 @@ in the units of the sides, favours the claim: `a >= b` with a margin of 0.01 hol
 `a == b`, which needs a margin, also requires `a <= b + 0.01`. The interval is Student's t below ten seeds and the
 bootstrap from ten seeds on. A claim is inconclusive with fewer seeds or epochs than the claim needs. It is also
 inconclusive if all seeds have the same value of a quantity that varies by chance: such seeds are copies.
+
+Each verdict is for its claim alone. For all claims of a sweep together it has a p-value adjusted by Holm, "A simple
+sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979): some verdict with an
+adjusted p below 5% is wrong in at most 5% of sweeps, whatever the number of claims.
 """
 
 from __future__ import annotations
@@ -91,6 +95,10 @@ class Verdict:
     hi: float = math.nan
     n: int = 0
     """Seeds that all cells of the claim have."""
+    p: float = math.nan
+    """p of Student's t test of the claim's border, two-sided; NaN for a claim that cannot be judged …"""
+    p_together: float = math.nan
+    """… and adjusted for all claims of the sweep."""
     one_process: bool = False
     """Whether one process timed all seeds of a cell, so that the interval does not cover how processes differ."""
     seeds_to_settle: int | None = None
@@ -115,6 +123,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
         lo=lo,
         hi=hi,
         n=n,
+        p=_p_value(tests) if why in ("", _UNDECIDED) else math.nan,
         seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
     )
 
@@ -149,6 +158,25 @@ def _read(order: str, tests: Sequence[Array]) -> str:
     if all(_holds(order, lo) for lo, _ in ends):
         return CONFIRMED
     return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
+
+
+def _p_value(tests: Sequence[Array]) -> float:
+    """Return p of the test that decides: the strongest against the claim, or the weakest for it."""
+    from scipy.special import stdtr
+
+    values = min(tests, key=lambda test: float(test.mean()))
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    return 0.0 if error == 0 else float(2 * stdtr(len(values) - 1, -abs(float(values.mean())) / error))
+
+
+def adjusted(found: Sequence[Verdict]) -> list[Verdict]:
+    """Add the p-values adjusted by Holm: the k-th smallest of m times m − k + 1, and no less than the one before."""
+    places = sorted((at for at, each in enumerate(found) if not math.isnan(each.p)), key=lambda at: found[at].p)
+    adjusted, least = list(found), 0.0
+    for before, at in enumerate(places):
+        least = max(least, min(1.0, found[at].p * (len(places) - before)))
+        adjusted[at] = replace(found[at], p_together=least)
+    return adjusted
 
 
 def _holds(order: str, value: float) -> bool:
@@ -198,7 +226,7 @@ def verdicts(
 
     Without `curves`, claims about loss curves are inconclusive.
     """
-    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
+    return adjusted([_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims])
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
@@ -213,7 +241,7 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
     if values.is_doubtful and found.n:  # further seeds with such timings would not settle it, either
         why = "the timing of one of its cells is not valid"
-        return replace(found, verdict=INCONCLUSIVE, why=why, seeds_to_settle=None)
+        return replace(found, verdict=INCONCLUSIVE, why=why, p=math.nan, seeds_to_settle=None)
     return found
 
 

@@ -83,12 +83,54 @@ def student(sample: Moments) -> Interval:
 
 def welch(one: Moments, other: Moments) -> Interval:
     """Return the difference of the means of independent samples, whose variances may differ."""
+    return _around(one.mean - other.mean, *_welch_error(one, other))
+
+
+def _welch_error(one: Moments, other: Moments) -> tuple[Array, Array]:
+    """Return the squared error of the difference and its degrees of freedom."""
     first, second = _divide(one.variance, one.n), _divide(other.variance, other.n)
     total = first + second
     freedom = _divide(total**2, _divide(first**2, one.n - 1) + _divide(second**2, other.n - 1))
     # Satterthwaite's formula is 0/0 if neither sample varies; then any freedom gives an interval of width 0.
-    freedom = np.where(total == 0, one.n + other.n - 2, freedom)
-    return _around(one.mean - other.mean, total, freedom)
+    return total, np.where(total == 0, one.n + other.n - 2, freedom)
+
+
+FEWEST_SHARED = 4
+"""With fewer rows, what they share cannot be told from a change of single rows."""
+
+
+def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]:
+    """Return the difference of means that all rows share, and how far each row is from it; NaN below FEWEST_SHARED.
+
+    What rows share is their median. Rows also differ by chance from session to session: the interval of a row has its
+    own error, and the spread between rows beyond such errors, from their median absolute deviation, so that the few
+    rows that did change widen it little (Huber, "Robust Statistics", Wiley 1981, chapter 5).
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    change, (squared, freedom) = one.mean - other.mean, _welch_error(one, other)
+    known = ~np.isnan(change + squared)
+    rows = int(known.sum())
+    if rows < FEWEST_SHARED:
+        nothing = np.full_like(change, np.nan)
+        return Interval(point=np.asarray(np.nan), lo=np.asarray(np.nan), hi=np.asarray(np.nan)), Interval(
+            point=nothing, lo=nothing, hi=nothing
+        )
+    centre = np.asarray(np.median(change[known]))
+    spread = (1.4826 * rows / (rows - 0.8) * float(np.median(np.abs(change[known] - centre)))) ** 2
+    between = max(0.0, spread - float(np.median(squared[known])))
+    of_centre = math.pi / 2 * spread / rows
+    t = float(stdtrit(_EFFICIENCY * (rows - 1), TAIL))
+    own = np.asarray(stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL)) ** 2 * squared
+    half, of_all = np.sqrt(own + t**2 * (between + of_centre)), t * math.sqrt(of_centre)
+    apart = change - centre
+    return Interval(point=centre, lo=centre - of_all, hi=centre + of_all), Interval(
+        point=apart, lo=apart - half, hi=apart + half
+    )
+
+
+_EFFICIENCY = 0.5
+"""The median absolute deviation of n values is about as sure as the standard deviation of this part of them."""
 
 
 def logs(values: npt.ArrayLike) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -32,6 +33,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     measured = [verdict for verdict in found if verdict.n]
     by_ratio = [verdict.by_ratio for verdict in measured]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
+    judged = sum(not math.isnan(verdict.p) for verdict in found)
     rows = []
     for verdict in found:
         order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
@@ -39,6 +41,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         row = {
             "claim": verdict.claim.sentence,
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
+            "p of all": "" if judged < 2 or verdict.why else _p(verdict.p_together),
             "measured": _figure(verdict.left) if verdict.n else "",
             # The right side, which may be measured, with its margin: `at least 0.9100 − 0.01`.
             "claimed": f"{_IN_WORDS[order]} {_figure(verdict.right)}{tolerated}" if verdict.n else "",
@@ -60,9 +63,25 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     return TextTable(
         name="claims",
         title="Claims",
-        about=[about, *([_ONE_PROCESS] if any(verdict.one_process for verdict in found) else [])],
+        about=[
+            about,
+            *([_together(judged)] if judged > 1 else []),
+            *([_ONE_PROCESS] if any(verdict.one_process for verdict in found) else []),
+        ],
         frame=table.loc[:, (table != "").any()],
     )
+
+
+def _together(judged: int) -> str:
+    """Return a sentence on the errors of this many claims together."""
+    return (
+        f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"
+        f" {1 - 0.95**judged:.0%}. Verdicts whose p of all is below 0.05 hold together (Holm 1979)."
+    )
+
+
+def _p(value: float) -> str:
+    return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _figure(value: float) -> str:

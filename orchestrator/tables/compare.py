@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from orchestrator.analysis.cells import Differences, by_cell, further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
-from orchestrator.statistics.intervals import Interval, Moments, logs, welch
+from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout, results_below
@@ -107,6 +107,10 @@ class _Changes:
 
     speed: Interval
     """Without an interval if a timing is not valid."""
+    common: Interval
+    """The ratio that all cells share; NaN below FEWEST_SHARED valid cells."""
+    apart: Interval
+    """The ratio of each cell over the common one."""
     accuracy: Interval
     word: str
     """`accuracy`, or `validation accuracy` if a side has no test accuracy."""
@@ -121,6 +125,8 @@ class _Changes:
         speed = welch(*rates).map(np.exp)
         invalid = _timing_invalid(shared).to_numpy()
         lo, hi = (np.where(invalid, np.nan, end) for end in (speed.lo, speed.hi))
+        valid = [replace(each, mean=np.where(invalid, np.nan, each.mean)) for each in rates]
+        common, apart = (each.map(np.exp) for each in apart_from_shared(*valid))
 
         tested = all(trials["accuracy"].notna().any() for trials in (this, other))
         column = "accuracy" if tested else "val_accuracy"
@@ -133,15 +139,23 @@ class _Changes:
         paired = Differences.of(pd.concat(marked), column, index, pd.Series(others.to_numpy(), index=index))
         return _Changes(
             speed=Interval(point=speed.point, lo=lo, hi=hi),
+            common=common,
+            apart=apart,
             accuracy=paired.interval(),
             word="accuracy" if tested else "validation accuracy",
         )
 
     @property
+    def has_common(self) -> bool:
+        """True if there are enough cells to tell what they share from a change of one of them."""
+        return bool(np.isfinite(self.common.point))
+
+    @property
     def changed(self) -> Mapping[str, Any]:
         """The cells whose interval excludes no change, for each figure."""
+        speed = self.apart if self.has_common else self.speed
         return {
-            "speed": (self.speed.lo > 1.0) | (self.speed.hi < 1.0),
+            "speed": (speed.lo > 1.0) | (speed.hi < 1.0),
             self.word: (self.accuracy.lo > 0.0) | (self.accuracy.hi < 0.0),
         }
 
@@ -154,18 +168,30 @@ class _Changes:
         count = len(self.speed.point)
         faster, better = (f"{int(flags.sum())}" for flags in self.changed.values())
         known = [int((~np.isnan(interval.lo)).sum()) for interval in (self.speed, self.accuracy)]
+        if self.has_common:
+            point, lo, hi = (float(end) for end in (self.common.point, self.common.lo, self.common.hi))
+            session = (
+                f" All cells share a factor of {figures.with_interval(point, lo, hi, figures.times, '×')}: the state"
+                " of the machine, or a change that affects every cell. A cell is marked if it differs from that by"
+                " more than its seeds and the spread between cells explain."
+            )
+        else:
+            session = (
+                f" With fewer than {FEWEST_SHARED} cells, a machine that was faster or slower as a whole cannot be told"
+                " from a change of a cell."
+            )
         return (
             f"{figures.counted(count, 'cell is', 'cells are') or 'No cell is'} in both. Changed (the 95% interval"
             f" excludes no change): throughput in {faster} of {known[0]}, {self.word} in {better} of {known[1]}."
-            " Without any change about one in 20 would be marked. Throughputs are compared by Welch on logarithms,"
-            " accuracies paired by seed if the seeds are the same."
+            " Without any change at most about one in 20 would be marked. Throughputs are compared by Welch on"
+            f" logarithms, accuracies paired by seed if the seeds are the same.{session}"
         )
 
     def row(self, place: int, row: Row, differing: Sequence[str]) -> dict[str, Any]:
         """Return the table row of the cell at this place."""
-        speed, accuracy = (
+        speed, apart, accuracy = (
             (float(each.point[place]), float(each.lo[place]), float(each.hi[place]))
-            for each in (self.speed, self.accuracy)
+            for each in (self.speed, self.apart, self.accuracy)
         )
         ratio = figures.with_interval(*speed, figures.times, "×")
         invalid = ratio and False in (row["timing_valid_this"], row["timing_valid_other"])
@@ -174,6 +200,9 @@ class _Changes:
             "cell": cell_label(row, differing),
             "global batch": f"{row['global_batch_size']:g}",
             "throughput, this / other": f"{ratio} †" if invalid else ratio,
+            **(
+                {"over the shared factor": figures.with_interval(*apart, figures.times, "×")} if self.has_common else {}
+            ),
             f"{self.word}, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
             "changed": ", ".join(name for name, flags in self.changed.items() if flags[place]),
             "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",

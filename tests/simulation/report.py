@@ -75,6 +75,17 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
             truth: by_n(SEEDS, lambda n, truth=truth: yardstick.prediction_coverage(truth, CLEAN, n, few, g))
             for truth in LOSSES
         },
+        "comparison": lambda g: {
+            f"{told}, {cells} cells": by_n(
+                SEEDS, lambda n, noise=noise, cells=cells: yardstick.marked_by_compare(noise, n, few, g, cells)
+            )
+            for told, noise in {"clean": CLEAN, **PROCESSES}.items()
+            for cells in (4, 18)
+        },
+        "claims": lambda g: {
+            str(claims): by_n(SEEDS, lambda n, claims=claims: yardstick.false_verdicts(claims, n, few, g))
+            for claims in (2, 5, 12)
+        },
     }
 
 
@@ -226,6 +237,18 @@ def markdown(found: dict) -> str:
             " (log, stragglers) and 38 and 80% (floor) of 40 simulations at n = 10.",
             found["prediction"],
             "truth",
+        ),
+        *section(
+            f"Identical cells that mode=compare marks ({n['comparison']} pairs of sweeps)",
+            f"A session makes all cells faster or slower (sd {yardstick.SESSION:.0%}). What all cells share, and how"
+            " far cells spread around it, are taken from the cells. Processes: by how much their speeds vary.",
+            found["comparison"],
+        ),
+        *section(
+            f"Sweeps with some false verdict on their claims ({n['claims']} sweeps)",
+            "The two sides of every claim are truly equal, so that each verdict is wrong. p of all: adjusted by Holm.",
+            found["claims"],
+            "claims",
         ),
     ]
     return "\n\n".join(parts) + "\n"

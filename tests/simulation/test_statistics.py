@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from tests.simulation import worlds, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, Noise
+from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, PROCESSES, Noise
 
 
 @pytest.fixture
@@ -120,3 +120,18 @@ def test_predictions_cover_whatever_law_holds(truth, seeds, generator):
     least = 0.88 - 3 * (0.88 * 0.12 / sims) ** 0.5
     assert min(found["coverage, 8 GPUs"], found["coverage, 16 GPUs"]) >= least, found
     assert found["half width, 8 GPUs"] <= 0.3, found
+
+
+@pytest.mark.parametrize("noise", [CLEAN, *CONTAMINATED.values(), *PROCESSES.values()])
+@pytest.mark.parametrize("cells", [4, pytest.param(18, marks=pytest.mark.slow)])
+def test_identical_cells_are_rarely_marked_after_another_session(noise, cells, generator):
+    sims = 150 if cells == 4 else 400
+    found = yardstick.marked_by_compare(noise, 3, sims, generator, cells)
+    assert found["marked"] <= 0.06 and found["marked if each cell is judged alone"] > found["marked"]
+
+
+@pytest.mark.parametrize("claims", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_some_false_verdict_of_all_claims_is_rare(claims, generator):
+    found = yardstick.false_verdicts(claims, 3, 1200 // claims, generator)
+    assert found["some verdict with p of all below 0.05"] <= 0.05 + 3 * (0.05 * 0.95 / (1200 // claims)) ** 0.5
+    assert found["some verdict"] > found["some verdict with p of all below 0.05"]

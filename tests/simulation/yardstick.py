@@ -13,13 +13,15 @@ from scipy.stats import t as student_t
 
 from orchestrator.analysis.trials import collect
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
+from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import further_seeds
 from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.verdicts import INCONCLUSIVE, Sides, adjusted, judge
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
-from orchestrator.statistics.intervals import Moments, mean_interval, welch
+from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, welch
 from orchestrator.statistics.outliers import collapsed
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.prediction import Line, Link, predict
@@ -392,3 +394,34 @@ def prediction_coverage(
         for what, values in (("coverage", covers.mean(axis=1)), ("half width", np.median(half, axis=1)))
         for count, value in zip(asked, values, strict=True)
     }
+
+
+SESSION = 0.03
+"""Standard deviation of what a session does to all cells of a sweep."""
+
+
+def marked_by_compare(noise: Noise, seeds: int, sims: int, generator: np.random.Generator, cells: int) -> dict:
+    """Return the share of identical cells that are marked in a comparison of two sessions, and of cells 10% faster."""
+    rows = []
+    sides = [noise.draw(generator, sims, cells, seeds) for _ in range(2)]
+    sides[0] += SESSION * generator.standard_normal((sims, 1, 1))
+    for one, other in zip(*sides, strict=True):
+        faster = one.copy()
+        faster[0] += 0.1
+        alone = welch(Moments.of(one), Moments.of(other))
+        apart, found = (apart_from_shared(Moments.of(each), Moments.of(other))[1] for each in (one, faster))
+        marks = [((each.lo > 0) | (each.hi < 0)) for each in (alone, apart, found)]
+        rows.append((marks[0].mean(), marks[1].mean(), marks[2][0]))
+    names = ("marked if each cell is judged alone", "marked", "a cell 10% faster is marked")
+    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def false_verdicts(claims: int, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return the share of sweeps with a verdict on any of these claims, whose two sides are truly equal."""
+    claim = Claim(sentence="So", expression="accuracy(gpus=2) > accuracy(gpus=1)")
+    rows = []
+    for values in CLEAN.draw(generator, sims * claims, 2, seeds).reshape(sims, claims, 2, seeds):
+        found = adjusted([judge(claim, Sides.of(left, right, by_ratio=False)) for left, right in values])
+        given = [each for each in found if each.verdict != INCONCLUSIVE]
+        rows.append((bool(given), any(each.p_together < 0.05 for each in given)))
+    return dict(zip(("some verdict", "some verdict with p of all below 0.05"), np.mean(rows, axis=0), strict=True))

@@ -10,6 +10,7 @@ from scipy import stats
 from orchestrator.statistics.intervals import (
     Interval,
     Moments,
+    apart_from_shared,
     bootstrap_mean,
     difference,
     expanded_tail,
@@ -199,3 +200,25 @@ def test_very_different_variances_are_hardly_pooled():
     found, freedom = shrunken(variance, np.full(13, 9.0))
     assert 9 < freedom[0] < 9.3
     assert found[6:] == pytest.approx(variance[6:], rel=0.05)
+
+
+def test_a_row_apart_from_what_all_share_equals_values_computed_by_hand() -> None:
+    """Differences .03, .02, .04, .03, .23: median .03, median absolute deviation .01; every row has s²/3 twice."""
+    deviations = np.array([-0.01, 0.0, 0.01])
+    one = Moments.of(np.array([0.03, 0.02, 0.04, 0.03, 0.23])[:, None] + deviations)
+    common, apart = apart_from_shared(one, Moments.of(np.zeros((5, 1)) + deviations))
+    spread, own = (1.4826 * 5 / 4.2 * 0.01) ** 2, 2e-4 / 3
+    of_centre, t = math.pi / 2 * spread / 5, stats.t.ppf(0.975, 2)
+    half = math.sqrt(stats.t.ppf(0.975, 4) ** 2 * own + t**2 * (spread - own + of_centre))
+    assert float(common.point) == pytest.approx(0.03)
+    assert float(common.hi - common.point) == pytest.approx(t * math.sqrt(of_centre))
+    assert apart.point == pytest.approx([0, -0.01, 0.01, 0, 0.2])
+    assert apart.hi - apart.point == pytest.approx(np.full(5, half))
+
+
+def test_few_rows_share_nothing_that_can_be_told() -> None:
+    one = Moments.of(np.arange(12.0).reshape(4, 3))
+    assert np.isfinite(apart_from_shared(one, one)[1].lo).all()
+    missing = Moments.of(np.where(np.arange(4)[:, None] == 3, np.nan, np.arange(12.0).reshape(4, 3)))
+    common, apart = apart_from_shared(missing, one)
+    assert np.isnan(common.point) and np.isnan(apart.lo).all()

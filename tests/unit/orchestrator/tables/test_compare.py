@@ -44,6 +44,27 @@ def test_changed_cells_come_first_with_intervals() -> None:
     assert "Only in results/b\\|&lt;x>: 1 cell." in told
 
 
+def test_a_machine_that_is_faster_as_a_whole_marks_no_cell() -> None:
+    def side(faster: float, *cells: float) -> Any:
+        records = [
+            record_of(1, s, batch=32 * 2**at, metrics={"samples_per_s": 100 * faster * cell * math.exp(s * 0.002)})
+            for at, cell in enumerate(cells)
+            for s in range(3)
+        ]
+        return collect(records, scaling="weak")
+
+    then = side(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.001, 1.0, 1.001), then, names=("a", "b"))
+    assert "throughput in 0 of 5" in told and "share a factor of 1.03× [" in told
+    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.2, 1.0, 1.001), then, names=("a", "b"))
+    assert "throughput in 1 of 5" in told
+    first = table_rows(told)[0]
+    assert (first["cell"], first["changed"]) == ("1×128 none", "speed")
+    assert first["over the shared factor"].startswith("1.20× [")
+    few = comparison_markdown(side(1.03, 1.0, 1.0, 1.0), side(1.0, 1.0, 1.0, 1.0), names=("a", "b"))
+    assert "throughput in 3 of 3" in few and "fewer than 4 cells" in few
+
+
 def test_an_invalid_timing_is_shown_but_not_judged() -> None:
     def side(rate: float, timing: str) -> Any:
         records = [
