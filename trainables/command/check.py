@@ -35,6 +35,9 @@ _RECEIVED_AS: Mapping[str, tuple[str, ...]] = {
     "lr_rule": ("lr", "lr_rule", "warmup_from"),
     "lr_multiplier": ("lr",),
     "trainable.lr": ("lr", "warmup_from", "trainable.lr"),
+    "tensor_parallel": ("tp", "tensor_parallel", "dp"),
+    "context_parallel": ("cp", "context_parallel", "dp"),
+    "pipeline_parallel": ("pp", "pipeline_parallel", "dp"),
 }
 """Axes that change nothing for a command that receives none of these names. A seed is not among them: without one, runs
 differ by chance."""

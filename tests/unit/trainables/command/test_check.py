@@ -129,6 +129,13 @@ def test_an_axis_of_rates_must_reach_the_command(word, unknown):
     assert [each.partition(",")[0] for each in found] == ["trainable.argv has no {lr}"] * unknown
 
 
+@pytest.mark.parametrize(("word", "unknown"), [("", True), ("{tp}", False), ("{tensor_parallel}", False)])
+def test_an_axis_of_parallelism_must_reach_the_command(word, unknown):
+    asked = config(argv=f"python train.py {word}") | {"sweep": {"axes": {"tensor_parallel": [1, 2]}}, "mode": "run"}
+    assert [each.partition(",")[0] for each in errors(asked)] == ["trainable.argv has no {tp}"] * unknown
+    assert not [each for each in remarks(asked) if "tensor_parallel" in each]
+
+
 def test_a_script_may_read_axes_from_its_environment(folder):
     (folder / "settings.py").write_text("import os\nlr = os.environ['SWEEP_LR']\n")
     assert list(errors(config(argv="python train.py") | {"sweep": AXES})) == []
