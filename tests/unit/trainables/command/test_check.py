@@ -131,7 +131,8 @@ def test_an_axis_of_rates_must_reach_the_command(word, unknown):
 
 @pytest.mark.parametrize(("word", "unknown"), [("", True), ("{tp}", False), ("{tensor_parallel}", False)])
 def test_an_axis_of_parallelism_must_reach_the_command(word, unknown):
-    asked = config(argv=f"python train.py {word}") | {"sweep": {"axes": {"tensor_parallel": [1, 2]}}, "mode": "run"}
+    axes = {"sweep": {"axes": {"tensor_parallel": [1, 2]}}, "tensor_parallel": 1, "mode": "run"}
+    asked = config(argv=f"python train.py {word}") | axes
     assert [each.partition(",")[0] for each in errors(asked)] == ["trainable.argv has no {tp}"] * unknown
     assert not [each for each in remarks(asked) if "tensor_parallel" in each]
 
