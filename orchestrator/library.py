@@ -10,6 +10,7 @@ import html
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.checked_sweep import CheckedSweep
 
+_FIRST = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "lr", "seed")
+_THEN = (
+    "status",
+    "n_ok",
+    "speedup",
+    "efficiency",
+    "epoch_s",
+    "samples_per_s",
+    "val_accuracy",
+    "accuracy",
+    "timing_valid",
+)
+"""Columns of frames in the order of their importance: what a row is, then what was found. The others follow."""
+
 _IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
 
 
@@ -39,6 +54,16 @@ class NotebookPlot:
     title: str
     svg: str
     """The contents of the SVG file."""
+    file: Path
+    """The SVG file; the PNG file is beside it."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plot to a file whose name ends in `.svg` or `.png`. Raises ValueError for other names."""
+        target = Path(path).expanduser()
+        if target.suffix not in (".svg", ".png"):
+            raise ValueError(f"{path}: plots are saved as .svg or .png")
+        shutil.copyfile(self.file.with_suffix(target.suffix), target)
+        return target
 
     def _repr_html_(self) -> str:
         """Return an `<img>` element: unlike an inline SVG it cannot change the notebook's styles."""
@@ -58,7 +83,8 @@ class NotebookPlots(dict[str, NotebookPlot]):
         for found in _IN_DOCUMENT.finditer(layout.document.read_text()):
             file = layout.plots / f"{found['name']}.svg"
             if file.is_file():
-                plots[found["name"]] = NotebookPlot(name=found["name"], title=found["title"], svg=file.read_text())
+                svg = file.read_text()
+                plots[found["name"]] = NotebookPlot(name=found["name"], title=found["title"], svg=svg, file=file)
         return plots
 
     def __missing__(self, name: str) -> NotebookPlot:
@@ -84,12 +110,15 @@ class SweepResults:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial, as in `tables/trials.parquet`. Units are in the names of the columns (`wall_s`)."""
+        """One row per trial, as in `tables/trials.parquet`, important columns first.
+
+        Units are in the names of the columns (`wall_s`).
+        """
         return self._table("trials")
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`.
+        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`, important columns first.
 
         `_lo` and `_hi` bound 95% intervals. A missing value means not measured.
         """
@@ -100,25 +129,38 @@ class SweepResults:
         """The recommendation, as in `tables/recommendation.json`; `recommended` is None without a recommendation."""
         return dict(json.loads(self._existing("recommendation.json").read_text()))
 
-    def curves(self) -> pd.DataFrame:
-        """Return the learning curves of all trials, one row per epoch: `trial_id` and the columns that trials reported.
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The settings of the recommended cell (`gpus`, both sides of the batch, `lr` …); None without one."""
+        recommended = self.recommendation["recommended"]
+        return dict(recommended["values"]) if recommended else None
 
-        While a finished trial runs again, its curve belongs to the attempt that has the row in `trials`.
+    def curves(self) -> pd.DataFrame:
+        """Return the learning curves of all trials, one row per epoch.
+
+        The columns are `trial_id`, the axes of trials that have ended, and what trials reported. While a finished trial
+        runs again, its curve belongs to the attempt that has the row in `trials`.
         """
         import pandas as pd
 
         layout = Layout(self.folder)
-        layout = replace(layout, set_aside=read_results(layout).history.set_aside)
+        history = read_results(layout).history
+        layout = replace(layout, set_aside=history.set_aside)
+        axes = {trial_id: row.axes for trial_id, row in history.all_rows.items()}
         trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))
         rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(layout.metrics(trial_id))[0])
-        return pd.DataFrame([{"trial_id": trial_id, **row} for trial_id, row in rows])
+        return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> str:
         """Return a table as Markdown: `speedup`, `accuracy`, `recommendation`, or another file of `tables/`."""
         return self._existing(f"{name}.md").read_text()
 
+    @property
     def plots(self) -> NotebookPlots:
-        """Return the report's plots by name (`speedup`, `accuracy`, `loss`, …); a notebook displays them."""
+        """The report's plots by name (`speedup`, `accuracy`, `loss`, …), which a notebook displays.
+
+        `results.plots["speedup"].save("speedup.png")` writes one to a file.
+        """
         return NotebookPlots.of(Layout(self.folder))
 
     def compare(self, other: SweepResults) -> str:
@@ -132,6 +174,15 @@ class SweepResults:
         this, that = ((each.trials, each.summary) for each in (self, other))
         return comparison_of(this, that, (self.folder, other.folder))
 
+    def __repr__(self) -> str:
+        """Return the folder, the verdict and the recommended cell."""
+        try:
+            found = self.recommendation
+        except FileNotFoundError:
+            return f"SweepResults({str(self.folder)!r}: no recommendation yet)"
+        verdict = f"{found['verdict']}: " if found["verdict"] else ""
+        return f"SweepResults({str(self.folder)!r}: {verdict.upper()}{found['sentence']})"
+
     def _repr_markdown_(self) -> str:
         """Return what a notebook displays: the recommendation, if there is one, and the speed-ups."""
         there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]
@@ -140,7 +191,11 @@ class SweepResults:
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.read_parquet(self._existing(f"{name}.parquet"))
+        frame = pd.read_parquet(self._existing(f"{name}.parquet"))
+        first = [column for column in _FIRST if column in frame]
+        first += [column for column in frame if "." in column]  # axes over config keys
+        first += [column for column in _THEN if column in frame]
+        return frame[[*first, *(column for column in frame if column not in first)]]
 
     def _existing(self, name: str) -> Path:
         path = Layout(self.folder).table(name)
@@ -163,8 +218,8 @@ def run_sweep(
     `config` is a mapping (also OmegaConf's), nested or with dotted keys: `{"sweep": "batch_scaling",
     "sweep.axes.gpus": [1, 2], "budget": {"epochs": 3}}`; or one override as text. A section `trainable`, `model`,
     `data`, `optimizer` or `schedule` with its `name` (`_target_` for the trainable) replaces the default section; any
-    other section is merged. `overrides` are those of the command line and come last. `config_dir` is a folder with your
-    configs. `quiet` prints nothing.
+    other section is merged. Or `config` is the name of a sweep: `run_sweep("batch_scaling")`. `overrides` are those of
+    the command line and come last. `config_dir` is a folder with your configs. `quiet` prints nothing.
 
     Raises ConfigError with all errors of the request before anything starts. Failed trials raise nothing: they are
     rows, and `exit_status` is 1. Call it in the main thread, because it handles Ctrl-C.
@@ -230,7 +285,7 @@ def _configured(
 
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")
-    given = [config] if isinstance(config, str) else []
+    given = [config if "=" in config else f"sweep={config}"] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
     with initialised():

@@ -42,7 +42,8 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert (results.exit_status, results.folder) == (0, results.folder) and results.folder.name == "mine"
     assert capsys.readouterr().out == "" and not (folder / "outputs").exists()
     assert len(results.trials) == 2 and results.summary.n_ok.tolist() == [2]
-    assert results.curves().epoch.tolist() == [1, 1]
+    curves = results.curves()
+    assert curves.epoch.tolist() == [1, 1] and sorted(curves.seed) == [0, 1] and set(curves.device_batch_size) == {8}
     assert "# Speed-up: mine" in results.markdown("speedup")
 
     again = run_sweep(OmegaConf.create(SMALL), "report.html=false")
@@ -65,17 +66,21 @@ def test_plots_are_shown_inline(folder, monkeypatch):
         "    context.summarize({'samples_per_s': 100.0 * context.seed + 50, 'accuracy': 0.9 - 0.1 * context.seed})\n"
     )
     results = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True)
-    plots = results.plots()
+    plots = results.plots
     told = json.loads((results.folder / "journal.jsonl").read_text().splitlines()[0])["value"]["driver"]["arguments"]
     assert "trainable=<of the program>" in told and "sweep.name=speeds" in told
     assert {"accuracy", "loss"} <= set(plots) and plots["loss"].svg.startswith("<svg")
     shown = plots._repr_html_()
     assert shown.count("<img ") == len(plots) and "data:image/svg+xml;base64," in shown
+    assert plots["loss"].save(folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert plots["loss"].save(folder / "loss.svg").read_text() == plots["loss"].svg
+    with pytest.raises(ValueError, match="svg or .png"):
+        plots["loss"].save("loss.pdf")
     with pytest.raises(KeyError, match="'speed' is not one of .*loss"):
         plots["speed"]
     without = run_sweep(SMALL, "sweep.name=without", "report.html=false", quiet=True)
     with pytest.raises(FileNotFoundError, match="report.html=false"):
-        without.plots()
+        _ = without.plots
 
 
 def test_a_whole_section_replaces_the_default():

@@ -1,13 +1,15 @@
 """Tests of the Python API without running a sweep; tests/integration/test_library.py runs sweeps."""
 
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from orchestrator import load_results, run_sweep
+from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
 
 
 def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
@@ -19,6 +21,35 @@ def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> N
     assert load_results(tmp_path).markdown("speedup") == "# Speed-up\n"
     with pytest.raises(FileNotFoundError, match="speedups.md: .*speedup$"):
         load_results(tmp_path).markdown("speedups")
+
+
+def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").touch()
+    results = load_results(tmp_path)
+    assert "no recommendation yet" in repr(results)
+    (tmp_path / "tables").mkdir()
+    decided = {"verdict": "clear", "sentence": "Use 2×64.", "recommended": {"values": {"gpus": 2, "lr": 0.1}}}
+    path = tmp_path / "tables/recommendation.json"
+    path.write_text(json.dumps(decided))
+    assert results.best == {"gpus": 2, "lr": 0.1}
+    assert repr(results) == f"SweepResults({str(tmp_path)!r}: CLEAR: Use 2×64.)"
+    path.write_text(json.dumps(decided | {"recommended": None, "verdict": None}))
+    assert results.best is None and "CLEAR" not in repr(results)
+
+
+def test_important_columns_are_first(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").touch()
+    (tmp_path / "tables").mkdir()
+    columns = ["sweep", "cell_id", "gpus", "speedup", "status", "optimizer.lr", "lr", "note"]
+    pd.DataFrame([range(8)], columns=columns).to_parquet(tmp_path / "tables/summary.parquet")
+    expected = ["gpus", "lr", "optimizer.lr", "status", "speedup", "sweep", "cell_id", "note"]
+    assert list(load_results(tmp_path).summary) == expected
+
+
+def test_name_of_a_sweep_is_enough() -> None:
+    assert set(plan_sweep("batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]").gpus) == {1}
+    with pytest.raises(ConfigError, match="batch_scalin'"):
+        plan_sweep("batch_scalin")
 
 
 def test_a_list_of_overrides_is_refused() -> None:
