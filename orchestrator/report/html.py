@@ -31,7 +31,7 @@ from orchestrator.text import figures
 from orchestrator.text.figures import one_line, suited
 from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, varying
 from orchestrator.text.table import TextTable
-from sweeps.printable import printable
+from sweeps.printable import HARMFUL, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +234,8 @@ def _data(page: Page, drawn: Sequence[Plot]) -> str:
         "tables": {name: asdict(table) for name, table in page.tables.items()},
         "themes": {name: theme(name) for name in ("light", "dark")},
     }
-    return json.dumps(finite(content), allow_nan=False, ensure_ascii=False, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )
+    text = json.dumps(finite(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return HARMFUL.sub(lambda found: f"\\u{ord(found[0]):04x}", text).replace("<", "\\u003c")
 
 
 def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

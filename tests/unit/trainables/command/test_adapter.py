@@ -107,7 +107,7 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
 
 def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> None:
     told = run(tmp_path, "{python} train.py", gpus=1, env={"SWEEP_LR": "0.3", "SWEEP_DEVICE_BATCH_SIZE": "50"})
-    batch, lr = told.remarks
+    batch, lr = (each for each in told.remarks if "epoch" not in each)
     assert "50 samples" in batch and "0.3" in lr
 
 
