@@ -192,10 +192,10 @@ class SweepResults:
         import pandas as pd
 
         frame = pd.read_parquet(self._existing(f"{name}.parquet"))
-        first = [column for column in _FIRST if column in frame]
-        first += [column for column in frame if "." in column]  # axes over config keys
-        first += [column for column in _THEN if column in frame]
-        return frame[[*first, *(column for column in frame if column not in first)]]
+        columns = [str(column) for column in frame.columns]
+        axes = [column for column in columns if "." in column]  # over config keys
+        first = [column for column in (*_FIRST, *axes, *_THEN) if column in columns]
+        return frame[[*first, *(column for column in columns if column not in first)]]
 
     def _existing(self, name: str) -> Path:
         path = Layout(self.folder).table(name)

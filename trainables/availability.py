@@ -26,6 +26,8 @@ def absent(data: Mapping[str, Any]) -> Iterator[str]:
     name, subject = data.get("name"), f"data {data.get('name')!r}"
     if isinstance(path := data.get("path"), str) and name == "npz" and not _path(path).is_file():
         yield f"{subject}: {no_archive(_path(path))}"
+    if name == "imagefolder" and isinstance(path, str):
+        yield from (f"{subject}: {line}" for line in no_classes(_path(path)))
     if name == "tokens" and isinstance(path, str) and not _path(path).exists():
         yield f"{subject}: there is no file or folder {_path(path)}: data.path has .bin files of tokens"
     if name == "text" and isinstance(path, str) and not _path(path).exists():
@@ -48,6 +50,19 @@ def _path(path: str) -> Path:
 def no_archive(path: Path) -> str:
     """Return the message for a missing .npz."""
     return f"there is no file {path}: set data.path to an archive with {', '.join(ARRAYS)}"
+
+
+def class_folders(root: Path) -> tuple[Path, Path]:
+    """Return the folders of the training and the test images of an ImageFolder."""
+    return root / "train", root / ("val" if (root / "val").is_dir() else "test")
+
+
+def no_classes(root: Path) -> Iterator[str]:
+    """Yield the message for a missing folder of images by class."""
+    for folder in class_folders(root):
+        if not folder.is_dir():
+            yield f"there is no folder {folder}: data.path holds train/CLASS/*.jpg and val/CLASS/*.jpg"
+            return
 
 
 def no_set(source: str, folder: Path) -> str:

@@ -49,6 +49,7 @@ DATA: Mapping[str, str] = {
     "fashion_mnist": "trainables.data.torchvision:FashionMNIST",
     "cifar10": "trainables.data.torchvision:CIFAR10",
     "cifar100": "trainables.data.torchvision:CIFAR100",
+    "imagefolder": "trainables.data.torchvision:ImageFolder",
     "npz": "trainables.data.local:Npz",
     "segmentation": "trainables.data.local:SegmentationFolder",
     "synthetic": "trainables.data.local:Synthetic",

@@ -187,6 +187,8 @@ def _own_code(group: str, value: str) -> str:
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     module, colon, _ = value.partition(":")
+    if group == "data" and not colon:
+        return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
     if not colon:
         return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER" if group == "sweep" else ""
     key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"

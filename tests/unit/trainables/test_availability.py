@@ -9,9 +9,14 @@ from trainables.availability import absent
 from trainables.data import DataError, load
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "npz", "segmentation"])
+@pytest.mark.parametrize(
+    "name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "npz", "imagefolder", "segmentation"]
+)
 def test_messages_equal_those_of_reading(name: str, tmp_path: Path) -> None:
-    config = {"name": name, **({"path": str(tmp_path / "x.npz")} if name == "npz" else {"root": str(tmp_path)})}
+    config = {
+        "name": name,
+        **({"path": str(tmp_path / "x.npz")} if name in ("npz", "imagefolder") else {"root": str(tmp_path)}),
+    }
     found = list(absent(config))
     with pytest.raises(DataError) as error:
         load(config)

@@ -102,6 +102,7 @@ REQUESTS = {
         ("trainable=mine.train:fit",),
         ("trainable=null",),
         ("model=small_cn",),
+        ("data=imagenet",),
         ("model=mlp,small_cnn",),
         ("model=mine:Net",),
         ("sweep.axes.gpus=[1,2",),

@@ -75,6 +75,16 @@ def test_data_files_count_by_content_not_by_path(tmp_path):
     assert fingerprint[0] == fingerprint[1] != fingerprint[2]
 
 
+def test_folder_of_images_counts_by_names_and_sizes(tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "a.png").write_bytes(b"12")
+    config = {"name": "imagefolder", "path": str(tmp_path)}
+    before = data_version(config)
+    assert before != "absent" and data_version(config) == before
+    (tmp_path / "cat" / "a.png").rename(tmp_path / "cat" / "b.png")
+    assert data_version(config) != before
+
+
 def test_data_version_of_named_and_absent_data(tmp_path):
     assert data_version({"name": "digits"}) == "digits"
     assert data_version({"name": "npz", "path": str(tmp_path / "none.npz")}) == "absent"

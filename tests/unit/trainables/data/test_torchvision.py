@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torchvision
+from PIL import Image
 
 from tests.unit.trainables.data.test_local import cut, images
 from trainables.data import DataError, load
@@ -111,3 +112,45 @@ def test_cifar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (folder / "batch").write_bytes(cut(batch))
     with pytest.raises(DataError, match=r"cifar-10-batches-py is incomplete"):
         load({"name": "cifar10", "root": str(tmp_path)})
+
+
+def save_classes(root: Path, *, test: str = "val") -> None:
+    """Save two training images and one test image of two classes, 12 pixels high and 8 wide."""
+    for split, count in (("train", 2), (test, 1)):
+        for level, name in ((50, "cat"), (200, "dog")):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for index in range(count):
+                pixels = np.full((12, 8, 3), level + index, dtype=np.uint8)
+                pixels[:2] = pixels[-2:] = 0  # outside of the square in the middle
+                Image.fromarray(pixels).save(folder / f"{index}.png")
+
+
+@pytest.mark.parametrize("test", ["val", "test"])
+def test_images_in_folders_of_classes_are_read(tmp_path: Path, test: str) -> None:
+    save_classes(tmp_path, test=test)
+    found = load({"name": "imagefolder", "path": str(tmp_path), "size": 8})
+    assert found.input_shape == (3, 8, 8) and found.num_classes == 2
+    assert found.train_y.tolist() == [0, 0, 1, 1] and found.test_y.tolist() == [0, 1]
+    assert found.train_x[:, :, 0, 0].tolist() == [[50] * 3, [51] * 3, [200] * 3, [201] * 3]
+    assert load({"name": "imagefolder", "path": str(tmp_path), "size": 4}).input_shape == (3, 4, 4)
+
+
+def test_malformed_folders_of_classes_are_refused(tmp_path: Path) -> None:
+    config = {"name": "imagefolder", "path": str(tmp_path), "size": 8}
+    (tmp_path / "train").mkdir()
+    with pytest.raises(DataError, match=r"no folder .*/test: data\.path holds train/CLASS"):
+        load(config)
+    (tmp_path / "val").mkdir()
+    with pytest.raises(DataError, match="class"):
+        load(config)
+    for folder in ("train", "val"):
+        (tmp_path / folder).rmdir()
+    save_classes(tmp_path)
+    (tmp_path / "val" / "dog").rename(tmp_path / "val" / "wolf")
+    with pytest.raises(DataError, match="different classes: dog, wolf"):
+        load(config)
+    (tmp_path / "val" / "wolf").rename(tmp_path / "val" / "dog")
+    (tmp_path / "train" / "cat" / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"cat/1\.png cannot be read"):
+        load(config)
