@@ -193,6 +193,8 @@ class Contenders:
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
     unfinished: bool
     """Whether planned trials have not run yet."""
+    stragglers: Array
+    """How many seeds of each cell have a timing that does not count because it is a straggler's."""
 
     @property
     def chosen(self) -> int | None:
@@ -255,6 +257,10 @@ class Contenders:
         timed: Array = self.cells["n_timed"].where(is_valid(self.cells["timing_valid"]), 0).to_numpy(dtype="float64")
         return timed
 
+    def timed_once(self, row: int) -> bool:
+        """Return whether only one of several seeds has a valid timing, which shows nothing about chance."""
+        return bool(self.n_timed[row] == 1 < self.n_ok[row])
+
     @property
     def on_cpu(self) -> bool:
         """True if `gpus` counts processes, because the machines have no GPUs."""
@@ -270,10 +276,11 @@ class Contenders:
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
         """Return the contenders among the trials that are ok so far, while the sweep still runs.
 
-        Every timing counts here: disturbed ones are repeated later.
+        Every timing but a straggler's counts here: disturbed ones are repeated later.
         """
-        trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
-        return Contenders.of(trials, cells, Terms.of(request, cell_axes(ok)))
+        trials, cells = collect_for(request, ok)
+        trials = trials.assign(timing_valid=trials["timing_fault"] != Fault.STRAGGLER.value)
+        return Contenders.of(trials, cells.assign(timing_valid=True), Terms.of(request, cell_axes(ok)))
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
@@ -322,7 +329,13 @@ class Contenders:
             commonest_end=commonest_end(trials),
             totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
             unfinished=terms.unfinished,
+            stragglers=_stragglers(trials, own),
         )
+
+
+def _stragglers(trials: pd.DataFrame, cells: pd.DataFrame) -> Array:
+    slow = trials.loc[trials["timing_fault"] == Fault.STRAGGLER.value, "cell_id"].value_counts()
+    return np.asarray(slow.reindex(cells["cell_id"], fill_value=0).to_numpy(dtype="float64"))
 
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:

@@ -419,6 +419,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         return outcome
     doubtful = tuple(caveats(found, chosen))
     asked, needed = further_seeds(found, chosen)
+    times_again = not found.are_timed or found.timed_once(chosen) or bool(found.stragglers[chosen])
     sure = is_sure(found.p_best(chosen)) and not doubtful
     return replace(
         outcome,
@@ -434,5 +435,5 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         reasons=tuple(reasons(found)),
         sensitivity=(*sensitivity(found, chosen), *unsettled(found, chosen)),
         more_seeds=tuple(more_seeds(found, asked, needed)),
-        commands=(settle_command(terms.arguments),) if asked or not found.are_timed else (),
+        commands=(settle_command(terms.arguments),) if asked or times_again else (),
     )

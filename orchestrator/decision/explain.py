@@ -265,6 +265,7 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("unfinished")
     if not found.are_timed:
         yield remark("timings_disturbed", count=found.untimed_candidates, cells=len(found.candidates))
+    yield from _few_timings(found, chosen)
     if len(found.candidates) == 1:
         yield remark("nothing_to_compare")
     if not chance_unknown and not is_sure(p_best):
@@ -280,6 +281,15 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
         yield remark("untrained", steps=int(steps.min()))
+
+
+def _few_timings(found: Contenders, chosen: int) -> Iterator[Remark]:
+    """Return whether the chosen cell has stragglers, or a valid timing of only one of several seeds."""
+    counts = {"timed": int(found.n_timed[chosen]), "n": int(found.n_ok[chosen])}
+    if found.stragglers[chosen]:
+        yield remark("straggler", stragglers=int(found.stragglers[chosen]), **counts)
+    elif found.timed_once(chosen):
+        yield remark("timed_once", **counts)
 
 
 def _collapsed(found: Contenders, row: int, code: str) -> Remark:

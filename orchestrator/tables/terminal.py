@@ -21,7 +21,7 @@ from rich.text import Text
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import CLEAR, GpuStep, Recommendation
 from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SWAPPED_PAGES, Fault
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.figures import one_line
 from sweeps.status import Status
 
@@ -194,6 +194,7 @@ def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
         Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
         Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
         Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),
+        Fault.STRAGGLER: ("Slow", f"{SLOWER:g} times the median time or more, against other seeds of their cell"),
         Fault.SHARED: ("Shared", "trials ran side by side; resources.timing=auto runs them alone"),
     }
     for fault, (label, why) in words.items():
@@ -234,7 +235,7 @@ def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     if not text.commands:
         return [line for each in text.unsettled[:1] for line in _labelled("Settle it", each, width)]
     seconds = dict(zip(end.cells["cell_id"], end.cells["wall_s"], strict=True))
-    again = end.trials[end.trials["timing_fault"] == Fault.DISTURBED.value]
+    again = end.trials[end.trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
     trials = sum(more.seeds for more in text.more_seeds) + len(again)
     took_s = sum(more.seeds * _known(seconds.get(more.cell_id)) for more in text.more_seeds) + again["wall_s"].sum()
     cost = f"(+{trials} trials, about {_roughly(took_s)})"

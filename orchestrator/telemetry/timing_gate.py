@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log
 from statistics import median
 from typing import Any
 
@@ -33,7 +34,9 @@ class Fault(StrEnum):
     SEVERAL_MODELS = "several_models"
     """For a cell: its seeds ran on different device models."""
     DISTURBED = "disturbed"
-    """Disturbed from outside: the only fault that repetition can remove."""
+    """Disturbed from outside: repetition can remove this fault and the next one only."""
+    STRAGGLER = "straggler"
+    """Much slower than other seeds of its cell, which agree. Such a seed would dominate the mean of few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +52,12 @@ class Judgement:
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
-    return {
+    found = {
         record.trial_id: _judgement(record, disturbances[record.trial_id])
         for record in records
         if record.status is Status.OK
     }
+    return found | {trial_id: OUTVOTED for trial_id in _outvoted(records, found)}
 
 
 def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
@@ -102,7 +106,7 @@ def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
     """Return the trials whose last timing was disturbed or is slow, so that a repetition can improve it."""
     own = {trial_id: row for trial_id, row in rows.items() if not row.timed_with}
     found = judged(list(own.values()))
-    slow = {trial_id for trial_id in slow_timings(list(own.values())) if found[trial_id].fault is None}
+    slow = {each for each in slow_timings(list(own.values())) if found[each].fault in (None, Fault.STRAGGLER)}
     faults = {trial_id for trial_id, each in found.items() if each.fault is Fault.DISTURBED}
     return slow | faults | {trial_id for trial_id, row in own.items() if row.disturbed}
 
@@ -130,6 +134,29 @@ def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
         if rate and usual and usual >= SLOWER * rate:
             times[record.trial_id] = usual / rate
     return times
+
+
+OUTVOTED = Judgement(fault=Fault.STRAGGLER, reasons=())
+"""The judgement of a straggler; `analysis.trials.stragglers` has its figures."""
+AGREEING = 5
+"""A straggler's timing does not count if it is further from the other seeds of its cell, at least two, than this
+multiple of what these differ by, in logarithms (Dixon, "Processing data for outliers", Biometrics 9, 1953)."""
+
+
+def _outvoted(records: Sequence[TrialRecord], found: Mapping[str, Judgement]) -> set[str]:
+    """Return the stragglers whose timing has no other fault, and against which other seeds of their cell agree."""
+    slow = slow_timings(records)
+    rates: dict[str, list[float]] = {}
+    for record in records:
+        if record.trial_id in found and not found[record.trial_id].fault and record.trial_id not in slow:
+            rates.setdefault(record.cell_id, []).extend(filter(None, [figure(record.metrics, "samples_per_s")]))
+    own = {each.trial_id: each for each in records if each.trial_id in slow and not found[each.trial_id].fault}
+    return {
+        trial_id
+        for trial_id, record in own.items()
+        if len(others := rates.get(record.cell_id, [])) > 1
+        and log(min(others) / record.metrics["samples_per_s"]) > AGREEING * log(max(others) / min(others))
+    }
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:

@@ -68,6 +68,8 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
                 lambda noise, n: yardstick.recommendations(noise, n, few, g, World.unrelated),
             )
         ),
+        "collapses": lambda g: by_n(SEEDS, lambda n: yardstick.collapses(CLEAN, n, few, g)),
+        "slow seeds": lambda g: by_n(SEEDS, lambda n: yardstick.slow_seeds(CLEAN, n, few, g)),
         "followed": lambda g: by_n(SEEDS[:2], lambda n: yardstick.followed(CLEAN, n, few, g)),
         "rules": lambda g: by_rule(by_n(SEEDS, lambda n: yardstick.rules(CLEAN, n, few, g))),
         "usl coverage": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.usl_coverage(noise, n, few, g)),
@@ -204,6 +206,18 @@ def markdown(found: dict) -> str:
             " what a cell loses tells nothing of the others; else all lose by one law of batch and rule, which the"
             " estimator does not know, and finds in the accuracies.",
             found["recommendation"],
+        ),
+        *section(
+            f"Recommendation if an accuracy collapsed ({n['collapses']} random sweeps of 18 cells)",
+            "One seed of the truly best cell ends at chance accuracy, or one of the baseline, or none.",
+            {"clean": found["collapses"]},
+        ),
+        *section(
+            f"Recommendation if one seed is {yardstick.SLOWDOWN:g} times slower ({n['slow seeds']} random sweeps of 6"
+            " cells)",
+            "A seed of the truly best cell, which is as slow when it is timed again; from records to the"
+            " recommendation. When its timing counted, the best cell was chosen in 18% of 40 sweeps with 3 seeds.",
+            {"clean": found["slow seeds"]},
         ),
         *section(
             f"Where the seeds are run that it asks for ({n['followed']} clean sweeps for each n)",

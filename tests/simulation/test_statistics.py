@@ -107,6 +107,14 @@ def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, genera
     assert found["baseline's seed: no warning"] == 0 and found["baseline's seed: truly within the margin"] >= 0.5
 
 
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_a_slow_seed_does_not_change_the_choice(seeds, generator):
+    """At least 90% of the choices are right (docs/results/statistics.md); three standard errors of 20 are 20%."""
+    found = yardstick.slow_seeds(CLEAN, seeds, 20, generator)
+    assert found["truly best (within 2%)"] >= 0.7 and found["the slow seed is told, if its cell is chosen"] == 1
+    assert found["clear"] <= 0.3
+
+
 def test_usl_parameters_lie_in_their_intervals(generator):
     assert min(yardstick.usl_coverage(CLEAN, 3, 25, generator).values()) >= 0.8
 

@@ -12,10 +12,11 @@ import pandas as pd
 from scipy.stats import t as student_t
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
 from orchestrator.decision.claims import Claim
-from orchestrator.decision.decide import further_seeds
-from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.decide import decide, further_seeds
+from orchestrator.decision.recommendation import CLEAR, SURE
 from orchestrator.decision.verdicts import INCONCLUSIVE, Sides, adjusted, judge
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
@@ -425,3 +426,40 @@ def false_verdicts(claims: int, seeds: int, sims: int, generator: np.random.Gene
         given = [each for each in found if each.verdict != INCONCLUSIVE]
         rows.append((bool(given), any(each.p_together < 0.05 for each in given)))
     return dict(zip(("some verdict", "some verdict with p of all below 0.05"), np.mean(rows, axis=0), strict=True))
+
+
+SLOWDOWN = 10.0
+"""Of one of the seeds of the best cell, in each of its timings."""
+
+
+def slow_seeds(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return what is recommended if a seed of the best cell is slow, also when it is timed again; from records on."""
+    axes = {"gpus": "gpus", "device_batch_size": "device_batch_size"}
+    rows = []
+    for _ in range(sims):
+        cells = [(gpus, batch) for gpus in GPUS for batch in BATCHES[:2]]
+        rate = np.array([gpus**0.8 for gpus, _ in cells]) * np.exp(0.3 * generator.standard_normal(len(cells)))
+        logs = noise.draw(generator, 1, len(cells), seeds)[0]
+        accuracy = 0.95 + noise.draw(generator, 1, len(cells), seeds)[0] / 50
+        best = int(rate.argmax())
+        slow = np.zeros(logs.shape, dtype=bool)
+        slow[best, 0] = True
+        speed = 1000 * rate[:, None] * np.exp(logs) / np.where(slow, SLOWDOWN, 1.0)
+        records = [
+            dataclasses.replace(each, metrics=each.metrics | {"samples": 60_000.0, "val_accuracy": accuracy[row, seed]})
+            for (row, seed), value in np.ndenumerate(speed)
+            for each in [recorded(on_gpus(*cells[row], seed), 0, float(value))]
+        ]
+        frames = collect(records, scaling="weak", reference_batch_size=BATCHES[0])
+        found = decide(*frames, Terms(axes=axes, arguments=()))
+        chosen = next((row for row, (g, b) in enumerate(cells) if found.cell_id == f"0 {g} {b}"), None)
+        right = chosen is not None and rate[chosen] >= rate[best] / (1 + TIE)
+        told = any(each.code == "straggler" for each in found.caveats)
+        rows.append((right, told or chosen != best, found.verdict == CLEAR, bool(found.commands)))
+    right, told, clear, again = np.array(rows, dtype=float).mean(axis=0).tolist()
+    return {
+        "truly best (within 2%)": right,
+        "the slow seed is told, if its cell is chosen": told,
+        "clear": clear,
+        "asks to time again": again,
+    }

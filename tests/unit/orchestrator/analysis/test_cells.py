@@ -89,7 +89,8 @@ def test_the_baseline_cell_has_hand_computed_figures_and_intervals(cells: pd.Dat
     assert (row["status"], row["n_seeds"], row["n_ok"], row["baseline_cell_id"]) == ("ok", 3, 3, "1-32-none")
     assert (row["device"], row["scaling"], row["peak_memory_gb"]) == ("NVIDIA H200", "weak", 1.5)
     assert (row["wall_s"], row["cost"]) == pytest.approx((10, 0.01))
-    assert row["timing_valid"] and row["note"].startswith("straggler: ") and "2.0 times" in row["note"]
+    # The rates with these steps are 100, 200, 400 and, with another rule, 100, 100: the median is 100, none is slow.
+    assert row["timing_valid"] and row["note"] == ""
     assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
 
 
@@ -121,7 +122,10 @@ def test_a_cell_with_a_missing_seed_has_two_seeds(cells: pd.DataFrame) -> None:
 def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
     row: Any = cells.loc["2-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
-    oom, diverged = row["note"].split("; ")
+    # The rates with these steps are 150 and, with another rule, 200, 400, 1200: the median is 300. The timing counts,
+    # because the cell has no other seeds to outvote it.
+    oom, diverged, slow = row["note"].split("; ")
+    assert slow.startswith("straggler: ") and "2.0 times" in slow
     assert oom.startswith("1 of 3") and oom.endswith("oom: CUDA out of memory")
     assert diverged.startswith("1 of 3") and diverged.endswith("diverged: loss is nan")
     assert (row["samples_per_s"], row["accuracy"], row["speedup"]) == pytest.approx((150, 0.9, 1.5))
@@ -350,6 +354,22 @@ def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
     assert [part.split()[0] for part in parts] == ["others", "straggler:", "timed", "not"] and "2 of 3" in parts[2]
     alone = collect(two[2:], scaling="weak")[1].iloc[0]
     assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
+
+
+def test_a_straggler_does_not_count_if_other_seeds_agree() -> None:
+    """In the first cell 100 and 110 agree against 10; in the second, 100 and 200 do not agree: all three count."""
+    rates = {1: (100, 110, 10), 2: (100, 200, 10)}
+    records = [record_of(g, s, metrics=measured(rate, 0.9)) for g, each in rates.items() for s, rate in enumerate(each)]
+    trials, cells = collect(records, scaling="weak")
+    assert [None if pd.isna(each) else each for each in trials["timing_fault"]] == [
+        *[None] * 2,
+        "straggler",
+        *[None] * 3,
+    ]
+    assert cells["n_timed"].tolist() == [2, 3] and cells["timing_valid"].all()
+    expected = [math.sqrt(100 * 110), (100 * 200 * 10) ** (1 / 3)]
+    assert cells["samples_per_s"].tolist() == pytest.approx(expected)
+    assert "straggler: " in cells["note"][0] and "timed from 2 of 3 seeds" in cells["note"][0]
 
 
 def test_null_on_an_axis_is_written_as_null() -> None:

@@ -338,3 +338,26 @@ def test_lists_survive_the_command(capsys):
     assert main([*shlex.split(text)[3:], "resources.device=cpu", "mode=plan", "plan.format=json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert cell.items() <= trial["axes"].items()
+
+
+def test_a_straggler_of_the_chosen_cell_is_in_the_doubts() -> None:
+    """Two GPUs take 30 s instead of 60 s; one seed is 10 times slower, and with it the mean would be 65 s."""
+    records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
+    sound = decided(records)
+    assert (sound.cell_id, sound.verdict, sound.commands) == ("2-32-none", "clear", ())
+    slow = next(each for each in records if (each.gpus, each.seed) == (2, 1))
+    slow.metrics["samples_per_s"] /= 10
+    found = decided(records)
+    assert (found.cell_id, found.provisional) == ("2-32-none", True) and found.verdict != "clear"
+    assert values(found.caveats, "straggler") == {"stragglers": 1, "timed": 2, "n": 3}
+    assert len(found.commands) == 1 and "mode=settle" in found.commands[0]
+
+
+def test_a_cell_with_one_valid_timing_is_not_clear() -> None:
+    records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
+    for record in records:
+        if record.gpus == 2 and record.seed:
+            record.metrics["foreign_cpu"] = 0.4
+    found = decided(records)
+    assert found.cell_id == "2-32-none" and found.shortlist[0].n_timed == 1 and found.verdict != "clear"
+    assert values(found.caveats, "timed_once") == {"timed": 1, "n": 3} and found.commands
