@@ -45,7 +45,8 @@ def test_own_primary_config_extends_the_shipped_one(own: Path, capsys: pytest.Ca
 
 def test_overrides_of_an_own_primary_config_are_checked(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("-cd", "my", "--config-name=mine")
-    assert told(capsys, *given, "budgt.epochs=3", "model=small_cn").count("did you mean") == 2
+    errors = told(capsys, *given, "budgt.epochs=3", "model=small_cn")
+    assert "budget.epochs" in errors and "small_cnn" in errors
     assert told(capsys, "-cd", "my", "--config-name=other").startswith("--config-name=other: ")
     assert main(["-m", *given, "mode=plan", "sweep.axes.seed=[0],[1]"]) == 0
     assert capsys.readouterr().out.count("2 trials to run") == 2
