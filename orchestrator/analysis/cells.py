@@ -18,7 +18,7 @@ from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
-from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval, welch
+from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval, proportion_interval, welch
 from orchestrator.telemetry.timing_gate import Fault
 from sweeps.status import Status
 
@@ -234,6 +234,8 @@ _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s"
 _OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "mfu_nominal")
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *_OF_TEXTS)
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy", "val_loss")
+_SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
+"""The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
 _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 
@@ -325,6 +327,9 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
     means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    for column, samples in _SAMPLES.items():
+        counted = ok.assign(samples=_numbers(ok, samples).where(ok[column].notna()))
+        means[column] = proportion_interval(by_cell(cells.index, ok, column), by_cell(cells.index, counted, "samples"))
     for column, interval in means.items():
         cells[column] = interval.point
         if column in _WITH_INTERVAL:

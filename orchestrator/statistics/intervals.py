@@ -187,6 +187,29 @@ def mean_interval(values: Array) -> Interval:
     return Interval(point=small.point, **ends)
 
 
+def proportion_interval(values: Array, samples: Array) -> Interval:
+    """Return the mean proportion of each row: `mean_interval`, widened to what the number of samples allows to know.
+
+    Equal values, or values at 0 or 1, are no sign of certainty if each is a share of few samples. The interval is
+    therefore at least Jeffreys' for all samples of the row together (Brown, Cai and DasGupta, "Interval estimation for
+    a binomial proportion", Statistical Science 16, 2001), and within [0, 1]. `samples` has the number for each value;
+    rows with an unknown number are not widened, and rows with one value have no interval.
+    """
+    from scipy.special import betaincinv  # slow to import
+
+    found, known = mean_interval(values), ~np.isnan(values)
+    total = np.where(known, samples, 0.0).sum(axis=1)
+    hits = np.clip(found.point, 0.0, 1.0) * total
+    lo = np.where(hits < 0.5, 0.0, betaincinv(hits + 0.5, total - hits + 0.5, 1 - TAIL))
+    hi = np.where(total - hits < 0.5, 1.0, betaincinv(hits + 0.5, total - hits + 0.5, TAIL))
+    widened = ~np.isnan(found.lo) & ~np.isnan(total) & (found.point >= 0) & (found.point <= 1)
+    return Interval(
+        point=found.point,
+        lo=np.where(widened, np.clip(found.lo, 0.0, lo), found.lo),
+        hi=np.where(widened, np.clip(found.hi, hi, 1.0), found.hi),
+    )
+
+
 def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) -> Interval:
     """Return the mean of each row with its expanded percentile interval; rows below FEWEST have no interval.
 

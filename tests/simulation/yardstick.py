@@ -22,7 +22,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
-from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, welch
+from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, proportion_interval, welch
 from orchestrator.statistics.outliers import collapsed
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.prediction import Line, Link, predict
@@ -48,6 +48,15 @@ def interval_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
         "paired ratio": covered(mean_interval(one - other), 0.0),
         "unpaired ratio": covered(welch(Moments.of(one), Moments.of(apart)), 0.0),
     }
+
+
+def accuracy_coverage(p: float, samples: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return by number of seeds the coverage of a cell's accuracy; seeds have different samples."""
+    found = {}
+    for seeds in (2, 3, 5, 10):
+        values = generator.binomial(samples, p, (sims, seeds)) / samples
+        found[f"n = {seeds}"] = covered(proportion_interval(values, np.full(values.shape, float(samples))), p)
+    return found
 
 
 GPUS, BATCHES = (1, 2, 4), (32, 64, 128)

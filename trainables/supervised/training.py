@@ -139,7 +139,7 @@ class SupervisedTrial:
         score = self._score(self._evaluation(test)) if len(test) else None
         at, replicas = self._loop.at, self._replicas
         self._context.summarize(
-            ({"accuracy": score.accuracy} if score else {})
+            ({"accuracy": score.accuracy} | self._counted("test_samples", test) if score else {})
             | {
                 "samples": at.samples * replicas.count,
                 "steps": at.steps,
@@ -174,6 +174,10 @@ class SupervisedTrial:
         with self._context.phase("evaluation"):
             return self.replica.score(evaluation)
 
+    def _counted(self, name: str, part: Part | Sequences) -> dict[str, int]:
+        """Return how many samples an accuracy is the share of; empty for texts, whose tokens are not independent."""
+        return {} if self._workload.sequence_length else {name: len(part)}
+
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         validation = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
         if score and self._workload.bytes_per_token:
@@ -181,7 +185,8 @@ class SupervisedTrial:
         self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=validation.get("val_accuracy")))
         self._epochs.append(epoch)
         noise, at, length = self.replica.noise.figures(), self._loop.at, self._workload.sequence_length
-        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | validation | noise)
+        counted = self._counted("val_samples", self._workload.split.validation) if score else {}
+        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | validation | counted | noise)
         self._context.report(
             {"epoch": epoch.number, "loss": epoch.loss}
             | validation

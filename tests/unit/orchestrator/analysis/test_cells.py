@@ -559,3 +559,11 @@ def test_an_accuracy_interval_stays_between_0_and_1() -> None:
     records = [record_of(1, seed, metrics=measured(100, value)) for seed, value in values.items()]
     row: Any = collect(records, scaling="weak")[1].iloc[0]
     assert (row["accuracy_lo"], row["accuracy_hi"]) == (0, 1)  # Student's t alone would give [-0.69, 1.69]
+
+
+def test_equal_accuracies_have_an_interval_by_their_number_of_samples() -> None:
+    metrics = measured(100, 1.0, val_accuracy=0.99, test_samples=300, val_samples=300)
+    row: Any = collect([record_of(1, seed, metrics=metrics) for seed in range(2)], scaling="weak")[1].iloc[0]
+    assert row["accuracy_lo"] == pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)) and row["accuracy_hi"] == 1
+    ends = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
+    assert [row["val_accuracy_lo"], row["val_accuracy_hi"]] == pytest.approx(ends)

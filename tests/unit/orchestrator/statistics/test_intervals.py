@@ -17,6 +17,7 @@ from orchestrator.statistics.intervals import (
     logs,
     mean,
     mean_interval,
+    proportion_interval,
     ratio,
     shrunken,
     student,
@@ -222,3 +223,24 @@ def test_few_rows_share_nothing_that_can_be_told() -> None:
     missing = Moments.of(np.where(np.arange(4)[:, None] == 3, np.nan, np.arange(12.0).reshape(4, 3)))
     common, apart = apart_from_shared(missing, one)
     assert np.isnan(common.point) and np.isnan(apart.lo).all()
+
+
+def test_equal_accuracies_of_few_samples_are_not_certain() -> None:
+    """None or 6 of 2 × 300 samples are wrong: Jeffreys' intervals. Values that vary by more keep Student's."""
+    accuracy = np.array([[1.0, 1.0], [0.99, 0.99], [0.5, 0.7]])
+    found = proportion_interval(accuracy, np.full((3, 2), 300.0))
+    beta = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
+    assert (found.lo[0], found.hi[0]) == (pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)), 1.0)
+    assert [found.lo[1], found.hi[1]] == pytest.approx(beta)
+    assert (found.lo[2], found.hi[2]) == (0.0, 1.0)  # 0.6 ± 12.7 · 0.1
+    unknown = proportion_interval(accuracy, np.full((3, 2), np.nan))
+    assert (unknown.lo[1], unknown.hi[1]) == pytest.approx((0.99, 0.99))
+
+
+@pytest.mark.parametrize(("p", "samples"), [(0.9, 300), (0.99, 1000), (0.999, 300), (0.999, 10_000)])
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_intervals_of_proportions_cover(p: float, samples: int, seeds: int) -> None:
+    values = np.random.default_rng(1).binomial(samples, p, (2000, seeds)) / samples
+    found = proportion_interval(values, np.full(values.shape, float(samples)))
+    assert ((found.lo <= p) & (p <= found.hi)).mean() >= 0.93
+    assert (found.lo >= 0).all() and (found.hi <= 1).all() and (found.hi > found.lo).all()

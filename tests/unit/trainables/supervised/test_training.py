@@ -48,6 +48,13 @@ def test_two_ranks_match_one(
         assert (summary["accuracy"], summary["val_accuracy"]) == (metrics["accuracy"], metrics["val_accuracy"])
 
 
+def test_an_accuracy_is_the_share_of_so_many_samples(alone: tuple[Any, Any]) -> None:
+    metrics = alone[1]
+    for accuracy, samples in (("accuracy", "test_samples"), ("val_accuracy", "val_samples")):
+        hits = metrics[accuracy] * metrics[samples]
+        assert metrics[samples] > 1 and hits == pytest.approx(round(hits), abs=1e-6)
+
+
 def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> None:
     parameters, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
     for one, other in zip(alone[0], parameters, strict=True):
