@@ -49,6 +49,7 @@ COLUMNS = {
     "steps",
     "peak_memory_gb",
     "n_params",
+    *("val_samples", "test_samples"),
     *("flops_per_sample", "matrix_flops_per_s", "mfu"),
     *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
     "slowest_rank",
