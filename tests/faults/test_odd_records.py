@@ -159,7 +159,7 @@ def test_unusable_records_are_reported_and_left_out(
     assert statuses == {"plan": 0, "report": 1, "verify": 1, "compare": 0, "run": 1}  # one seed failed
     told = capsys.readouterr()
     for number in range(2, len(UNUSABLE) + 2):
-        assert told.err.count(f" record {number}: ") == 1 and told.out.count(f" record {number}: ") >= 2
+        assert told.err.count(f" record {number}: ") == 1 and f" record {number}: " in told.out
 
 
 def try_mutants(by_mode: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:

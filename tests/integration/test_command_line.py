@@ -6,7 +6,7 @@ import pandas as pd
 
 
 def test_a_finished_sweep_runs_nothing_again(place):
-    status, out, err = place.run("sweep=traced")
+    status, out, err = place.run("sweep=traced", "report.show=all")
     assert status == 0, out + err
     assert len(place.ran()) == 12 == len(set(place.ran()))
     summary = pd.read_csv(place.results / "tables/summary.csv")

@@ -11,7 +11,7 @@ from tests.drivers.place import TRAINING
     ("arguments", "told"),
     [
         (["sweep=tracd"], ["did you mean 'traced'"]),
-        (["sweep=traced", "budgt.epochs=1", "modle=x"], ["did you mean 'budget.epochs'", "'modle'"]),
+        (["sweep=traced", "budgt.epochs=1", "modle=x"], ["budget.epochs=1", "'modle'"]),
         (
             ["sweep=traced", "sweep.axes.device_batch_size=[0]", "trainable.lr=-1", "sweep.axes.gpus=[-1]", "rerun=al"],
             ["device_batch_size must be", "trainable.lr must be", "gpus must be", "did you mean 'all'"],
