@@ -77,7 +77,7 @@ def spanning(field: str, title: str, values: pd.Series[Any]) -> dict[str, Any]:
         domain = [known.min() / 1.1, known.max() * 1.1]
         logarithmic = quantity(field, title, type="log", nice=False, domain=domain)
         return {**logarithmic, "axis": {"format": "~s", "tickCount": 5}}
-    return {**quantity(field, title, zero=False, nice=True, padding=12), "axis": {"tickCount": 5, "format": "~s"}}
+    return {**quantity(field, title, zero=False, nice=True, padding=12), "axis": {"tickCount": 5, "format": "~r"}}
 
 
 def clipped(lows: pd.Series[Any], points: pd.Series[Any], highs: pd.Series[Any]) -> list[float] | None:
@@ -155,7 +155,7 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
             "sort": {"field": "order", "op": "min"},
             "axis": {"labelLimit": 260},
         },
-        "x": {**quantity(value, title), "axis": {"format": ".0%" if percent else "~s", "tickCount": 5}},
+        "x": {**quantity(value, title), "axis": {"format": ".0%" if percent else "~r", "tickCount": 5}},
         "tooltip": {"field": "tip"},
     }
     layers = [mark("bar", {**encoding, **({"color": colour} if colour else {})}, height={"band": 0.7})]

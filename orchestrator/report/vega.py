@@ -51,6 +51,8 @@ def theme(name: str) -> dict[str, Any]:
             "columns": 4,
             "offset": 20,
             "symbolOpacity": 1,
+            "symbolBaseFillColor": ink,
+            "symbolBaseStrokeColor": ink,
         },
         "header": {
             "labelColor": ink,
