@@ -280,7 +280,8 @@ def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
     if _is_faster(found, chosen, rival):
         return _settles_margin(found, rival)
     variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
-    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
+    error = math.hypot(*(float(level.error[i]) for i in (chosen, rival)))
+    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance, error)
 
 
 def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
@@ -294,27 +295,38 @@ def _settles_margin(found: Contenders, row: int) -> int | None:
     loss = found.choice.accuracy_difference
     if row == found.contest.baseline:
         return 0
-    return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))
+    error = float(loss.error[row])
+    return _seeds(float(loss.point[row]) + found.contest.margin, error**2 * float(loss.n[row]), error)
 
 
-def _seeds(gap: float, variance: float) -> int | None:
-    """Return 0 if nothing is known yet, None if no practical number is enough."""
+def _seeds(gap: float, variance: float, error: float) -> int | None:
+    """Return 0 if nothing is known yet, None if probably no practical number is enough."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
-    return seeds_to_tell(gap, variance)
+    return seeds_to_tell(gap, variance, error)
 
 
-def seeds_to_tell(gap: float, variance: float) -> int | None:
-    """Return the seeds after which the sign of such a difference has probability SURE; None above MOST_SEEDS.
+HOPELESS = 0.2
+"""If MOST_SEEDS tell a difference with at most this probability, no number of seeds is proposed."""
 
-    `variance` is that of the difference between values of one seed; n ≥ t(SURE, n − 1)² · variance / gap².
+
+def seeds_to_tell(gap: float, variance: float, error: float) -> int | None:
+    """Return the seeds that probably tell the sign of a difference with probability SURE; None if MOST_SEEDS do not.
+
+    n seeds tell a true difference d if t(SURE, n − 1)² · variance / n ≤ d². Here d is not known: it is normal with mean
+    `gap` and standard deviation `error`, which is what few seeds say about it. `variance` is that of the difference
+    between values of one seed. Returns the median need, at most MOST_SEEDS.
     """
-    from scipy.special import stdtrit
+    from scipy.special import ndtr, stdtrit
 
+    chance = 0.0
     for n in range(2, MOST_SEEDS + 1):
-        if stdtrit(n - 1, SURE) * math.sqrt(variance / n) <= abs(gap):
+        told = stdtrit(n - 1, SURE) * math.sqrt(variance / n)
+        known = float(abs(gap) >= told)
+        chance = known if error == 0 else 1 - float(ndtr((told - gap) / error) - ndtr((-told - gap) / error))
+        if chance >= 0.5:
             return n
-    return None
+    return MOST_SEEDS if chance > HOPELESS else None
 
 
 def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:

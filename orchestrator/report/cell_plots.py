@@ -176,7 +176,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, found: Recommendation | N
         name="trade_off",
         title=f"Time against {metric.label}",
         about=f"Each point is a cell; the best are at the {'top' if metric.higher_is_better else 'bottom'} left."
-        " Line: the Pareto front. Pale: timing not valid.",
+        " Line: the Pareto front. Dashed: the least that the margin allows. Bars: 95% intervals. Faint points: timing"
+        " not valid.",
         absent="" if len(known) else f"No cell has both a time and a {metric.label}.",
     )
     if plot.absent:

@@ -10,14 +10,14 @@ from typing import Any
 from orchestrator.analysis.validity import is_valid
 from orchestrator.report.cell_plots import cell_plots, cell_rows, largest
 from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
-from orchestrator.report.html import Page, cell_table, chances, filters, rendered, steps, tiles, trial_table
+from orchestrator.report.html import Page, cell_table, chances, filters, rendered, tiles, trial_table
 from orchestrator.report.markdown import ReportData, document, not_ok_lines, provenance, trained
 from orchestrator.report.plot import Plot, is_on_cpu
 from orchestrator.report.vega import static_files
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import in_sentences
+from orchestrator.tables.recommendation import in_sentences, step_text
 from sweeps.status import Status
 
 _PLOT_FILES = (".svg", ".png")
@@ -71,7 +71,7 @@ def page_of(data: ReportData, plots: Sequence[Plot], rows: Sequence[Mapping[str,
         recommendation=in_sentences(found) if found else None,
         tiles=tiles(found) if found else [],
         chances=[line for line in chances(found) if line] if found else [],
-        steps=steps(found) if found else [],
+        steps=[(step.name, step_text(step, found, by_batch=True)) for step in found.gpu_steps] if found else [],
         largest_loss=largest(data.cells, found),
         claims=[table for table in data.further if table.name == "claims"],
         findings=data.findings,

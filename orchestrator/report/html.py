@@ -20,6 +20,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.report.cell_plots import with_times
 from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, word
@@ -94,24 +95,12 @@ def chances(found: Recommendation) -> list[str]:
     """Return the lines below the verdict, some empty: how likely the choice is, and the rival that is as likely."""
     tied = [rival for rival in found.rivals if rival.tied]
     within = "" if found.is_baseline else probability(found.p_within_margin)
+    best = probability(found.p_best) if found.p_best == found.p_best else ""
     return [
-        f"P(best) {probability(found.p_best)}" if found.p_best == found.p_best else "",
-        f"P(within margin) {within}" if within and found.p_within_margin == found.p_within_margin else "",
-        f"rival {tied[0].name}: P(best) {probability(tied[0].p_best)}" if tied else "",
+        f"{best} likely the best, or within {TIE:.0%} of it" if best else "",
+        f"{within} likely within the margin" if within and found.p_within_margin == found.p_within_margin else "",
+        f"rival {tied[0].name}: {probability(tied[0].p_best)}" if tied else "",
     ]
-
-
-def steps(found: Recommendation) -> list[tuple[str, str, str]]:
-    """Return of each step of the GPU axis its name, whether it is worth it, and the figures."""
-    lines = []
-    for step in found.gpu_steps:
-        parts = [
-            figures.with_interval(step.gain, step.gain_lo, step.gain_hi, figures.times, "×"),
-            "" if math.isnan(step.cost) else f"{figures.times(step.cost)}× the cost",
-            "" if math.isnan(step.p_worth) else f"P(worth it) {probability(step.p_worth)}",
-        ]
-        lines.append((step.name, step.worth, ", ".join(filter(None, parts))))
-    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +154,8 @@ class Page:
     tiles: Sequence[Tile]
     chances: Sequence[str]
     """Lines below the verdict."""
-    steps: Sequence[tuple[str, str, str]]
-    """Of each step of the GPU axis: its name, whether it is worth it, and the figures."""
+    steps: Sequence[tuple[str, str]]
+    """For each step of the GPU axis its name, and whether it is worth it with the figures."""
     largest_loss: str
     claims: Sequence[TextTable]
     findings: Sequence[Finding]

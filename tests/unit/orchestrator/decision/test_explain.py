@@ -83,15 +83,15 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
     assert codes(found.reasons)[0] == "only_cell"
 
 
-def test_a_cell_too_near_the_margin_is_reported() -> None:
+def test_three_seeds_do_not_show_that_a_cell_is_too_near_the_margin() -> None:
     drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
     records = [
         record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
         for g, given in drops.items()
         for s, drop in enumerate(given)
     ]
-    near = values(decided(records).sensitivity, "near_margin")
-    assert near == {"seeds": 30, "name": "4×32 none", "margin": pytest.approx(0.01)}
+    found = decided(records)
+    assert found.more_seeds and "near_margin" not in codes(found.sensitivity)
 
 
 def test_seeds_without_effect_are_a_caveat() -> None:

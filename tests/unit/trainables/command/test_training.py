@@ -237,7 +237,10 @@ def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
     started = time.monotonic()
     told = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
     run(tmp_path, [*PYTHON, "train.py"], told)
-    assert with_token(before) == [] and time.monotonic() < started + 30
+    deadline = time.monotonic() + 10
+    while with_token(before) and time.monotonic() < deadline:  # a killed process may be listed for a moment
+        time.sleep(0.05)
+    assert with_token(before) == [] and time.monotonic() < started + 40
 
 
 def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
