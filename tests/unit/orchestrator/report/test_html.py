@@ -152,7 +152,7 @@ def test_a_tied_rival_is_named_below_the_verdict() -> None:
     found = replace(RECOMMENDATION, verdict=TIED, rivals=(rival,))
     text = html_of(ReportData(trials=trials, cells=cells, recommendation=found))
     assert '<div class="verdict tied"><dt>verdict</dt><dd>TIED</dd>' in text
-    assert "rival Acme &amp; Co: 45%" in text and "P(best) 71%" in text
+    assert "rival Acme &amp; Co: 45%" in text and "71% likely the best" in text
 
 
 def test_long_lists_are_cut_to_eight() -> None:
