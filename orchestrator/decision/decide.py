@@ -306,7 +306,7 @@ def _seeds(gap: float, variance: float, error: float) -> int | None:
     return seeds_to_tell(gap, variance, error)
 
 
-HOPELESS = 0.2
+TOO_UNLIKELY = 0.2
 """If MOST_SEEDS tell a difference with at most this probability, no number of seeds is proposed."""
 
 
@@ -326,7 +326,7 @@ def seeds_to_tell(gap: float, variance: float, error: float) -> int | None:
         chance = known if error == 0 else 1 - float(ndtr((told - gap) / error) - ndtr((-told - gap) / error))
         if chance >= 0.5:
             return n
-    return MOST_SEEDS if chance > HOPELESS else None
+    return MOST_SEEDS if chance > TOO_UNLIKELY else None
 
 
 def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:

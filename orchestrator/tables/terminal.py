@@ -34,7 +34,7 @@ _LEAST_LABEL = 20
 """The fewest characters for a cell's label; columns are left out for it."""
 
 _STYLES = {CLEAR: "bold green"}
-"""Of the verdict; others are yellow."""
+"""By verdict; others are yellow."""
 
 
 @dataclass(frozen=True, kw_only=True)
