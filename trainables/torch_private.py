@@ -22,9 +22,13 @@ def clear_cublas_workspaces() -> None:
 
 
 def stop_compile_workers() -> None:
-    """End torch's pool of compiler processes, if there is one."""
-    if pool := sys.modules.get("torch._inductor.async_compile"):
-        pool.shutdown_compile_workers()
+    """End torch's pools of compiler processes and threads, if there are any."""
+    if pools := sys.modules.get("torch._inductor.async_compile"):
+        pools.shutdown_compile_workers()
+        threads = pools.AsyncCompile.pool
+        if threads.cache_info().currsize:
+            threads().shutdown()
+            threads.cache_clear()
 
 
 def forget_compiled() -> None:

@@ -61,6 +61,17 @@ def test_compilers_are_reset_only_if_used(fullgraph: bool, monkeypatch: pytest.M
     assert len(forgotten) == 1
 
 
+def test_idle_threads_of_a_compiler_do_not_outlive_a_trial() -> None:
+    """Else every compiled trial would need a new process, which imports and compiles everything again."""
+    compilers: Any = pytest.importorskip("torch._inductor.async_compile")
+    isolation.leave()
+    before = isolation.BackgroundWork.now()
+    compilers.AsyncCompile.pool().submit(int).result()
+    assert isolation.BackgroundWork.now().grown_since(before)
+    isolation.leave()
+    assert not isolation.BackgroundWork.now().grown_since(before)
+
+
 def test_suppression_of_compile_errors_is_undone() -> None:
     """Else the next one's own torch.compile would leave its model as it was, and nobody would know."""
     dynamo: Any = pytest.importorskip("torch._dynamo")

@@ -16,6 +16,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
     "name",
     [
         "torch._inductor.async_compile:shutdown_compile_workers",
+        "torch._inductor.async_compile:AsyncCompile.pool.cache_info",
         "torch._dynamo:reset",
         "torch._dynamo.config:suppress_errors",
         "torch._dynamo.convert_frame:input_codes.seen",
