@@ -231,8 +231,10 @@ MARGIN = 0.01
 """The default margin: accuracies that differ by less are equivalent."""
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s")
-_OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "mfu_nominal")
-_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *_OF_TEXTS)
+OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_per_s", "mfu_nominal")
+"""Figures of language models that every frame has; `val_loss` and `mfu_nominal` are of all trainables."""
+
+_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *OF_TEXTS)
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy", "val_loss")
 _SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
 """The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
@@ -258,7 +260,6 @@ def summary_frame(
     Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
     ok = only_sound(trials)[trials["status"] == Status.OK.value]
-    ok = ok.assign(**{column: _numbers(ok, column) for column in (*_OF_TEXTS, "tokens_per_s")})
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
@@ -333,8 +334,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     for column, interval in means.items():
         cells[column] = interval.point
         if column in _WITH_INTERVAL:
-            most = 1.0 if column in ("accuracy", "val_accuracy") else np.inf
-            cells[f"{column}_lo"], cells[f"{column}_hi"] = np.maximum(interval.lo, 0.0), np.minimum(interval.hi, most)
+            cells[f"{column}_lo"] = np.maximum(interval.lo, np.minimum(interval.point, 0.0))
+            cells[f"{column}_hi"] = interval.hi
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()

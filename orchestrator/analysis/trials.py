@@ -118,15 +118,12 @@ MEASURED = (
 )
 """Metrics that are columns of every sweep, measured or not."""
 
-OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_per_s", "mfu_nominal")
-"""Likewise, of language models; `val_loss` and `mfu_nominal` of all."""
-
 COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
-    *OF_TEXTS,
+    *cells.OF_TEXTS,
     "collapsed",
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
@@ -235,7 +232,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     ]
     columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
     frame = pd.DataFrame(rows, columns=list(columns))
-    for column in (*MEASURED, *OF_TEXTS):
+    for column in (*MEASURED, *cells.OF_TEXTS):
         frame[column] = _finite(frame[column])
     by_length = frame["samples_per_s"] * frame["sequence_length"]
     frame["tokens_per_s"] = by_length.fillna(frame["tokens_per_s"])
@@ -247,7 +244,8 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
     names = dict.fromkeys(name for record in records for name in record.metrics)
-    return {name: f"metrics.{name}" if name in taken and name not in (*MEASURED, *OF_TEXTS) else name for name in names}
+    measured = (*MEASURED, *cells.OF_TEXTS)
+    return {name: f"metrics.{name}" if name in taken and name not in measured else name for name in names}
 
 
 def _fields(record: TrialRecord) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pandas as pd
 
 from sweeps.status import Status
 
-_OF_TEXTS = ("mfu_nominal", "tokens_per_s")
-_RATES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "mfu", *_OF_TEXTS)
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "time_to_target_s")
+_RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_nominal")
 _POWERS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
 _STEP = "step_"
 """The columns of the parts of a step start with this and end in `_s`."""
@@ -31,7 +31,7 @@ def is_ratio_scaled(column: str) -> bool:
 
 def is_timed(column: str) -> bool:
     """Return whether a disturbed timing changes this column."""
-    return column in (*_RATES, *_POWERS) or (column.startswith(_STEP) and column.endswith("_s"))
+    return column in (*_TIMES, *_RATES, *_POWERS) or (column.startswith(_STEP) and column.endswith("_s"))
 
 
 def is_valid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:

@@ -51,6 +51,11 @@ class Metric:
         """In which direction the metric gets worse: lower or higher."""
         return "lower" if self.higher_is_better else "higher"
 
+    @property
+    def better(self) -> str:
+        """The other direction."""
+        return "higher" if self.higher_is_better else "lower"
+
     def score(self, frame: pd.DataFrame) -> pd.Series[Any]:
         """Return the scores of a frame's rows; NaN where the metric was not measured."""
         import pandas as pd

@@ -149,14 +149,14 @@ class Criteria:
     reference_batch_size: int | None
     """The batch size at which accuracies are compared; None if the trainable has none."""
     objective: str
-    """What the recommendation minimises."""
+    """The quantity that the recommendation minimises."""
     metric: Metric
     margin: float
     """How much worse than the baseline's the metric may be, in its unit."""
     target_accuracy: float | None
     price_per_gpu_hour: float | None
     currency: str
-    """That of the price."""
+    """The currency of `price_per_gpu_hour`."""
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes) -> Criteria:

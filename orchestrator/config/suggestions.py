@@ -68,7 +68,7 @@ _HINTS = {
     "trainable.lr": "at trainable.reference_batch_size",
     "sweep.axes.lr_multiplier": "factors on the learning rate",
 }
-"""What to know about a suggestion."""
+"""Remarks on suggestions."""
 
 _MOST_SEEDS = 50
 

@@ -135,7 +135,7 @@ def commonest_end(trials: pd.DataFrame) -> Remark | None:
     return remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
 
 
-_OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
+OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
 
 _ROUNDING = 1e-9
@@ -340,7 +340,7 @@ def _stragglers(trials: pd.DataFrame, cells: pd.DataFrame) -> Array:
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
     """Return the similarity of cells, by batch and by all other axes except the GPUs."""
-    recipe = [column for axis, column in terms.axes.items() if axis not in _OF_SCALE]
+    recipe = [column for axis, column in terms.axes.items() if axis not in OF_SCALE]
     alike = cells[recipe].astype(str).agg(tuple, axis="columns") if recipe else pd.Series(0, cells.index)
     batch = cells["global_batch_size"].to_numpy(dtype="float64")
     return Likeness(batch=batch, recipe=np.asarray(pd.factorize(alike)[0]))

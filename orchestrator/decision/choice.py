@@ -109,6 +109,24 @@ class Means:
         half = stdtrit(np.minimum(self.freedom, NORMAL), TAIL) * self.error
         return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
 
+    def minus(self, row: int) -> Means:
+        """Return the difference of each cell from one of them, whose error enters all differences."""
+        return Means(
+            point=self.point - self.point[row],
+            n=np.minimum(self.n, self.n[row]),
+            error=np.hypot(self.error, self.error[row]),
+            freedom=np.minimum(self.freedom, self.freedom[row]),
+        )
+
+    def p_below(self, value: float) -> Array:
+        """Return the probability that each cell's true value is below this one; NaN if its error is unknown."""
+        from scipy.special import stdtr
+
+        room = value - self.point
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_chance = stdtr(np.minimum(self.freedom, NORMAL), room / self.error)
+        return np.asarray(np.where(self.error > 0, by_chance, np.where(np.isnan(self.error), np.nan, room > 0)))
+
     def draws(self, generator: np.random.Generator, most: int = DRAWS) -> Array:
         """Return draws of the true values, shape (draws, cells)."""
         known = self.error > 0
@@ -134,18 +152,12 @@ def accuracy_differences(contest: Contest) -> Means:
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
-    own = accuracies(contest)
-    error = np.sqrt(own.error**2 + own.error[base] ** 2)
+    found = accuracies(contest).minus(base)
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
     equivalent_cells = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
     itself = equivalent_cells | (np.arange(len(accuracy)) == base)
-    return Means(
-        point=own.point - own.point[base],
-        n=np.minimum(own.n, own.n[base]),
-        error=np.where(itself, 0.0, error),
-        freedom=np.where(itself, np.inf, np.minimum(own.freedom, own.freedom[base])),
-    )
+    return replace(found, error=np.where(itself, 0.0, found.error), freedom=np.where(itself, np.inf, found.freedom))
 
 
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
@@ -251,14 +263,10 @@ class Choice:
 
         Cells are separable if the 95% interval of the ratio of their objectives excludes 1.
         """
-        from scipy.special import stdtrit
-
-        level = self.log_objective
-        freedom = np.minimum(np.minimum(level.freedom, level.freedom[row]), NORMAL)
-        half = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL) * np.hypot(level.error, level.error[row])
-        alike = np.abs(level.point - level.point[row]) <= half
+        apart = self.log_objective.minus(row).intervals()
+        alike = (apart.lo <= 0) & (apart.hi >= 0)
         as_likely = self.p_best >= self.p_best[row] - BY_DRAWS
-        others = ~np.isnan(self._qualified) & (np.arange(len(level.point)) != row)
+        others = ~np.isnan(self._qualified) & (np.arange(len(alike)) != row)
         return np.asarray(others & (alike | as_likely))
 
     @property

@@ -55,7 +55,6 @@ from orchestrator.decision.recommendation import (
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.statistics.intervals import Interval
 from orchestrator.text.rows import gpus_in_words
-from sweeps.axes import distinct
 from sweeps.status import Status
 
 _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
@@ -87,24 +86,19 @@ def settle_command(overrides: Sequence[str]) -> str:
 
 
 def narrowed_to(
-    cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
+    cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
 ) -> list[str]:
-    """Return overrides that narrow the sweep's axes to those of the cells and to these seeds.
+    """Return overrides that narrow the sweep's axes to those of a cell and to these seeds.
 
-    The cells have the same axes; if their values form no grid, the axes are zipped. `seeds` are all seeds that the
-    cells should have. `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may
-    not fit the narrowed axes and are replaced.
+    `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may not fit the narrowed
+    axes and are replaced.
     """
-    axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
-    differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
-    grid = math.prod(len(distinct(axes[axis])) for axis in differing) == len(cells)
-    values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
-    given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
+    given = [f"sweep.axes.{_key(axis)}=[{_value(value)}]" for axis, value in cell.items()]
     is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
     text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
     given.append(f"sweep.axes.seed={text}")
-    if zips or not grid:
-        given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
+    if zips:
+        given.append("sweep.zip=[]")
     if excludes:
         given.append("sweep.exclude=[]")
     return given
@@ -175,7 +169,7 @@ def _setting(
     found: Contenders, row: int, terms: Terms, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool
 ) -> Setting:
     cell, axes = found.cells.loc[row], axes_of(found, row, terms)
-    narrowed = narrowed_to([axes], sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
+    narrowed = narrowed_to(axes, sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
     return Setting(
         cell_id=str(cell["cell_id"]),
         name=found.names[row],

@@ -77,7 +77,7 @@ def _without_accuracy(found: Contenders, row: int) -> list[Remark]:
 
 def accuracy_unknown(found: Contenders) -> Remark:
     """Return the remark that accuracies cannot be compared."""
-    return remark("accuracy_unknown", on_test_set=not found.tried["accuracy"].isna().all())
+    return remark("accuracy_unknown", metric=found.metric, on_test_set=not found.tried["accuracy"].isna().all())
 
 
 def no_cell(found: Contenders) -> list[Remark]:
@@ -92,7 +92,10 @@ def no_cell(found: Contenders) -> list[Remark]:
         return [remark("nothing_timed", **why), *chosen_cell(found, favourite, "seems_best"), *not_considered]
     if len(found.candidates):
         name = found.names[found.contest.baseline or 0]
-        return [remark("none_within_margin", margin=found.contest.margin, baseline=name), *not_considered]
+        return [
+            remark("none_within_margin", metric=found.metric, margin=found.contest.margin, baseline=name),
+            *not_considered,
+        ]
     if found.commonest_end:
         return [remark("none_ok", left_out=left_out), found.commonest_end]
     to_report = found.measure.unit == "s" and any(each.code == "no_figure" for each in left_out)
@@ -160,7 +163,7 @@ def reasons(found: Contenders) -> Iterator[Remark]:
     if found.measure.why:
         yield remark("no_target", why=found.measure.why)
     if worse := int((choice.p_within < SHOWN).sum()):
-        yield remark("shown_worse", count=worse, margin=margin)
+        yield remark("shown_worse", metric=found.metric, count=worse, margin=margin)
     if found.left_out:
         yield remark("not_considered", left_out=found.left_out)
     if compared and not found.at_reference:
@@ -200,6 +203,7 @@ def _accuracy(found: Contenders, row: int, lets_in: float = math.inf) -> dict[st
         float(each[row]) for each in (found.choice.accuracy_difference.point, found.choice.pooled_difference)
     )
     return {
+        "metric": found.metric,
         "difference": own,
         "margin": found.contest.margin,
         "p_within": float(found.choice.p_within[row]),
@@ -222,7 +226,7 @@ def sensitivity(found: Contenders, chosen: int) -> Iterator[Remark]:
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
         chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
-        yield remark("rival", **common, **_named(found, row), **chance)
+        yield remark("rival", metric=found.metric, **common, **_named(found, row), **chance)
     cell = found.cells.loc[chosen]
     if found.tried["gpus"].nunique() == 1:
         yield remark("one_gpu_count", gpus=cell["gpus"])
@@ -256,7 +260,7 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     if compared and (best := int(np.nanargmax(found.cells["score"]))) != found.contest.baseline:
         above = float(found.choice.accuracy_difference.point[best])
         if above > _UNSOUND * found.contest.margin:
-            yield remark("baseline_low", difference=above, name=found.names[best])
+            yield remark("baseline_low", metric=found.metric, difference=above, name=found.names[best])
     if chance_unknown:
         yield remark("one_seed")
     elif fewest < FEWEST_SEEDS:
@@ -277,10 +281,10 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     moments = Moments.of(found.contest.accuracy)
     several = moments.n >= 2
     if several.any() and (moments.variance[several] == 0).all():
-        yield remark("seeds_without_effect")
+        yield remark("seeds_without_effect", metric=found.metric)
     steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
-        yield remark("untrained", steps=int(steps.min()))
+        yield remark("untrained", metric=found.metric, steps=int(steps.min()))
 
 
 def _few_timings(found: Contenders, chosen: int) -> Iterator[Remark]:
@@ -297,4 +301,5 @@ def _collapsed(found: Contenders, row: int, code: str) -> Remark:
     lost = found.contest.lost
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = share_interval(hits, n)
-    return remark(code, name=found.names[row], hits=int(hits), n=int(n), drop=float(lost.drop[row]), lo=lo, hi=hi)
+    drop = float(lost.drop[row])
+    return remark(code, metric=found.metric, name=found.names[row], hits=int(hits), n=int(n), drop=drop, lo=lo, hi=hi)

@@ -17,14 +17,12 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.validity import is_valid
 from orchestrator.config.request import Terms
-from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import NORMAL, TIE
+from orchestrator.decision.candidates import OF_SCALE, Contenders
+from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
-from orchestrator.statistics.intervals import TAIL, Array
+from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
-
-_OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 
 
 def gpu_steps(found: Contenders, terms: Terms) -> tuple[GpuStep, ...]:
@@ -60,16 +58,10 @@ def _step(found: Contenders, terms: Terms, fewer: float, gpus: float) -> GpuStep
 
 def _p_worth(found: Contenders, reference: int | None, rows: npt.NDArray[np.bool_]) -> float:
     """Return the probability that one of the rows is worth it; NaN if that is not known."""
-    from scipy.special import stdtr
-
-    level, compared = found.choice.log_objective, ~np.isnan(found.choice.accuracy_difference.point)
     if reference is None or not rows.any():
         return math.nan
-    ahead = level.point[reference] - level.point - math.log1p(TIE)
-    error = np.hypot(level.error, level.error[reference])
-    freedom = np.minimum(np.minimum(level.freedom, level.freedom[reference]), NORMAL)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        faster = np.where(error > 0, stdtr(freedom, ahead / error), np.where(np.isnan(error), np.nan, ahead > 0))
+    compared = ~np.isnan(found.choice.accuracy_difference.point)
+    faster = found.choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
     chances: Array = (faster * np.where(compared, found.choice.p_within, 1.0))[rows]
     return math.nan if np.isnan(chances).any() else float(chances.max())
 
@@ -88,15 +80,10 @@ def _worth(found: Contenders, reference: int | None, gpus: float, p_worth: float
 
 def _gain(found: Contenders, reference: int | None, best: int | None) -> tuple[float, float, float]:
     """Return the objective of the best cell with fewer GPUs over that of the best with this number, with its ends."""
-    from scipy.special import stdtrit
-
     if reference is None or best is None:
         return math.nan, math.nan, math.nan
-    level = found.choice.log_objective
-    ahead = float(level.point[reference] - level.point[best])
-    freedom = min(float(level.freedom[reference]), float(level.freedom[best]), NORMAL)
-    half = float(stdtrit(freedom, TAIL)) * math.hypot(level.error[reference], level.error[best])
-    return math.exp(ahead), math.exp(ahead - half), math.exp(ahead + half)
+    ratio = found.choice.log_objective.minus(best).intervals().map(np.exp)
+    return float(ratio.point[reference]), float(ratio.lo[reference]), float(ratio.hi[reference])
 
 
 def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Iterator[StepSpeed]:
@@ -107,7 +94,7 @@ def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Ite
     if tried.empty:
         return
     side = FIXED_SIDE[tried["scaling"].iloc[0]]
-    alike = [side, "device", *(column for axis, column in terms.axes.items() if axis not in _OF_SCALE)]
+    alike = [side, "device", *(column for axis, column in terms.axes.items() if axis not in OF_SCALE)]
     columns: Sequence[str] = list(dict.fromkeys([*alike, "cell_id", "samples_per_s"]))
     few, many = (tried.loc[tried["gpus"] == count, columns] for count in (fewer, gpus))
     pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))

@@ -221,10 +221,10 @@ class Recommendation:
     behind: float = math.nan
     """How far, as a fraction, the objective is at most above the best one's within the margin, with 95% probability."""
     caveats: tuple[Remark, ...] = ()
-    """What makes it provisional."""
+    """Reasons why it is provisional."""
     reasons: tuple[Remark, ...] = ()
     sensitivity: tuple[Remark, ...] = ()
-    """What would change it."""
+    """Measurements or settings that would change it."""
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
     """The command that runs the further seeds, if there are any."""

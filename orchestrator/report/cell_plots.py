@@ -59,10 +59,7 @@ _RECOMMENDED, _BASELINE = "recommended", "baseline"
 
 
 def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval.
-
-    These columns are no axes: `varying` takes the cells without them.
-    """
+    """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
     sound = only_sound(trials)
     ok = sound[sound["status"] == Status.OK.value]
     found = mean_interval(logs(by_cell(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
@@ -70,12 +67,12 @@ def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(**{name: np.exp(end) for name, end in ends})
 
 
-def cell_rows(cells: pd.DataFrame, trials: pd.DataFrame, found: Recommendation | None) -> list[dict[str, Any]]:
-    """Return a row for each cell, in the order of the tables, for all charts and filters."""
+def cell_rows(cells: pd.DataFrame, found: Recommendation | None) -> list[dict[str, Any]]:
+    """Return a row for each cell `with_times`, in the order of the tables, for all charts and filters."""
     differing = varying(cells)
     fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], metric_of(found)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    records = with_times(ordered, trials).to_dict("records")
+    records = ordered.to_dict("records")
     first = next((row for row in records if found and row["cell_id"] == found.cell_id), None)
     panels = {"panel": [*differing, *_rules(cells)], "count_panel": [*differing, "gpus"]}
     titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}

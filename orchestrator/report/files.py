@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.report.cell_plots import cell_plots, cell_rows, largest
+from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, metric_of, with_times
 from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
 from orchestrator.report.html import Page, cell_table, chances, filters, rendered, tiles, trial_table
 from orchestrator.report.markdown import ReportData, document, not_ok_lines, provenance, trained
@@ -30,8 +30,8 @@ def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[
     """
     drawn, unreadable = samples(layout, chosen_trials(data.cells, data.trials, data.discussed))
     unsound = [*damaged(layout, data.trials["trial_id"]), *unreadable]
-    data = replace(data, findings=[*data.findings, *unsound])
-    rows = cell_rows(data.cells, data.trials, data.recommendation)
+    data = replace(data, findings=[*data.findings, *unsound], cells=with_times(data.cells, data.trials))
+    rows = cell_rows(data.cells, data.recommendation)
     plots = plots_of(data, rows, drawn)
     write_whole(layout.page, rendered(page_of(data, plots, rows)).encode(errors="replace"))
     write_whole(layout.document, document(data, plots, decision).encode(errors="replace"))
@@ -79,7 +79,10 @@ def page_of(data: ReportData, plots: Sequence[Plot], rows: Sequence[Mapping[str,
         filters=filters(data.cells),
         plots=plots,
         further=[table for table in data.further if table.name != "claims"],
-        tables={"cells": cell_table(data.cells, data.trials), "trials": trial_table(data.trials, data.cells)},
+        tables={
+            "cells": cell_table(data.cells, metric_of(found)),
+            "trials": trial_table(data.trials, data.cells, metric_of(found)),
+        },
         failed=not_ok_lines(data.cells),
         none_ok=bool((data.cells["n_ok"] == 0).all()),
         command=str(data.driver.get("command") or ""),

@@ -20,9 +20,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from orchestrator.config.metric import Metric
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
-from orchestrator.report.cell_plots import with_times
 from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, word
 from orchestrator.report.vega import script, theme
 from orchestrator.store.files import finite
@@ -264,17 +264,24 @@ def numeric(table: TextTable) -> list[bool]:
     ]
 
 
-def cell_table(cells: pd.DataFrame, trials: pd.DataFrame) -> Table:
-    """Return a row for each cell, in the order of the speed-up table, with everything that was measured."""
+def cell_table(cells: pd.DataFrame, metric: Metric) -> Table:
+    """Return a row for each cell `with_times`, in the order of the speed-up table, with everything measured."""
     differing = varying(cells)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    return _table(with_times(ordered, trials), [_text("cell", lambda row: cell_label(row, differing)), *_FIGURES])
+    return _table(ordered, [_text("cell", lambda row: cell_label(row, differing)), *_with_metric(_FIGURES, metric)])
 
 
-def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> Table:
+def trial_table(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> Table:
     """Return a row for each trial."""
     differing = varying(cells)
-    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_TRIAL])
+    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_with_metric(_TRIAL, metric)])
+
+
+def _with_metric(columns: Sequence[Column], metric: Metric) -> list[Column]:
+    """Return the columns with the metric of choice before the accuracies, unless it is one of them."""
+    place = next(place for place, column in enumerate(columns) if column.title.endswith("accuracy"))
+    chosen = [] if metric.name in ("accuracy", "val_accuracy") else [_measured(metric.label, metric.name, _three)]
+    return [*columns[:place], *chosen, *columns[place:]]
 
 
 def filters(cells: pd.DataFrame) -> list[Filter]:

@@ -101,7 +101,7 @@ def mark(kind: str, encoding: Mapping[str, Any], *, where: str = "", **look: Any
 
 
 GREY = "#888a8a"
-"""Of guides, visible on white and on black."""
+"""The colour of guides, visible on white and on black."""
 
 
 def interval(axis: str, encoding: Mapping[str, Any], *, where: str, **look: Any) -> dict[str, Any]:

@@ -193,7 +193,8 @@ def proportion_interval(values: Array, samples: Array) -> Interval:
     Equal values, or values at 0 or 1, are no sign of certainty if each is a share of few samples. The interval is
     therefore at least Jeffreys' for all samples of the row together (Brown, Cai and DasGupta, "Interval estimation for
     a binomial proportion", Statistical Science 16, 2001), and within [0, 1]. `samples` has the number for each value;
-    rows with an unknown number are not widened, and rows with one value have no interval.
+    rows with an unknown number are not widened, and rows with one value have no interval. A mean outside [0, 1] is no
+    proportion, and its interval stays as it is.
     """
     from scipy.special import betaincinv  # slow to import
 
@@ -202,11 +203,11 @@ def proportion_interval(values: Array, samples: Array) -> Interval:
     hits = np.clip(found.point, 0.0, 1.0) * total
     lo = np.where(hits < 0.5, 0.0, betaincinv(hits + 0.5, total - hits + 0.5, 1 - TAIL))
     hi = np.where(total - hits < 0.5, 1.0, betaincinv(hits + 0.5, total - hits + 0.5, TAIL))
-    widened = ~np.isnan(found.lo) & ~np.isnan(total) & (found.point >= 0) & (found.point <= 1)
+    share = (found.point >= 0) & (found.point <= 1) & ~np.isnan(found.lo)
     return Interval(
         point=found.point,
-        lo=np.where(widened, np.clip(found.lo, 0.0, lo), found.lo),
-        hi=np.where(widened, np.clip(found.hi, hi, 1.0), found.hi),
+        lo=np.where(share, np.clip(found.lo, 0.0, np.fmin(lo, 1.0)), found.lo),
+        hi=np.where(share, np.clip(found.hi, np.fmax(hi, 0.0), 1.0), found.hi),
     )
 
 

@@ -257,7 +257,8 @@ def _weighed(
             lo[axis] = np.maximum(0.0, np.where(inside, values, np.inf).min(axis=1) - step[axis])
             hi[axis] = np.where(inside, values, -np.inf).max(axis=1) + step[axis]
         hi[1] = np.minimum(1.0, hi[1])
-    area = np.prod(np.where(np.stack([_SINGLE[:, 0] & False, _SINGLE[:, 0]]), 1.0, hi - lo), axis=0)
+    wide = hi - lo
+    area = wide[0] * np.where(_SINGLE[:, 0], 1.0, wide[1])
     return loss, share, found + _log_prior(loss, share, strong) + np.log(area)[:, None]
 
 

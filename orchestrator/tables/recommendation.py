@@ -60,13 +60,13 @@ class RecommendationText:
     steps: Sequence[tuple[str, str]]
     """Whether each number of GPUs is worth it, as (number, text)."""
     facts: Sequence[tuple[str, str]]
-    """What to know about the choice, as (label, text)."""
+    """Further facts about the choice, as (label, text)."""
     unsettled: Sequence[str]
     """Why no reasonable number of seeds would make the choice more certain."""
     cell_id: str | None
     provisional: bool
     caveats: Sequence[str]
-    """What makes it provisional, as phrases."""
+    """Reasons why it is provisional, as phrases."""
     certainty: Sequence[tuple[str, str]]
     """Probabilities of at least SURE, as (what, probability); smaller ones are caveats."""
     behind: str

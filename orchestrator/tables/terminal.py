@@ -46,13 +46,13 @@ class SweepEnd:
     cells: pd.DataFrame
     """At least one row."""
     trained: str = ""
-    """What was trained, such as `small_cnn on digits, 10 epochs`."""
+    """The training in words, such as `small_cnn on digits, 10 epochs`."""
     took_s: float | None = None
     """Seconds since the driver began; None if it ran nothing."""
     files: str = ""
     """The path of the report, or of the tables."""
     problems: Sequence[tuple[str, str]] = ()
-    """What needs attention, as (label, text): failures, budgets, claims, damaged files."""
+    """Problems that need attention, as (label, text): failures, budgets, claims, damaged files."""
 
 
 def show(end: SweepEnd, console: Console) -> None:
@@ -182,7 +182,7 @@ _CAUSES = (
     ("throttled_periods", 0, "the CPU quota ran out"),
     ("swapped_pages", SWAPPED_PAGES, "swapping"),
 )
-"""What disturbs a timing: the column, the value above which it does, and words for its largest value."""
+"""Causes of a disturbed timing: the column, the value above which it does, and words for its largest value."""
 
 
 def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:

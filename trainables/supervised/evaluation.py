@@ -33,7 +33,7 @@ class Workload:
     input_shape: tuple[int, ...]
     """C, H, W of images; the length of sequences."""
     num_classes: int
-    """Of texts: the model's vocabulary; without it, one more than the largest token."""
+    """Classes; for texts the model's vocabulary or, without one, one more than the largest token."""
     epoch_size: int | None = None
     """See `Feed`."""
     bytes_per_token: float | None = None

@@ -21,6 +21,7 @@ from orchestrator.report.cell_plots import (
     time_to_target,
     trade_off,
     why_not_linear,
+    with_times,
 )
 from orchestrator.report.plot import Plot
 from orchestrator.report.vega import static_files
@@ -43,7 +44,7 @@ def texts(plot: Plot, rows: list[dict]) -> list[str]:
 def made(records: list[TrialRecord], **options: object) -> tuple[pd.DataFrame, list[dict]]:
     """Return the cells, and the rows of their charts without a recommendation."""
     trials, cells = collect(records, **{"scaling": "weak", **options})  # type: ignore[arg-type]
-    return cells, cell_rows(cells, trials, None)
+    return cells, cell_rows(with_times(cells, trials), None)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_front_cells_are_beaten_by_no_cell(sweep: tuple[pd.DataFrame, list[dict]
 def test_rows_have_the_times_of_the_recommendation() -> None:
     trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
     found = decide(trials, cells, Terms())
-    rows = {row["cell"]: row for row in cell_rows(cells, trials, found)}
+    rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), found)}
     for setting in found.shortlist:
         assert rows[setting.name]["time"] == pytest.approx(setting.figures["time"].value)
     assert rows[found.name]["role"] == "recommended" and rows[found.name]["panel_order"] == 0
@@ -97,7 +98,7 @@ def test_rules_with_one_timing_share_a_panel(sweep: tuple[pd.DataFrame, list[dic
     cells = sweep[0]
     shared = cells.groupby(["gpus", "device_batch_size"])["speedup"].transform("first")
     trials = collect(demo.records(), scaling="weak")[0]
-    assert {row["panel"] for row in cell_rows(cells.assign(speedup=shared), trials, None)} == {""}
+    assert {row["panel"] for row in cell_rows(with_times(cells.assign(speedup=shared), trials), None)} == {""}
     assert {row["panel"] for row in sweep[1]} == set(demo.RULES)
 
 
@@ -110,7 +111,7 @@ def test_at_most_twelve_panels_are_drawn_the_nearest_first() -> None:
     ]
     trials, cells = collect(records, scaling="weak")
     found = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
-    rows = cell_rows(cells, trials, found)
+    rows = cell_rows(with_times(cells, trials), found)
     titles = [each for each in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", each)]
     best = next(row for row in rows if row["role"] == "recommended")
     assert len(titles) == 12 and titles[0] == best["panel"]
@@ -198,6 +199,6 @@ def test_a_metric_that_is_better_when_lower_turns_the_front() -> None:
     ]
     trials, cells = collect(records, scaling="weak", metric="val_loss")
     found = replace(demo.RECOMMENDATION, metric=Metric(name="val_loss", higher_is_better=False))
-    rows = cell_rows(cells, trials, found)
+    rows = cell_rows(with_times(cells, trials), found)
     assert [row["cell"] for row in rows if row["on_front"]] == ["1×32 none", "1×64 none"]
     assert "validation loss" in texts(trade_off(cells, pd.DataFrame(rows), found), rows)

@@ -17,7 +17,7 @@ from orchestrator.config.metric import Metric
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, Figure, MoreSeeds, Recommendation, Rival, Setting, TradeOff
-from orchestrator.report.cell_plots import cell_rows, speedup
+from orchestrator.report.cell_plots import cell_rows, speedup, with_times
 from orchestrator.report.files import page_of, plots_of, write_report
 from orchestrator.report.html import MOST_CHOICES, Tile, cell_table, numeric, rendered, tiles
 from orchestrator.report.markdown import ReportData
@@ -69,7 +69,8 @@ DATA = {"type": "application/json", "id": "data"}
 
 def html_of(data: ReportData) -> str:
     """Return the page, without telemetry."""
-    rows = cell_rows(data.cells, data.trials, data.recommendation)
+    data = replace(data, cells=with_times(data.cells, data.trials))
+    rows = cell_rows(data.cells, data.recommendation)
     return rendered(page_of(data, plots_of(data, rows, []), rows))
 
 
@@ -221,7 +222,7 @@ def test_the_same_sweep_gives_the_same_bytes() -> None:
     texts = []
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")
-        rows = cell_rows(cells, trials, None)
+        rows = cell_rows(with_times(cells, trials), None)
         plot = speedup(cells)
         assert plot.spec
         texts.append((html_of(ReportData(trials=trials, cells=cells)), static_files(plot.spec, plot.title, rows)))
@@ -339,7 +340,7 @@ def test_without_gpus_tiles_count_processes_without_cost() -> None:
 
 def test_invalid_timings_have_daggers_and_baselines_no_efficiency():
     trials, cells = collect(demo.records(), scaling="weak")
-    table = cell_table(cells, trials)
+    table = cell_table(with_times(cells, trials), Metric())
     rows = [dict(zip((title for title, _ in table.columns), row, strict=True)) for row in table.rows]
     disturbed = {True: [], False: []}
     for row in rows:

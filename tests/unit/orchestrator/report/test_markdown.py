@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.report.cell_plots import cell_rows
+from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.files import plots_of
 from orchestrator.report.markdown import ReportData, document, provenance, trained
 from orchestrator.store.results import Finding
@@ -14,7 +14,9 @@ def test_sections_are_in_order_and_hostile_text_is_escaped() -> None:
     trials, cells = collect(demo.records(sweep="demo <script>")[::9], scaling="weak")
     damage = Finding(where="trials/x", what="a <b> | c")
     data = ReportData(trials=trials, cells=cells, driver=demo.DRIVER, findings=[damage])
-    text = document(data, plots_of(data, cell_rows(cells, trials, None), []), "# Recommendation: demo\n\n**Use it.**\n")
+    text = document(
+        data, plots_of(data, cell_rows(with_times(cells, trials), None), []), "# Recommendation: demo\n\n**Use it.**\n"
+    )
     titles = [line for line in text.splitlines() if line.startswith(("# ", "## "))]
     order = (
         "Recommendation: demo",
@@ -47,7 +49,9 @@ def test_a_sweep_without_a_started_trial_has_plots():
     ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty
-    plots = plots_of(ReportData(trials=trials, cells=cells, driver=demo.DRIVER), cell_rows(cells, trials, None), [])
+    plots = plots_of(
+        ReportData(trials=trials, cells=cells, driver=demo.DRIVER), cell_rows(with_times(cells, trials), None), []
+    )
     assert all(plot.absent for plot in plots if plot.name == "memory")
 
 

@@ -117,13 +117,14 @@ def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden)
 def test_golden_rare_sentences(golden: Golden) -> None:
     """Sentences that the other cases do not have."""
     above = {"unit": "s", "of_chosen": 30.0, "name": "4×32 none", "objective": 20.0, "margin": 0.01}
-    accuracy = {"difference": -0.0097, "p_within": 0.4, "pooled": True}
+    accuracy = {"metric": Metric(), "difference": -0.0097, "p_within": 0.4, "pooled": True}
+    loss = Metric(name="val_loss", higher_is_better=False)
     gpus = {"gpus": 1, "device": "cuda", "device_batch_size": 32, "global_batch_size": 32, "lr_rule": "none"}
     use = {"name": "1×32 none", "cell": gpus, "measure": "energy for the fixed budget", "unit": "J"}
     remarks = [
         not_made(Terms()).headline,
         remark("use", **use, objective=12_000.0, of_baseline=18_000.0),
-        remark("none_within_margin", margin=0.01, baseline="1×32 none"),
+        remark("none_within_margin", metric=loss, margin=0.01, baseline="1×32 none"),
         remark("none_ok", left_out=[remark("cells_not_ok", count=2), remark("cells_skipped", count=1)]),
         remark("commonest_end", count=2, trials=3, status="failed", note="No such file."),
         remark(
@@ -149,13 +150,13 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("all_tie", measure="time", count=2, tied=2, compared=True, of_sure=True),
         remark("within_by_pooling", margin=0.01),
         remark("no_reference"),
-        remark("wider_margin", **above, **accuracy, lets_in=0.012),
+        remark("wider_margin", **above, **accuracy | {"metric": loss}, lets_in=0.012),
         remark("launch_bound", share=0.4),
         remark("indistinguishable", seeds=30, names=["1×32 none", "2×32 none"]),
         remark("near_margin", seeds=30, name=None, margin=0.01),
         remark("near_margin", seeds=30, name="4×32 none", margin=0.01),
-        remark("seeds_without_effect"),
-        remark("untrained", steps=1),
+        remark("seeds_without_effect", metric=loss),
+        remark("untrained", metric=loss, steps=1),
     ]
     golden("recommendation/rare.txt", "".join(f"{each.code}: {sentence(each)}\n" for each in remarks))
 
