@@ -12,6 +12,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import Composition, expanded, is_continuous, is_known, meaning, rewritten
 from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
 from orchestrator.config.hydra_section import check_hydra, check_search_path, saved_without_secrets
+from orchestrator.config.overrides import key_of
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import (
     PRIMARY,
@@ -42,6 +44,7 @@ from sweeps.printable import printable
 
 if TYPE_CHECKING:
     from orchestrator.cli.checked_sweep import CheckedSweep
+    from orchestrator.store.results import Results
 
 MANY = 10
 """Above this many sweeps a message announces the check, which takes some tenths of a second for each."""
@@ -124,35 +127,44 @@ def main(arguments: Sequence[str]) -> int:
     if errors := list(_dash_errors(arguments)):
         return _wrong(ConfigError(errors))
     try:
-        given = with_recorded(rewritten(arguments))
+        completed = with_recorded(rewritten(arguments))
+        try:
+            return _answer(completed.arguments, completed.results)
+        except ConfigError:
+            if not (problem := completed.why_not_composed()):
+                raise
+            note = f"note: the config in the journal cannot be composed here, defaults are used: {problem}"
+            print(printable(note), file=sys.stderr)
+            return _answer(list(completed.own), completed.results)
     except ConfigError as error:
         return _wrong(error)
+
+
+def _answer(given: list[str], results: Results | None) -> int:
+    """Carry out a command line in Hydra's grammar; `results` are those that it asks about, if they were read."""
     flags = flags_parser().parse_intermixed_args(given)
     # Flags go first: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`).
     for override in flags.overrides:
         given.remove(override)
     given += flags.overrides
     if errors := list(_place_errors(flags)):
-        return _wrong(ConfigError(errors))
+        raise ConfigError(errors)
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if flags.experimental_rerun:
-        return _wrong(ConfigError(["--experimental-rerun would unpickle a file, which can run any code"]))
-    try:
-        with with_primary(flags.config_name or PRIMARY, flags.config_dir):
-            check_search_path()
-            overrides = with_search_path(flags.overrides, flags.config_dir)
-            if (only_shows or flags.cfg) and folders(overrides):  # Hydra opens log files also to show something
-                with initialised():
-                    Composition(overrides)  # reports all errors, where check_hydra reports the first one
-                    check_hydra(overrides)
-            if only_shows:
-                return _through_hydra(given)
-            return _run(given, flags, overrides)
-    except ConfigError as error:
-        return _wrong(error)
+        raise ConfigError(["--experimental-rerun would unpickle a file, which can run any code"])
+    with with_primary(flags.config_name or PRIMARY, flags.config_dir):
+        check_search_path()
+        overrides = with_search_path(flags.overrides, flags.config_dir)
+        if (only_shows or flags.cfg) and folders(overrides):  # Hydra opens log files also to show something
+            with initialised():
+                Composition(overrides)  # reports all errors, where check_hydra reports the first one
+                check_hydra(overrides)
+        if only_shows:
+            return _through_hydra(given)
+        return _run(given, flags, overrides, results)
 
 
-def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
+def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str], results: Results | None) -> int:
     """Run a command line that Hydra does not answer by itself. Raises ConfigError if the request is invalid."""
     if flags.multirun:
         return _run_several(given, overrides)
@@ -167,7 +179,7 @@ def _run(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> in
             return alone(composition)
         configured = checked(composition)
         if configured.request.mode not in RUNNING:
-            return MODES[configured.request.mode](configured)
+            return MODES[configured.request.mode](replace(configured, results=results))
         check_hydra(overrides, results_dir=configured.request.results_dir)
     return _through_hydra(given, lambda: configured)
 
@@ -221,8 +233,8 @@ def _run_several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     """
     found: Compositions = {}
     with initialised():
-        config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))])
-        own = [each for each in overrides if is_search_path(each) or not each.lstrip("+~").startswith("hydra")]
+        config = check_hydra([each for each in overrides if key_of(each).startswith(("hydra", KEY))])
+        own = [each for each in overrides if is_search_path(each) or not key_of(each).startswith("hydra")]
         if folders(overrides):  # files of the user's folder, which each sweep may choose
             for sweep in expanded([each for each in own if "${hydra:" not in each and not is_continuous(each)]):
                 check_hydra(sweep)

@@ -21,6 +21,7 @@ from orchestrator.config.schema import (
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import Grid, code_in
 from orchestrator.schedule.cluster import Node
+from orchestrator.store.results import Results
 from orchestrator.store.secrets import Secrets
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
@@ -43,6 +44,8 @@ class CheckedSweep:
     secrets: Secrets
     remarks: Sequence[str]
     """Facts worth knowing before the sweep runs; not errors."""
+    results: Results | None = None
+    """What the results folder holds, if it was read to complete the command line."""
 
 
 def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:

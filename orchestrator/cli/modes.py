@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.checked_sweep import CheckedSweep
     from orchestrator.config.compose import Composition
+    from orchestrator.store.history import History
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -64,7 +65,10 @@ def _report(checked: CheckedSweep) -> int:
     from orchestrator.cli.recorded import what_if
     from orchestrator.run import driver
 
-    return driver.report(checked.request, _console(), what_if(checked.request.results_dir, checked.config))
+    def other_settings(history: History) -> str:
+        return what_if(history, checked.request.arguments, checked.config)
+
+    return driver.report(checked.request, _console(), other_settings, checked.results)
 
 
 def _predict(checked: CheckedSweep) -> int:

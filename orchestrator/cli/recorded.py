@@ -7,22 +7,28 @@ somebody else. Settings of a report that differ from the sweep's own are found h
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config.compose import Composition
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, literal
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
-from orchestrator.config.search_path import folder_of, initialised, is_search_path, with_primary, with_search_path
+from orchestrator.config.search_path import (
+    PRIMARY,
+    folder_of,
+    initialised,
+    is_search_path,
+    with_primary,
+    with_search_path,
+)
 from orchestrator.store.history import History
 from orchestrator.store.layout import Layout, results_below
-from orchestrator.store.results import read_results
+from orchestrator.store.results import Results, read_results
 from sweeps.errors import ConfigError
-from sweeps.printable import printable
 
 WHAT_IF_KEYS = (
     *(f"report.{key}" for key in ("objective", "metric", "better", "margin", "price_per_gpu_hour", "currency")),
@@ -38,18 +44,43 @@ _OF_TRAINABLE = ("reference_batch_size", "target_accuracy")
 """Settings of a trainable that a report uses."""
 
 
-def with_recorded(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with those of the journal, if they ask for a report (…) of a folder and name no sweep.
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A command line, and the part of the one in the journal that it leaves out."""
+
+    own: Sequence[str]
+    recorded: Sequence[str] = ()
+    results: Results | None = None
+    """What was read to complete the command line."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """The whole command line; what the user gives comes last."""
+        return [*self.recorded, *self.own]
+
+    def why_not_composed(self) -> str:
+        """Return why the recorded part does not compose by itself; empty if it does."""
+        flags = flags_parser().parse_intermixed_args(list(self.recorded))
+        try:
+            with with_primary(flags.config_name or PRIMARY, flags.config_dir), initialised():
+                Composition(with_search_path(flags.overrides, flags.config_dir))
+        except (ConfigError, OSError) as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+
+def with_recorded(arguments: Sequence[str]) -> Completed:
+    """Complete the arguments from the journal, if they ask for a report (…) of a folder and name no sweep.
 
     `results_dir` may be the folder of one sweep, or of several with `sweep.name`. Raises ConfigError without results.
     """
     given = {key: value for key, equals, value in (each.partition("=") for each in arguments) if equals}
     own_primary = any(each.startswith(("-cn", "--config-name", "-m", "--multirun")) for each in arguments)
     if given.get("mode") not in READING or "sweep" in given or own_primary:
-        return list(arguments)
+        return Completed(own=arguments)
     place = given.get("results_dir", "results").strip("'\"")
     if "://" in place:
-        return list(arguments)
+        return Completed(own=arguments)
     folder = Path(place).expanduser()
     folder = folder / given["sweep.name"].strip("'\"") if "sweep.name" in given else folder
     found = results_below(folder)
@@ -57,19 +88,16 @@ def with_recorded(arguments: Sequence[str]) -> list[str]:
         folder = Path(found[0])
     if not Layout(folder).journal.is_file():
         if "sweep.name" in given:  # reported where the results are read
-            return list(arguments)
+            return Completed(own=arguments)
         which = f"choose one: {', '.join(f'results_dir={each}' for each in found)}" if found else "there are no results"
         raise ConfigError([f"mode={given['mode']} in {folder}: {which}"])
     folder = folder.absolute()
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
     own = [each for each in arguments if each.partition("=")[0] not in _PLACES]
-    keys = {_key(each) for each in own}
-    recorded = [each for each in recorded_arguments(read_results(Layout(folder)).history) if _key(each) not in keys]
-    if problem := _problem(recorded):
-        note = f"note: the config of {folder} cannot be composed here, defaults are used: {problem}"
-        print(printable(note), file=sys.stderr)
-        recorded = []
-    return [*recorded, *own, *where]
+    keys = {key_of(each) for each in own}
+    results = read_results(Layout(folder))
+    recorded = [each for each in recorded_arguments(results.history) if key_of(each) not in keys]
+    return Completed(own=[*own, *where], recorded=recorded, results=results)
 
 
 def recorded_arguments(history: History) -> list[str]:
@@ -81,8 +109,8 @@ def recorded_arguments(history: History) -> list[str]:
         each
         for each in given
         if not each.endswith(FROM_PROGRAM)
-        and _key(each) not in _NOT_RECORDED
-        and (not _key(each).startswith("hydra") or _is_folders(each))
+        and key_of(each) not in _NOT_RECORDED
+        and (not key_of(each).startswith("hydra") or _is_folders(each))
     ]
     if "trainable" in program:
         trainable = value_at(history.fingerprint or {}, "config.trainable") or {}
@@ -90,15 +118,16 @@ def recorded_arguments(history: History) -> list[str]:
     return kept
 
 
-def what_if(folder: Path, config: Mapping[str, Any]) -> str:
+def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any]) -> str:
     """Return the settings of a report in which this config differs from the sweep's own; empty if there are none.
 
-    It is the name of a folder. A journal without a command line has no settings to differ from.
+    It is the name of a folder. `arguments` compose the config. A journal without a command line has no settings to
+    differ from.
     """
-    if not Layout(folder).journal.is_file():
-        return ""
-    recorded = [each for each in recorded_arguments(read_results(Layout(folder)).history) if not each.startswith("--")]
-    if not recorded:
+    recorded = [each for each in recorded_arguments(history) if not each.startswith("--")]
+    given = {each for each in arguments if key_of(each) not in _NOT_RECORDED and not each.startswith("--")}
+    differing = {key_of(each) for each in given.symmetric_difference(recorded)}
+    if not recorded or all(key.startswith("report.") and key not in WHAT_IF_KEYS for key in differing):
         return ""
     try:
         before = Composition(with_search_path(recorded, None)).config
@@ -110,22 +139,7 @@ def what_if(folder: Path, config: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(changes))[:120]
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
-
-
 def _is_folders(override: str) -> bool:
     """Return whether an override is a search path of folders only: a package (`pkg://…`) would be imported."""
     places = override.partition("=")[2].strip("[]").split(",")
     return is_search_path(override) and all(folder_of(place) for place in places)
-
-
-def _problem(arguments: Sequence[str]) -> str:
-    """Return why the arguments do not compose; empty if they do."""
-    flags = flags_parser().parse_intermixed_args(list(arguments))
-    try:
-        with with_primary(flags.config_name or "config", flags.config_dir), initialised():
-            Composition(with_search_path(flags.overrides, flags.config_dir))
-    except (ConfigError, OSError) as error:
-        return str(error).partition("\n")[0]
-    return ""

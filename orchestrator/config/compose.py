@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import PLAIN_SWEEPER, parsed
-from orchestrator.config.overrides import FROM_PROGRAM, alternatives
+from orchestrator.config.overrides import FROM_PROGRAM, alternatives, key_of
 from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
@@ -48,7 +48,7 @@ class CompositionError(ConfigError):
         unfit = dict(_unfit_overrides(overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
-        self._unfit = [_key(override) for override in unfit]
+        self._unfit = [key_of(override) for override in unfit]
 
     def is_due_to_them(self, message: str) -> bool:
         """Return whether an error in the rest may be a consequence of these overrides missing."""
@@ -60,17 +60,13 @@ def _unfit_overrides(overrides: Sequence[str], groups: Groups) -> Iterator[tuple
     fitting: list[str] = []
     # Search path, then groups, then keys, since each determines which of the next exist.
     for override in sorted(
-        overrides, key=lambda each: 0 if is_search_path(each) else 1 if _key(each) in groups.names else 2
+        overrides, key=lambda each: 0 if is_search_path(each) else 1 if key_of(each) in groups.names else 2
     ):
         try:
             resolved(compose(primary(), [*fitting, override]))
             fitting.append(override)
         except WRONG as error:
             yield override, _explained(override, error, fitting, groups)
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
 
 
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:

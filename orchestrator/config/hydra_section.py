@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from orchestrator.config.compose import WRONG, one_line
 from orchestrator.config.hydra_private import parsed
+from orchestrator.config.overrides import key_of
 from orchestrator.config.search_path import (
     PRIMARY,
     folders,
@@ -68,7 +69,7 @@ def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) ->
     try:
         config = _hydra_part(primary(), overrides)
         if primary_file() or folders(overrides):
-            own = [each for each in overrides if each.lstrip("+~").startswith("hydra") and not is_search_path(each)]
+            own = [each for each in overrides if key_of(each).startswith("hydra") and not is_search_path(each)]
             with with_primary(PRIMARY, None), initialised():
                 shipped = _hydra_part(PRIMARY, own)
             if changed := sorted(_differences(config, shipped)):
@@ -107,7 +108,7 @@ def _differences(config: Mapping[str, Any], shipped: Mapping[str, Any]) -> Itera
     # A sweeper passes its parameters on as if the command line had given them.
     params, given = ((part.get("sweeper") or {}).get("params") or {} for part in (config, shipped))
     for key in params:
-        if key.lstrip("+~").startswith(("hydra", KEY)) and params[key] != given.get(key):
+        if key_of(key).startswith(("hydra", KEY)) and params[key] != given.get(key):
             yield f"sweeper.params.{key}"
     for key in {*config["job"], *shipped["job"]}:
         if config["job"].get(key) != shipped["job"].get(key) and f"job.{key}" not in _SET_BY_HYDRA:

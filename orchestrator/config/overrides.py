@@ -67,6 +67,11 @@ def literal(value: Any) -> str:
     raise ValueError(f"{value!r} is a {type(value).__name__}; a config has numbers, strings, lists and mappings")
 
 
+def key_of(override: str) -> str:
+    """Return the key of an override, without the marks that add or remove it."""
+    return override.partition("=")[0].lstrip("+~")
+
+
 def alternatives(dotted: str) -> list[str]:
     """Return the keys that are reset when this one is set."""
     section, _, key = dotted.rpartition(".")

@@ -1,4 +1,4 @@
-"""Writes the report's files: the page, the Markdown document, and each plot as SVG, PNG and CSV."""
+"""Writes the report's files: the page, the Markdown document, and each plot as SVG and PNG."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,12 +37,12 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries, TrialQueue
 from orchestrator.schedule.waiting_for_nodes import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
 from orchestrator.store.failpoints import Moment, reached
-from orchestrator.store.history import difference
+from orchestrator.store.history import History, difference
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
-from orchestrator.store.results import Finding, read_results
+from orchestrator.store.results import Finding, Results, read_results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.foreign_load import load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
@@ -327,33 +327,35 @@ def _copying(request: Request, layout: Layout, console: Console) -> AbstractCont
     return Copying(request.store, layout, console)
 
 
-def report(request: Request, console: Console, what_if: str = "") -> int:
+def report(
+    request: Request,
+    console: Console,
+    what_if: Callable[[History], str] = lambda history: "",
+    results: Results | None = None,
+) -> int:
     """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status.
 
     `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
+    `results` are those of the folder, if they were read before.
     """
-    layout = Layout(request.results_dir, what_if=what_if)
+    layout = Layout(request.results_dir)
     with _copying(request, layout, console):
-        return _report(request, layout, console)
-
-
-def _report(request: Request, layout: Layout, console: Console) -> int:
-    if not layout.journal.exists():
-        kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
-        what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
-        raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
-    found = read_results(layout)
-    read_from = replace(layout, set_aside=found.history.set_aside)
-    layout.output.mkdir(parents=True, exist_ok=True)
-    summary = SweepSummary.of(
-        request,
-        read_from,
-        (),
-        found.history.rows,
-        driver=found.history.driver,
-        fingerprint=found.history.fingerprint,
-        findings=found.findings,
-        unfinished=found.history.is_unfinished,
-    )
-    summary.show(console)
-    return summary.exit_status
+        if not layout.journal.exists():
+            kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
+            what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
+            raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
+        found = results or read_results(layout)
+        layout = replace(layout, what_if=what_if(found.history), set_aside=found.history.set_aside)
+        layout.output.mkdir(parents=True, exist_ok=True)
+        summary = SweepSummary.of(
+            request,
+            layout,
+            (),
+            found.history.rows,
+            driver=found.history.driver,
+            fingerprint=found.history.fingerprint,
+            findings=found.findings,
+            unfinished=found.history.is_unfinished,
+        )
+        summary.show(console)
+        return summary.exit_status

@@ -80,7 +80,7 @@ class Layout:
 
     @property
     def plots(self) -> Path:
-        """The report's pictures as SVG and PNG, and their data as CSV."""
+        """The report's plots as SVG and PNG."""
         return self.output / "report"
 
     @property

@@ -2,25 +2,22 @@
 
 import errno
 import io
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.checked_sweep import CheckedSweep, checked
-from orchestrator.config.compose import Composition
-from orchestrator.config.search_path import config_dir
+from orchestrator.cli.checked_sweep import CheckedSweep
 from orchestrator.run import driver
 from orchestrator.run.verify import Reading, of_ended_trials, verify
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
+from tests.faults.counted_sweep import counted_sweep
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
 TRIALS = 3
@@ -34,40 +31,8 @@ def name_of(fault: int | str) -> str:
 
 @pytest.fixture(scope="module")
 def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckedSweep]:
-    """Configure a sweep whose trainable, in its own folder, counts its executions."""
-    folder = tmp_path_factory.mktemp("own")
-    shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(folder)
-        yield _question()
-
-
-def _question() -> CheckedSweep:
-    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
-        overrides = (
-            *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1", "report.html=false"),
-            *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
-            *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
-        )
-        return checked(Composition(overrides))
-
-
-class NoWatcher:
-    """A watcher that does nothing: processes are not tested here."""
-
-    def __init__(self, root: Path, received: tuple[int, int]) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-@pytest.fixture(autouse=True)
-def without_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "Watcher", NoWatcher)
+    with counted_sweep(tmp_path_factory.mktemp("own")) as configure:
+        yield configure()
 
 
 def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:

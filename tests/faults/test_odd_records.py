@@ -9,16 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
 
-from orchestrator.cli.checked_sweep import CheckedSweep, checked
+from orchestrator.cli.checked_sweep import CheckedSweep
 from orchestrator.cli.modes import MODES
-from orchestrator.config.compose import Composition
-from orchestrator.config.search_path import config_dir
-from orchestrator.run import driver
 from orchestrator.store.layout import Layout
 from sweeps.errors import ConfigError
+from tests.faults.counted_sweep import counted_sweep
 
 CHECKED_MODES = ("plan", "report", "verify", "compare", "run")
 
@@ -40,34 +37,13 @@ PROBED = {
 }
 
 
-class NoWatcher:
-    """A watcher that does nothing: processes are not tested here."""
-
-    def __init__(self, root: Path, received: tuple[int, int]) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def by_mode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, CheckedSweep]]:
     """Run a small sweep, of which one seed fails, and configure each mode for its results."""
     folder = tmp_path_factory.mktemp("own")
-    shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
-    overrides = (
-        *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1", "report.html=false"),
-        *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
-        *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
-        *(f"results_dir={folder}", f"compare.with={folder}/batch_scaling"),
-    )
-    with pytest.MonkeyPatch.context() as patched, hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
-        patched.syspath_prepend(folder)
-        patched.setattr(driver, "Watcher", NoWatcher)
-        found = {mode: checked(Composition((*overrides, f"mode={mode}"))) for mode in CHECKED_MODES}
+    with counted_sweep(folder) as configure:
+        places = (f"results_dir={folder}", f"compare.with={folder}/batch_scaling")
+        found = {mode: configure(*places, f"mode={mode}") for mode in CHECKED_MODES}
         assert MODES["run"](found["run"]) == 1
         yield found
 

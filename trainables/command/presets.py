@@ -20,12 +20,11 @@ class Preset:
     metrics: Mapping[str, Any]
     epoch_pattern: str | None = None
     step_pattern: str | None = None
-    about: str = ""
-    """What the program's figures mean, where the name does not say it."""
 
 
 PRESETS: Mapping[str, Preset] = {
     # huggingface/pytorch-image-models, train.py: train_one_epoch and validate
+    # Times are the means since the epoch began; the accuracy of the last line is that of the epoch.
     "timm": Preset(
         metrics={
             "loss": rf"^Train: .*Loss: +\S+ +\({_NUMBER}\)",
@@ -36,9 +35,9 @@ PRESETS: Mapping[str, Preset] = {
         },
         epoch_pattern=r"^Train: (\d+) \[",
         step_pattern=r"^Train: \d+ \[ *(\d+)/",
-        about="times are the means since the epoch began; the accuracy of the last line is that of the epoch",
     ),
     # karpathy/nanoGPT, train.py
+    # A step at which the script evaluates has the evaluation's time; the median leaves it out.
     "nanogpt": Preset(
         metrics={
             "loss": rf"^iter \d+: loss {_NUMBER}",
@@ -47,9 +46,9 @@ PRESETS: Mapping[str, Preset] = {
             "mfu": {"regex": rf"^iter \d+: .*mfu {_NUMBER}%", "scale": 0.01},
         },
         step_pattern=r"^iter (\d+):",
-        about="a step at which the script evaluates has the evaluation's time; the median leaves it out",
     ),
     # Lightning-AI/litgpt, litgpt/pretrain.py and litgpt/finetune/*.py
+    # With gradient accumulation the printed time is only the last pass.
     "litgpt": Preset(
         metrics={
             "loss": rf"loss train: {_NUMBER}",
@@ -58,13 +57,12 @@ PRESETS: Mapping[str, Preset] = {
         },
         epoch_pattern=r"^Epoch (\d+) \|",
         step_pattern=r"^Epoch \d+ \| iter \d+ step (\d+)",
-        about="with gradient accumulation the printed time is only the last pass",
     ),
     # ultralytics/ultralytics: engine/trainer.py and models/yolo/detect/val.py
+    # The accuracy is mAP50-95.
     "ultralytics": Preset(
         metrics={"val_accuracy": rf"^ +all +\d+ +\d+ +\S+ +\S+ +\S+ +{_NUMBER}", "step_s": "tqdm"},
         epoch_pattern=r"^ *(\d+)/\d+ +[0-9.]+G ",
-        about="the accuracy is mAP50-95",
     ),
     # mlfoundations/open_clip, src/open_clip_train/train.py
     "open_clip": Preset(

@@ -24,6 +24,7 @@ import ray
 
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.ray import private
+from orchestrator.backends.ray.rank import LOOPBACK
 from orchestrator.backends.ray.token import keep_token_private, token_file
 from orchestrator.config.fingerprint import is_installed
 
@@ -138,8 +139,8 @@ class LocalCluster:
             return ray.init(
                 address="local",
                 job_config=private.job_importing_from([*_own_folders(), str(CODE)]),
-                dashboard_host=private.LOOPBACK,
-                _node_ip_address=private.LOOPBACK,
+                dashboard_host=LOOPBACK,
+                _node_ip_address=LOOPBACK,
                 _temp_dir=str(self._folder.for_ray),
                 **options,
             )

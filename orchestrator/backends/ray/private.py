@@ -51,7 +51,6 @@ def sigterm_unhandled() -> Iterator[None]:
         yield
 
 
-LOOPBACK = "127.0.0.1"
 SESSION = "session"
 """Name of the folder with the session's logs and sockets; Ray's own would exceed the length of a socket's path."""
 

@@ -4,11 +4,14 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.cli.recorded import recorded_arguments
+from orchestrator.config import compose
+from orchestrator.store import results
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
@@ -57,6 +60,24 @@ def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int,
     write_results(tmp_path / "some" / "other")
     status, told = report(f"results_dir={tmp_path}/some")
     assert status == 2 and f"results_dir={tmp_path}/some/kept" in told
+
+
+def test_a_report_composes_once_and_reads_the_journal_once(
+    report: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    for module, name in ((compose, "compose"), (results, "replay")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name), calls))
+    assert report(f"results_dir={tmp_path}/some/kept")[0] == 0
+    assert sorted(calls) == ["compose", "replay"]
+
+
+def counted(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(function.__name__)
+        return function(*arguments, **keywords)
+
+    return called
 
 
 def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

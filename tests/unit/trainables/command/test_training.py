@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from trainables.command.process import CommandError
-from trainables.command.process_tree import TOKEN
 from trainables.command.training import train
 from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
 from trainables.supervised.loop import Budget
@@ -55,7 +54,7 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
     assert "RANK" not in environment and environment["KEPT"] == "as it was"
-    assert cwd == str(tmp_path / "trial/work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
+    assert cwd == str(tmp_path / "trial" / "work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
 
 
 def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
@@ -115,8 +114,8 @@ def test_rows_and_metrics_come_from_both_streams(tmp_path: Path) -> None:
     ],
 )
 def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / "trial/work").mkdir(parents=True)
-    (tmp_path / "trial/work" / name).write_text("of an earlier attempt")
+    (tmp_path / "trial" / "work").mkdir(parents=True)
+    (tmp_path / "trial" / "work" / name).write_text("of an earlier attempt")
     rows: list[dict[str, Any]] = []
     argv = [*PYTHON, "-c", f"open({name!r}, 'w').write({text!r})".replace("{", "{{").replace("}", "}}")]
     run(tmp_path, argv, context(tmp_path, emit=rows.append), metrics_file=name, metrics={"loss": None})
@@ -125,7 +124,7 @@ def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
 
 def test_a_metrics_table_is_followed_while_it_grows(tmp_path: Path) -> None:
     """It gets a further column with the second row, and is written anew, as by Lightning."""
-    table = tmp_path / "trial/work/metrics.csv"
+    table = tmp_path / "trial" / "work" / "metrics.csv"
     script(
         tmp_path,
         """
@@ -212,39 +211,43 @@ time.sleep(60)
 """.replace("{{}}", "up")
 
 
-def with_token(since: set[int]) -> list[psutil.Process]:
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Return the command's processes; other tests may run commands of theirs."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid not in since and TOKEN in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+            is_of_command = process.environ().get("SWEEP_SOURCE_DIR") == str(folder)
+            if is_of_command and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             pass
     return found
 
 
+def wait_until_gone(folder: Path) -> None:
+    deadline = time.monotonic() + 10
+    while processes_of(folder) and time.monotonic() < deadline:  # a killed process may be listed for a moment
+        time.sleep(0.05)
+    assert processes_of(folder) == []
+
+
 def test_a_timeout_ends_the_whole_process_tree(tmp_path: Path) -> None:
-    before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     with pytest.raises(TrialTimeoutError, match="timeout_s=1"):
         run(tmp_path, [*PYTHON, "train.py"], timeout_s=1.0)
-    assert with_token(before) == []
+    wait_until_gone(tmp_path)
 
 
 def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
-    before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     started = time.monotonic()
     told = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
     run(tmp_path, [*PYTHON, "train.py"], told)
-    deadline = time.monotonic() + 10
-    while with_token(before) and time.monotonic() < deadline:  # a killed process may be listed for a moment
-        time.sleep(0.05)
-    assert with_token(before) == [] and time.monotonic() < started + 40
+    wait_until_gone(tmp_path)
+    assert time.monotonic() < started + 40
 
 
 def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
-    before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     here = Path(__file__).parents[3]
     code = f"""
@@ -259,12 +262,12 @@ def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not (output.exists() and output.read_text().count("up") == 3) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(with_token(before)) >= 4
+    assert len(processes_of(tmp_path)) >= 4
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    while with_token(before) and time.monotonic() < deadline:
+    while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert with_token(before) == []
+    assert processes_of(tmp_path) == []
 
 
 def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
