@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.registry import DATA
+from trainables.registry import DATA, TEXTS
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 """Arrays in an .npz archive."""
@@ -28,10 +28,8 @@ def absent(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"{subject}: {no_archive(_path(path))}"
     if name == "imagefolder" and isinstance(path, str):
         yield from (f"{subject}: {line}" for line in no_classes(_path(path)))
-    if name == "tokens" and isinstance(path, str) and not _path(path).exists():
-        yield f"{subject}: there is no file or folder {_path(path)}: data.path has .bin files of tokens"
-    if name == "text" and isinstance(path, str) and not _path(path).exists():
-        yield f"{subject}: there is no file or folder {_path(path)}: data.path has texts"
+    if name in TEXTS and isinstance(path, str) and not _path(path).exists():
+        yield f"{subject}: there is no file or folder {_path(path)}: data.path has {TEXTS[str(name)]}"
     if not isinstance(root := data.get("root"), str):
         return
     source = DATA.get(str(name), "").partition(":")[2]

@@ -40,8 +40,8 @@ OF_PIXELS = ("unet",)
 """Shipped models that predict a class for each pixel."""
 OF_TOKENS = ("gpt", "llama", "hf")
 """Shipped models that predict the next token of texts; all others predict a class for each image."""
-TEXTS = ("tokens", "text")
-"""Shipped data sets of texts."""
+TEXTS: Mapping[str, str] = {"tokens": ".bin files of tokens", "text": "texts"}
+"""{shipped data set of texts: its files}"""
 
 DATA: Mapping[str, str] = {
     "digits": "trainables.data.local:Digits",

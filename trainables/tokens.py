@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
+import pkgutil
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from trainables.registry import DATA, TEXTS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -196,21 +199,21 @@ def standard_library() -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-SOURCES: Mapping[str, type[TokenFiles] | type[Text]] = {"tokens": TokenFiles, "text": Text}
-"""{name of a shipped data set of texts: its source}"""
-
-
 def source_of(data: Mapping[str, Any]) -> TokenFiles | Text | None:
     """Return the source of a config section; None for other data, and for keys that the source does not take."""
-    kind = SOURCES.get(str(data.get("name")))
+    if data.get("name") not in TEXTS:
+        return None
+    source: type[TokenFiles] | type[Text] = pkgutil.resolve_name(DATA[str(data["name"])])
     try:
-        return kind(**{key: value for key, value in data.items() if key != "name"}) if kind else None
+        return source(**{key: value for key, value in data.items() if key != "name"})
     except TypeError:  # an unknown key is reported elsewhere
         return None
 
 
-def files_of(data: Mapping[str, Any]) -> Sequence[Path]:
-    """Return the files of a config section; none for other data, and where they are missing."""
+def files_of(data: Mapping[str, Any]) -> Sequence[Path] | None:
+    """Return the files of a config section, empty where they are missing; None for data that are not texts."""
+    if data.get("name") not in TEXTS:
+        return None
     try:
         source = source_of(data)
         return source.files() if source else []

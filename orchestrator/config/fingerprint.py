@@ -191,8 +191,8 @@ def data_version(data: Mapping[str, Any]) -> str:
 
     The hash of a file that this machine does not have is `absent`; the trial then reports the error.
     """
-    if data.get("name") in ("tokens", "text"):
-        files: Sequence[Path] = pkgutil.resolve_name("trainables.tokens:files_of")(data)
+    files: Sequence[Path] | None = pkgutil.resolve_name("trainables.tokens:files_of")(data)
+    if files is not None:
         return hash_files((Path(path.name), path) for path in files) if files else "absent"
     if data.get("path"):
         path = Path(data["path"]).expanduser()

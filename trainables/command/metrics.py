@@ -373,12 +373,18 @@ class MetricsFile:
         is_whole = path is not None and path.suffix == ".json"
         self._lines = OutputLines(path) if path and not is_whole and not self._is_table else None
         self._rows_read = 0
+        self._read: tuple[int, int] | None = None
+        """The size and modification time of the table when it was last read."""
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
         """Return the lines written since the last call, as lines of JSON; with `ended`, also an unfinished last one."""
         if self._lines is not None:
             yield from self._lines.new(ended=ended)
         elif self._is_table and self._path is not None and self._path.is_file():
+            state = self._path.stat()
+            before, self._read = self._read, (state.st_size, state.st_mtime_ns)
+            if self._read == before and not ended:
+                return
             text = self._path.read_text(encoding="utf-8", errors="replace")
             whole = text if ended else text[: text.rfind("\n") + 1]
             rows = list(csv.DictReader(io.StringIO(whole)))

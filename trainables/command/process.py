@@ -11,20 +11,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 from uuid import uuid4
 
-import psutil
-
 from trainables.command import process_tree
 from trainables.context import DivergedError, TrialTimeoutError
 from trainables.rank import OUT_OF_MEMORY_TEXTS
-
-BUSY = 0.01
-"""Share of one core that counts as progress: an interpreter that waits, or a logger's heartbeat, uses less."""
 
 POLL_S = 0.1
 """Interval at which output, exit and stop requests are checked."""
@@ -58,30 +53,6 @@ class StopRequest(Protocol):
         """Return whether the command is to be stopped."""
 
 
-class CpuTime:
-    """The CPU time of a command's processes, as a sign of progress while it prints nothing."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._looked = self._grew = time.monotonic()
-        self._seconds = 0.0
-
-    def has_grown(self) -> bool:
-        """Return whether they used at least BUSY of a core since it was last seen to grow; looks once a second."""
-        now = time.monotonic()
-        if now - self._looked < 1.0:
-            return False
-        self._looked = now
-        seconds = 0.0
-        for process in process_tree.descendants(self._pid):
-            with suppress(psutil.NoSuchProcess):
-                seconds += sum(process.cpu_times()[:4])  # with those of its children that have ended
-        if abs(seconds - self._seconds) < BUSY * (now - self._grew):
-            return False
-        self._grew, self._seconds = now, seconds
-        return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Listener:
     """Functions that `run` calls while a command runs."""
@@ -91,14 +62,14 @@ class Listener:
     should_stop: StopRequest
     on_open_line: Callable[[str], None] = lambda text: None
     """With a line that has no end yet, such as the latest state of a progress bar."""
-    on_look: Callable[[process_tree.BusyProcesses], None] = lambda busy: None
-    """After the lines that have been read together."""
+    on_look: Callable[[], bool] = lambda: False
+    """After the lines that have been read together; returns whether the command has reported."""
     ask_to_stop: Callable[[], bool] = lambda: False
     """Asks the command to stop by itself; returns whether it can."""
 
 
-def run(command: Command, listener: Listener) -> int | None:
-    """Run the command to its end, calling the listener.
+def run(command: Command, listener: Listener, cpu: process_tree.CpuTimes) -> int | None:
+    """Run the command to its end, calling the listener; `cpu` gets the CPU times of its processes.
 
     Returns the exit status (negative: the signal that killed it), or None if it was stopped because `should_stop()` was
     true. None of its processes is left when this function returns or raises, or when this process is killed. Raises
@@ -108,8 +79,7 @@ def run(command: Command, listener: Listener) -> int | None:
     started = time.monotonic()
     stop_by: float | None = None
     with _started(command) as process:
-        cpu_time, progress = CpuTime(process.pid), True
-        busy = process_tree.BusyProcesses(process.pid)
+        progress = True
         while True:
             try:
                 exit_code = process.wait(POLL_S)
@@ -121,13 +91,13 @@ def run(command: Command, listener: Listener) -> int | None:
                     progress = True
                 if output.open_line:
                     listener.on_open_line(output.open_line)
-            listener.on_look(busy)
+            cpu.look(process.pid, reported=listener.on_look())
             now = time.monotonic()
             if exit_code is not None:
                 return exit_code if stop_by is None else None
             if stop_by is not None and now > stop_by:
                 return None
-            if stop_by is None and listener.should_stop(progress=progress or cpu_time.has_grown()):
+            if stop_by is None and listener.should_stop(progress=progress or cpu.has_grown()):
                 if not listener.ask_to_stop():
                     return None
                 stop_by = now + command.grace_s

@@ -22,6 +22,9 @@ TOKEN = "SWEEP_ATTEMPT"
 """The environment variable that marks the processes of one attempt."""
 
 LOOK_EVERY_S = 1.0
+PROGRESS = 0.01
+"""Share of one core that counts as progress: an interpreter that waits, or a logger's heartbeat, uses less."""
+
 IDLE_CORES = 0.02
 """A launcher that waits for its processes uses less."""
 
@@ -85,30 +88,45 @@ def dismiss(descriptor: int) -> None:
         os.close(descriptor)
 
 
-class BusyProcesses:
-    """The processes of a tree that use the CPU between the first and the last report of the command."""
+class CpuTimes:
+    """The CPU times of a tree's processes: whether they work, and on how many cores between the command's reports."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self) -> None:
         self._earliest: dict[int, float] | None = None
         self._first: dict[int, float] | None = None
         self._latest: dict[int, float] = {}
-        self._earliest_s = self._first_s = self._latest_s = -math.inf
+        self._earliest_s = self._first_s = self._latest_s = self._looked_s = -math.inf
+        self._has_reported = False
+        self._total = self._grown_total = 0.0
+        self._grew_s = time.monotonic()
 
-    def look(self, *, reported: bool) -> None:
-        """Read the processes' CPU times, at most once a second; `reported` is whether the command has just reported."""
+    def look(self, pid: int, *, reported: bool) -> None:
+        """Read the times of the tree of `pid` once a second; `reported`: whether the command has just reported."""
+        self._has_reported |= reported
         now_s = time.monotonic()
-        if now_s - self._latest_s < LOOK_EVERY_S or (self._first is not None and not reported):
+        if now_s - self._looked_s < LOOK_EVERY_S:
             return
-        seconds = {}
-        for process in descendants(self._pid):
+        seconds, self._total, self._looked_s = {}, 0.0, now_s
+        for process in descendants(pid):
             with suppress(psutil.Error):
-                seconds[process.pid] = sum(process.cpu_times()[:2])
-        self._latest, self._latest_s = seconds, now_s
+                times = process.cpu_times()
+                seconds[process.pid] = sum(times[:2])
+                self._total += sum(times[:4])  # with those of its children that have ended
+        if self._first is None or self._has_reported:
+            self._latest, self._latest_s = seconds, now_s
         if self._earliest is None:
             self._earliest, self._earliest_s = seconds, now_s
-        if reported and self._first is None:
+        if self._has_reported and self._first is None:
             self._first, self._first_s = seconds, now_s
+        self._has_reported = False
+
+    def has_grown(self) -> bool:
+        """Return whether the processes used at least PROGRESS of a core since this was last true."""
+        passed_s = self._looked_s - self._grew_s
+        if passed_s <= 0 or abs(self._total - self._grown_total) < PROGRESS * passed_s:
+            return False
+        self._grew_s, self._grown_total = self._looked_s, self._total
+        return True
 
     def cores(self) -> list[float]:
         """Return the cores that each busy process used, the busiest first; [] if they were not seen for a second."""

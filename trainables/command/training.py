@@ -19,7 +19,7 @@ from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
 from trainables.command.metrics import SPEEDS, CommandMetrics, MetricsFile
 from trainables.command.process import Command, FailureCause
-from trainables.command.process_tree import BusyProcesses
+from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
 from trainables.context import Context
 
@@ -61,12 +61,13 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             should_stop=output.should_stop,
             ask_to_stop=adapter.ask_to_stop if adapter else lambda: False,
         )
-        exit_code = process.run(command, listener)
+        cpu = CpuTimes()
+        exit_code = process.run(command, listener, cpu)
         output.finish()
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
         figures = _figures(metrics, adapter, batch)
-        workers, why = _workers(context, adapter, output.busy)
+        workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         if exit_code is not None:
             output.failure.check(exit_code, settings.ok_exit_codes)
@@ -90,8 +91,6 @@ class _Output:
         adapter: Adapter | None,
     ) -> None:
         self.failure = failure
-        self.busy: Sequence[float] = ()
-        """The cores that each busy process of the command used."""
         self._context, self._metrics, self._file, self._adapter = context, metrics, file, adapter
         self._reports = 0
 
@@ -109,15 +108,14 @@ class _Output:
         """Read a line that has no end yet."""
         self._metrics.open_line(text)
 
-    def on_look(self, busy: BusyProcesses) -> None:
-        """Read what the hook has written, and look at the processes."""
+    def on_look(self) -> bool:
+        """Read what the hook has written; return whether the command has reported since the last call."""
         self._read_adapter()
         reported = self._metrics.reports > self._reports
         if reported:
             self._reports = self._metrics.reports
             self._context.observe("reported")
-        busy.look(reported=reported)
-        self.busy = busy.cores()
+        return reported
 
     def should_stop(self, *, progress: bool) -> bool:
         """Return whether the trial should stop; new lines of the metrics file are progress, too."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trainables.command.adapter import HOOK, Adapter
-from trainables.command.process_tree import BusyProcesses
+from trainables.command.process_tree import CpuTimes
 from trainables.command.training import train
 from trainables.context import Batch, Context
 
@@ -222,10 +222,10 @@ def test_busy_processes_are_those_that_use_the_cpu(tmp_path: Path) -> None:
     """
     parent = subprocess.Popen([sys.executable, "-S", "-c", textwrap.dedent(code)])
     try:
-        busy = BusyProcesses(parent.pid)
+        busy = CpuTimes()
         deadline = time.monotonic() + 15
         while len(busy.cores()) < 2 and time.monotonic() < deadline:
-            busy.look(reported=True)
+            busy.look(parent.pid, reported=True)
             time.sleep(0.1)
         assert len(busy.cores()) == 2
     finally:
@@ -248,7 +248,7 @@ def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
 
 
 def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
-    from trainables.command import process
+    from trainables.command import process, process_tree
 
     code = "import os, time\nwhile not os.path.exists('stop'): time.sleep(0.01)\nprint('saved')"
     command = process.Command(
@@ -267,5 +267,5 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
 
     asked = iter([False, True])
     listener = process.Listener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
-    assert process.run(command, listener) is None
+    assert process.run(command, listener, process_tree.CpuTimes()) is None
     assert (tmp_path / "out").read_text() == "saved\n"
