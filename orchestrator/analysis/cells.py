@@ -223,14 +223,14 @@ FURTHER = (
     "timed_with",
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
-    "n_collapsed",
+    *("n_collapsed", "total_s"),
 )
 """Columns after those; the further axes follow."""
 
 MARGIN = 0.01
 """The default margin: accuracies that differ by less are equivalent."""
 
-_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s")
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s", "total_s")
 OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_per_s", "mfu_nominal")
 """Figures of language models that every frame has; `val_loss` and `mfu_nominal` are of all trainables."""
 

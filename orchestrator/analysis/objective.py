@@ -41,13 +41,31 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
         hits = reached.groupby(trials["cell_id"]).transform("sum")
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
         return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
-    steady = trials["samples"] / trials["samples_per_s"]
+    steady = _steady_s(trials)
     samples = (budget or {}).get("samples")
     if samples is None:  # NaN if the budget is in epochs or seconds
         samples = trials["global_batch_size"] * float((budget or {}).get("steps") or math.nan)
     values = steady.fillna(trials["train_s"]).fillna(samples / trials["samples_per_s"])
     why = "no_target" if target is None else "target_missed"
     return Measure(name="time for the fixed budget", unit="s", values=values, why=why)
+
+
+def _steady_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    return trials["samples"] / trials["samples_per_s"]
+
+
+def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the time from a trial's start to its end, with start-up, compilation and evaluation, by row.
+
+    A timed window after the training does not count: nobody waits for it without a sweep. NaN if the time is not that
+    of one whole training: after an earlier attempt, or if the training was shorter than its window, as in benchmarks.
+    """
+    steady = _steady_s(trials).fillna(trials["train_s"])
+    window = pd.to_numeric(trials["window_s"], errors="coerce") if "window_s" in trials else 0.0 * steady
+    within = trials["epoch_s"] >= 0.5 * window  # the window is an epoch
+    total = trials["wall_s"] - window.where(~within, 0.0).fillna(0.0)
+    whole = (trials["attempt"] == 1) & (steady >= window.fillna(0.0)) & (total >= steady)
+    return total.where(whole).astype("float64")
 
 
 def measured(
@@ -57,12 +75,21 @@ def measured(
     price: float | None,
     budget: Mapping[str, Any] | None = None,
     currency: str = AT_YOUR_PRICE,
+    *,
+    whole: bool = False,
 ) -> Measure:
-    """Measure the objective with this name; all NaN if it was not measured. `price` is in `currency`."""
+    """Measure the objective with this name; all NaN if it was not measured. `price` is in `currency`.
+
+    With `whole`, times and costs include start-up, compilation and evaluation (`total_s`); their power is not known.
+    """
     times = time_s(trials, target, budget)
+    if whole:
+        to_target = trials["time_to_target_s"].notna().any()
+        total = times.values + trials["total_s"] - trials["train_s"] if to_target else trials["total_s"]
+        times = replace(times, name=f"{times.name}, start-up included", values=total.where(times.values.notna()))
     purpose = times.name.removeprefix("time ")
     if objective == "energy":
-        power_w = trials["energy_j_per_sample"] * trials["samples_per_s"]
+        power_w = trials["energy_j_per_sample"] * trials["samples_per_s"] * (math.nan if whole else 1.0)
         return replace(times, name=f"energy {purpose}", unit="J", values=power_w * times.values)
     if objective == "cost":
         hours = times.values * trials["gpus_held"] / 3600

@@ -19,6 +19,7 @@ import pandas as pd
 from orchestrator.analysis import cells
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
+from orchestrator.analysis.objective import total_s
 from orchestrator.config.request import Request
 from orchestrator.statistics.outliers import collapsed
 from orchestrator.store.history import History
@@ -124,7 +125,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *cells.OF_TEXTS,
-    "collapsed",
+    *("collapsed", "total_s"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -239,6 +240,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)
+    frame["total_s"] = total_s(frame)
     return _judged(frame, records)
 
 

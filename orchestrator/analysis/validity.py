@@ -13,7 +13,7 @@ import pandas as pd
 
 from sweeps.status import Status
 
-_TIMES = ("first_epoch_s", "epoch_s", "train_s", "time_to_target_s")
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "time_to_target_s", "total_s")
 _RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_nominal")
 _POWERS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
 _STEP = "step_"

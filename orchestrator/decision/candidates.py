@@ -16,8 +16,8 @@ from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.metric import Metric
 from orchestrator.config.request import Request, Terms
-from orchestrator.decision.choice import TIE, Choice, Contest, choose
-from orchestrator.decision.recommendation import Remark, remark
+from orchestrator.decision.choice import TIE, Choice, Contest, choose, log_objectives
+from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
@@ -138,6 +138,9 @@ def commonest_end(trials: pd.DataFrame) -> Remark | None:
 OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
 
+LATER = 0.1
+"""With one seed per cell, start-up times that differ by less than this part of the total may differ by chance."""
+
 _ROUNDING = 1e-9
 """Added to the margin: a loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
 
@@ -191,10 +194,19 @@ class Contenders:
     """How most trials ended, if none is ok."""
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
+    whole: Array
+    """The objective with start-up, compilation and evaluation, by cell and seed; NaN for energies."""
     unfinished: bool
     """Whether planned trials have not run yet."""
     stragglers: Array
     """How many seeds of each cell have a timing that does not count because it is a straggler's."""
+    ends_later: Remark | None = None
+    """The cell that training time alone would choose, if its trials end later; then total times decide."""
+
+    @property
+    def deciding_time(self) -> str:
+        """The entry of `totals` with the time that decides."""
+        return "total_time" if self.ends_later else "time"
 
     @property
     def chosen(self) -> int | None:
@@ -286,16 +298,50 @@ class Contenders:
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
         """Return the ok cells with a known objective; only those with a valid timing, if any cell has one.
 
-        If a cell with a fault in PROVISIONAL seems better than all of these, such cells are contenders, too.
+        If a cell with a fault in PROVISIONAL seems better than all of these, such cells are contenders, too. If the
+        favourite's trials end later than those of another cell that qualifies, total times decide.
         """
         found = Contenders._of(trials, cells, terms)
         open_yet = any(each.fault.value in PROVISIONAL for each in found.seem_better)
-        return Contenders._of(trials, cells, terms, provisional=True) if open_yet else found
+        found = Contenders._of(trials, cells, terms, provisional=True) if open_yet else found
+        if (row := found._ends_sooner()) is None:
+            return found
+        times = {name: found.totals[name].means().tolist() for name in ("time", "total_time")}
+        ends_later = remark(
+            "ends_later",
+            name=found.names[found.choice.favourite or 0],
+            **{name: values[found.choice.favourite or 0] for name, values in times.items()},
+            of_other=times["time"][row],
+            total_of_other=times["total_time"][row],
+        )
+        return Contenders._of(trials, cells, terms, provisional=open_yet, ends_later=ends_later)
+
+    def _ends_sooner(self) -> int | None:
+        """Return the cell that ends before the favourite with probability SURE; None if there is none.
+
+        With one seed per cell, it must end earlier by LATER.
+        """
+        favourite, total = self.choice.favourite, log_objectives(self.whole)
+        eligible = self.choice.passes & ~np.isnan(self.choice.log_objective.point)
+        if favourite is None or np.isnan(total.point[eligible]).any():
+            return None
+        apart = total.minus(favourite)
+        p_sooner = apart.p_below(-math.log1p(TIE))
+        sooner = eligible & np.where(np.isnan(p_sooner), apart.point < -math.log1p(LATER), p_sooner >= SURE)
+        return int(np.where(sooner, apart.point, np.inf).argmin()) if sooner.any() else None
 
     @staticmethod
-    def _of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, *, provisional: bool = False) -> Contenders:
+    def _of(
+        trials: pd.DataFrame,
+        cells: pd.DataFrame,
+        terms: Terms,
+        *,
+        provisional: bool = False,
+        ends_later: Remark | None = None,
+    ) -> Contenders:
         trials = only_sound(trials)
-        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget, terms.currency)
+        steady, whole = (_measured(trials, terms.objective, terms, whole=each) for each in (False, True))
+        found = whole if ends_later else steady
         tried, differing = cells, varying(cells)
         trials = trials.assign(objective=found.values, score=terms.metric.score(trials))
         cells = cells.reset_index(drop=True).assign(score=terms.metric.score(cells))
@@ -327,7 +373,14 @@ class Contenders:
             left_out=eligible.left_out,
             untimed=untimed(cells[~kept & ~eligible.repeats], trials, differing),
             commonest_end=commonest_end(trials),
-            totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
+            totals={
+                "time": _total(trials, own, "time", terms),
+                "total_time": _total(trials, own, "time", terms, whole=True),
+                "energy": _total(trials, own, "energy", terms),
+                "cost": _total(trials, own, "cost", terms, whole=ends_later is not None),
+            },
+            whole=_by_seed(trials.assign(whole=whole.values), own, "whole"),
+            ends_later=ends_later,
             unfinished=terms.unfinished,
             stragglers=_stragglers(trials, own),
         )
@@ -370,6 +423,11 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
     return by_seed(cells["cell_id"], trials[trials["status"] == Status.OK.value], column)
 
 
-def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:
-    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour, terms.budget, terms.currency)
+def _measured(trials: pd.DataFrame, objective: str, terms: Terms, *, whole: bool) -> Measure:
+    price, currency = terms.price_per_gpu_hour, terms.currency
+    return measured(trials, objective, terms.target, price, terms.budget, currency, whole=whole)
+
+
+def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms, *, whole: bool = False) -> Total:
+    found = _measured(trials, objective, terms, whole=whole)
     return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))

@@ -332,7 +332,7 @@ def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator
 
 def trade_offs(found: Contenders) -> list[TradeOff]:
     """Return time, metric and cost of each cell, means over its seeds."""
-    cells, totals = found.cells, (found.totals[each].means().tolist() for each in ("time", "cost"))
+    cells, totals = found.cells, (found.totals[each].means().tolist() for each in (found.deciding_time, "cost"))
     values = (found.metric.sign * cells["score"]).tolist()
     rows = zip(cells["cell_id"], found.names, values, *totals, strict=True)
     return [
@@ -417,6 +417,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         gpu_counts=counts,
         gpu_steps=gpu_steps(found, terms),
         on_cpu=found.on_cpu,
+        deciding_time=found.deciding_time,
         cost_unit=found.totals["cost"].unit,
         left_out=tuple(found.left_out),
         shortlist=shortlist(found, unbeaten, terms, named),

@@ -48,9 +48,10 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
         objective=found.objectives[row],
         of_baseline=None if other is None else found.objectives[other],
     )
+    later = [found.ends_later] if found.ends_later else []
     if baseline is None:
-        return [first, *_without_accuracy(found, row)]
-    return [first, *([remark("is_baseline")] if baseline == row else [])]
+        return [first, *later, *_without_accuracy(found, row)]
+    return [first, *([remark("is_baseline")] if baseline == row else []), *later]
 
 
 def too_few_workers(trials: pd.DataFrame) -> list[Remark]:

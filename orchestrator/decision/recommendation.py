@@ -61,7 +61,7 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOff:
-    """A cell's time, metric of choice and cost, means over its seeds; NaN means not measured."""
+    """A cell's deciding time, metric of choice and cost, means over its seeds; NaN means not measured."""
 
     cell_id: str
     name: str
@@ -236,6 +236,8 @@ class Recommendation:
     """Whether each number of GPUs after the smallest is worth it."""
     on_cpu: bool = False
     """Whether `gpus` counts processes, because the machines have no GPUs."""
+    deciding_time: str = "time"
+    """The name of the figure with the time that decides: `time`, or `total_time`, which includes start-up."""
     cost_unit: str = ""
     """Unit of the costs in the front and the GPU counts."""
     left_out: tuple[Remark, ...] = ()

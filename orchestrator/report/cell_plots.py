@@ -76,6 +76,8 @@ def cell_rows(cells: pd.DataFrame, found: Recommendation | None) -> list[dict[st
     first = next((row for row in records if found and row["cell_id"] == found.cell_id), None)
     panels = {"panel": [*differing, *_rules(cells)], "count_panel": [*differing, "gpus"]}
     titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}
+    time_s = "total_s" if found and found.deciding_time == "total_time" else "time_s"
+    times = {f"time{end}": f"{time_s}{end}" for end in ("", "_lo", "_hi")}
     places = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
     rows = [
         {
@@ -88,7 +90,7 @@ def cell_rows(cells: pd.DataFrame, found: Recommendation | None) -> list[dict[st
             "rule": label_of(str(row["lr_rule"])),
             **{name: titles[name][index] for name in panels},
             **{f"{name}_order": places[name][index] for name in panels},
-            **{name: row[column] for name, column in _FIGURES.items()},
+            **{name: row.get(column, math.nan) for name, column in (times | _FIGURES).items()},
             **{f"metric{end}": row.get(f"{metric.name}{end}", math.nan) for end in ("", "_lo", "_hi")},
             "ideal": row["speedup"] / row["efficiency"],
             "compared": row["cell_id"] != row["baseline_cell_id"],
@@ -103,7 +105,6 @@ def cell_rows(cells: pd.DataFrame, found: Recommendation | None) -> list[dict[st
 
 
 _FIGURES = {
-    **{f"time{end}": f"time_s{end}" for end in ("", "_lo", "_hi")},
     **{
         f"{name}{end}": f"{name}{end}" for name in ("accuracy", "val_accuracy", "speedup") for end in ("", "_lo", "_hi")
     },

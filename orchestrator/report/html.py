@@ -27,7 +27,7 @@ from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of,
 from orchestrator.report.vega import script, theme
 from orchestrator.store.files import finite
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import RecommendationText, probability
+from orchestrator.tables.recommendation import RecommendationText, probability, takes_longer
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line, suited
 from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, varying
@@ -65,7 +65,7 @@ def tiles(found: Recommendation) -> list[Tile]:
 
 def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:
     purpose = found.measure.partition(" ")[2]
-    for quantity in ("time", "energy", "cost"):
+    for quantity in (found.deciding_time, "energy", "cost"):
         mine = chosen.figures[quantity]
         if math.isnan(mine.value) or (quantity == "cost" and found.on_cpu):
             continue
@@ -75,10 +75,11 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         if not math.isnan(other):
             share = f"{figures.percent(mine.value / other)}% of it"
             faster = f"{figures.times(other / mine.value)}× as fast"
-            lines.append(f"baseline {unit.text(other)}: {faster if quantity == 'time' else share}")
-        if quantity == "time":
+            lines.append(f"baseline {unit.text(other)}: {faster if quantity == found.deciding_time else share}")
+        if quantity == found.deciding_time:
+            lines += _other_time(found, chosen)
             lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
-        yield Tile(title=f"{quantity} {purpose}", value=unit.text(mine.value), lines=lines)
+        yield Tile(title=f"{_TITLES.get(quantity, quantity)} {purpose}", value=unit.text(mine.value), lines=lines)
     name = found.metric.name
     if name not in chosen.figures:
         return
@@ -89,6 +90,22 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         lines = [] if math.isnan(other) else [f"baseline {other:.3f}; {found.margin:g} {found.metric.worse} is allowed"]
         seeds = figures.counted(chosen.n_ok, "seed", "seeds")
         yield Tile(title=found.metric.label, value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
+
+
+_TITLES = {"total_time": "time", "cost": "training cost"}
+
+
+def _other_time(found: Recommendation, chosen: Setting) -> list[str]:
+    """Return a line with the time that does not decide, if the two differ materially."""
+    if not takes_longer(chosen):
+        return []
+    if found.deciding_time == "total_time":
+        return [f"training alone: {_seconds(chosen.figures['time'].value)}"]
+    return [f"{_seconds(chosen.figures['total_time'].value)} with start-up, compilation and evaluation"]
+
+
+def _seconds(value: float) -> str:
+    return suited("s", value).text(value)
 
 
 def chances(found: Recommendation) -> list[str]:
@@ -358,6 +375,7 @@ _FIGURES: Sequence[Column] = (
         title="seeds timed", text=lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}"
     ),
     _timed("time [s]", "time_s"),
+    _timed("total [s]", "total_s"),
     _measured("val. accuracy", "val_accuracy", _three),
     _measured("test accuracy", "accuracy", _three),
     replace(_SPEEDUP, text=lambda row: "1× (baseline)" if _is_baseline(row) else _SPEEDUP.text(row)),
@@ -372,7 +390,7 @@ _FIGURES: Sequence[Column] = (
     _measured("power [W]", "power_w"),
     _measured("GPU use", "gpu_util", figures.percent, "%"),
     _measured("memory [GB]", "peak_memory_gb"),
-    _measured("cost", "cost"),
+    _measured("trial cost", "cost"),
     _text("note", lambda row: str(row["note"])),
 )
 

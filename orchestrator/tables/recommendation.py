@@ -251,20 +251,36 @@ def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting 
 
     def total(name: str) -> tuple[str, list[str]]:
         unit = suited(shown[0].figures[name].unit, *values(name))
-        return f"{name} [{unit.name}]", [unit.number(value) for value in values(name)]
+        return f"{_HEADS[name]} [{unit.name}]", [unit.number(value) for value in values(name)]
 
-    time_s, rates = values("time"), [each.values["lr"] for each in shown]
-    of_baseline = baseline.figures["time"].value if baseline else math.nan
+    time_s, rates = values(found.deciding_time), [each.values["lr"] for each in shown]
+    of_baseline = baseline.figures[found.deciding_time].value if baseline else math.nan
     speeds = ["" if math.isnan(of_baseline / each) else f"{figures.times(of_baseline / each)}×" for each in time_s]
     known = {"time", *({"energy"} if found.objective == "energy" else ()), *(() if found.on_cpu else {"cost"})}
+    if any(map(takes_longer, shown)):
+        known.add("total_time")
     return {
         "LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates],
-        **dict(total(name) for name in ("time", "energy", "cost") if name in known),
+        **dict(total(name) for name in _HEADS if name in known),
         "speed": speeds,
         found.metric.short_label: ["" if math.isnan(value) else f"{value:.3f}" for value in values(found.metric.name)],
         "P(best)": ["-" if math.isnan(each.p_best) else probability(each.p_best, short=True) for each in shown],
         "timed": [f"{each.n_timed}/{each.n_ok}{'' if each.n_timed == each.n_ok else ' !'}" for each in shown],
     }
+
+
+_HEADS = {"time": "time", "total_time": "total", "energy": "energy", "cost": "training cost"}
+"""Figures of key cells, and the heads of their columns. The summary's `cost` is that of a trial."""
+
+
+def takes_longer(cell: Setting) -> bool:
+    """Return whether start-up, compilation and evaluation make a cell's total time materially longer."""
+    total, time = (cell.figures[name].value if name in cell.figures else math.nan for name in ("total_time", "time"))
+    return total > (1 + MATERIAL) * time
+
+
+MATERIAL = 0.1
+"""Total times are shown if they exceed training times by this part."""
 
 
 def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
@@ -331,11 +347,13 @@ def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[s
     times = suited("s", *(point.time_s for point in points if point))
     costs = suited(found.cost_unit, *(point.cost for point in points if point))
     return {
-        f"time [{times.name}]": [times.number(point.time_s) if point else "" for point in points],
+        f"{_HEADS[found.deciding_time]} [{times.name}]": [
+            times.number(point.time_s) if point else "" for point in points
+        ],
         found.metric.label: [
             f"{point.metric:.3f}" if point and not math.isnan(point.metric) else "" for point in points
         ],
-        f"cost [{costs.name}]": [costs.number(point.cost) if point else "" for point in points],
+        f"{_HEADS['cost']} [{costs.name}]": [costs.number(point.cost) if point else "" for point in points],
     }
 
 

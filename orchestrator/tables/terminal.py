@@ -131,7 +131,7 @@ def _table(found: Recommendation, rows: int, width: int) -> list[Text]:
     if table is None or not rows:
         return []
     frame = table.frame.map(lambda value: one_line(str(value)))
-    for column in ("LR", "cost", "energy"):  # the first to go
+    for column in ("LR", "training cost", "energy"):  # the first to go
         label = width - 2 - sum(2 + _width(frame, other) for other in frame.columns[1:])
         named = [other for other in frame.columns[1:] if other.startswith(column)]
         if named and label < min(_width(frame, frame.columns[0]), _LEAST_LABEL + 8):

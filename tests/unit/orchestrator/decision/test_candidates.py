@@ -12,7 +12,7 @@ from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import UNDECIDED, Recommendation
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, left_out, measured, values
+from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, left_out, measured, swayed, values
 from tests.unit.orchestrator.records import record_of
 
 LONG = {"window_s": 2.5, "window_steps": 600}
@@ -250,3 +250,43 @@ def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
     # Similar cells can also speak for a cell: a margin below the loss of the cell's seeds admits it.
     wider = admitting(decided(flat_but_for_the_fastest(0.0125)))
     assert wider["lets_in"] < 0.0125 and wider["pooled"]
+
+
+def waited(walls: dict[int, float], **metrics: float) -> list[TrialRecord]:
+    """Return three seeds on one and on two GPUs, which train for 60 s and 30 s, and end after these times."""
+    rows = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
+    return [
+        replace(row, wall_s=walls[int(row.gpus)] + row.seed / 10, metrics={**row.metrics, **metrics}) for row in rows
+    ]
+
+
+def test_a_cell_that_ends_later_is_not_chosen() -> None:
+    """Two GPUs train twice as fast, but take 120 s to compile."""
+    found = decided(waited({1: 65, 2: 152}))
+    assert (found.cell_id, found.deciding_time, found.verdict) == ("1-32-none", "total_time", "clear")
+    later = values(found.details, "ends_later")
+    assert later["name"] == "2×32 none" and later["total_time"] == pytest.approx(152.1, rel=0.01)
+    assert found.measure.endswith("start-up included") and found.gpu_steps[0].worth == "not worth it"
+    assert found.front[0].time_s == pytest.approx(65.1, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("walls", "metrics"),
+    [
+        ({1: 65, 2: 50}, {}),  # start-up changes nothing
+        ({1: 65, 2: 64.9}, {}),  # it may change something, which is not shown
+        (
+            {1: 65, 2: 152},
+            {"window_s": 62.0, "window_steps": 600},
+        ),  # a benchmark, which trains for less than its window
+        ({1: 55, 2: 152}, {}),  # the trials on one GPU cannot have been shorter than their training
+    ],
+)
+def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics) -> None:
+    found = decided(waited(walls, **metrics))
+    assert (found.cell_id, found.deciding_time) == ("2-32-none", "time")
+
+
+def test_one_seed_that_ends_much_later_is_not_chosen_either() -> None:
+    found = decided([row for row in waited({1: 65, 2: 152}) if row.seed == 0])
+    assert (found.cell_id, found.deciding_time) == ("1-32-none", "total_time")
