@@ -253,7 +253,7 @@ def plan_sweep(
     from orchestrator.plan.plan import plan_now
 
     with _configured(config, [*overrides, "mode=plan"], config_dir) as configured:
-        plan = plan_now(configured.request, configured.grid.fingerprint(), configured.grid)
+        plan = plan_now(configured.request, configured.grid)
     frame = pd.DataFrame(
         [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in printout.rows(plan)]
     )

@@ -33,7 +33,7 @@ def _run(checked: CheckedSweep) -> int:
     for remark in checked.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(checked.request, checked.grid.fingerprint(), checked.grid, console, checked.secrets)
+        return driver.run(checked.request, checked.grid, console, checked.secrets)
     except LockedError as error:
         raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
@@ -46,7 +46,7 @@ def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.printout import text_of
 
     request = checked.request
-    plan = plan_now(request, checked.grid.fingerprint(), checked.grid)
+    plan = plan_now(request, checked.grid)
     remarks = list(checked.remarks)
     if plan.changed:
         first, others = plan.changed[0], len(plan.changed) - 1
@@ -88,7 +88,7 @@ def _compare(checked: CheckedSweep) -> int:
 def _verify(checked: CheckedSweep) -> int:
     from orchestrator.run import verify
 
-    return verify.show(checked.request, checked.grid.fingerprint(), checked.grid)
+    return verify.show(checked.request, checked.grid)
 
 
 def _status(checked: CheckedSweep) -> int:

@@ -125,9 +125,13 @@ MOST_FILES = 5000
 
 
 class Versions:
-    """Hashes of sources and data at one moment. Each is computed once and kept."""
+    """Hashes of sources and data at one moment. Each is computed once and kept.
 
-    def __init__(self) -> None:
+    `outputs` has the hashes of files that commands write, from before they were written (see `History.outputs`).
+    """
+
+    def __init__(self, outputs: Mapping[str, str] | None = None) -> None:
+        self._outputs = outputs or {}
         self.source = functools.cache(self._source)
         self._sources = functools.cache(_sources_version)
         self._files: dict[tuple[str, ...], str] = {}
@@ -146,6 +150,17 @@ class Versions:
         own = self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
         # The studies train with the loop, the clock and the process groups of the product's trainables.
         return digest([own, self.source("trainables.rank:run")]) if top == "studies" else own
+
+    def command(self, argv: str | Sequence[Any], folder: Path) -> dict[str, Any]:
+        """Return the hash of a command's Python files, and that of each of its `named_files`.
+
+        An output has its hash from before the command wrote it.
+        """
+        known = {name: path for name, path in _named_in(argv, folder).items() if name not in self._outputs}
+        now = {name: hash_files([(Path(name), path)]) for name, path in _other_files(known).items()}
+        before = {name: self._outputs.get(name) for name in _words_of(argv, folder)}
+        named = now | {name: value for name, value in before.items() if value}
+        return {"argv": _code_version(known.values(), folder)} | ({"files": named} if named else {})
 
     def data(self, data: Mapping[str, Any]) -> str:
         """Return `data_version`, computed once."""
@@ -214,27 +229,49 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
     return whole.hexdigest()[:ID_DIGITS]
 
 
-def command_version(argv: str | Sequence[Any], folder: Path) -> str:
-    """Return a hash of every file of `folder` that the command names, and of the Python files beside and below it.
+def named_files(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
+    """Return the files of `folder` that the command names, by name, except Python code: configs, logs, programs."""
+    return _other_files(_named_in(argv, folder))
 
-    `-m package.module` names the package. Other files, such as a README or the command's output, do not count.
+
+def _other_files(named: Mapping[str, Path]) -> dict[str, Path]:
+    return {name: path for name, path in named.items() if path.is_file() and path.suffix != ".py"}
+
+
+def _code_version(named: Iterable[Path], folder: Path) -> str:
+    """Return a hash of the Python files among these, and of those beside and below them.
+
+    Other files, such as a README or the command's output, do not count.
     """
     files: dict[str, Path] = {}
-    for named in _named_in(argv, folder):
-        code = list(python_files(named.parent if named.is_file() else named))
-        for file in [named] * named.is_file() + code * (len(code) <= MOST_FILES):
-            files[file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name] = file
+    for each in named:
+        code = list(python_files(each.parent if each.is_file() else each))
+        for file in [each] * (each.suffix == ".py") + code * (len(code) <= MOST_FILES):
+            files[_name_of(file, folder)] = file
     return hash_files((Path(name), files[name]) for name in sorted(files))
 
 
-def _named_in(argv: str | Sequence[Any], folder: Path) -> Iterator[Path]:
-    """Yield the files of `folder` that the words of a command name; the package or module after `-m`."""
+def _name_of(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
+
+
+def _words_of(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
+    """Return the words of a command as paths, by their name in the identity, and the package or module after `-m`."""
     words = re.split(r"[\s'\"]+", argv) if isinstance(argv, str) else [str(word) for word in argv]
+    found: list[Path] = []
     after = ""
-    for word in words:
+    for whole in words:
+        word = whole.partition("=")[2] if whole.startswith("-") else whole
         top = folder / word.partition(".")[0]
         if after == "-m" and (top.is_dir() or top.with_suffix(".py").is_file()):
-            yield top if top.is_dir() else top.with_suffix(".py")
-        elif word and "{" not in word and os.path.isfile(folder / word):  # False for a name too long
-            yield folder / word
-        after = word
+            found.append(top if top.is_dir() else top.with_suffix(".py"))
+        elif word and "{" not in word and not os.path.isdir(folder / word):
+            found.append(folder / word)
+        after = whole
+    return {_name_of(path, folder): path for path in found}
+
+
+def _named_in(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
+    """Return those of the words that are files, or a package."""
+    places = _words_of(argv, folder).items()
+    return {name: path for name, path in places if os.path.isfile(path) or os.path.isdir(path)}  # False if too long

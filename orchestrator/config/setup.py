@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.config.compose import Composition
-from orchestrator.config.fingerprint import Versions, command_version
+from orchestrator.config.fingerprint import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types
 from orchestrator.config.schema import IDENTIFYING, trainable_part
 from orchestrator.schedule.cluster import Node
@@ -61,6 +61,14 @@ class Grid:
     def fingerprint(self) -> dict[str, Any]:
         """Return the config outside the axes, with content hashes: what a continued sweep must not change."""
         return fingerprint(self._composition.config, self._versions, self._secrets)
+
+    def with_outputs(self, outputs: Mapping[str, str]) -> Grid:
+        """Return the grid for a folder of results whose trials write these files (see `History.outputs`)."""
+        if not outputs:
+            return self
+        grid = Grid(self._request, self._composition)
+        grid._versions = Versions(outputs)
+        return grid
 
     def axes(self, nodes: Sequence[Node]) -> Axes:
         """Return the axes with `gpus: auto` resolved for these nodes."""
@@ -173,10 +181,10 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
     Secrets are left out: they do not change results and must not enter the journal.
     """
     sections = trainable_part(config)
-    source = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
+    source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
     if "argv" in trainable:  # a command line
-        source["argv"] = command_version(trainable["argv"], source_dir(trainable))
+        source |= versions.command(trainable["argv"], source_dir(trainable))
     found = {
         "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
         **{key: config[key] for key in IDENTIFYING},

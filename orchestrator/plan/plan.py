@@ -171,7 +171,7 @@ class Plan:
         return Forecast.of(trials, self.nodes, self.durations.expected_s)
 
 
-def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Plan:
+def plan_now(request: Request, grid: Grid) -> Plan:
     """Return the plan of the sweep now; starts and writes nothing, but asks a cluster for its nodes.
 
     Raises ConfigError if `results_dir` cannot be read.
@@ -183,6 +183,8 @@ def plan_now(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> Pl
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
+    grid = grid.with_outputs(history.outputs)
+    fingerprint = grid.fingerprint()
     rows = history.rows_under(fingerprint)
     planned = Plan.of(grid.trials(nodes), rows, nodes, selection.rerun)
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())

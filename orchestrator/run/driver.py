@@ -277,14 +277,13 @@ def _infeasible(reason: str) -> TrialOutcome:
 
 def run(
     request: Request,
-    fingerprint: Mapping[str, Any],
     grid: Grid,
     console: Console,
     secrets: Secrets = NO_SECRETS,
 ) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    `fingerprint` is the config outside the axes. Raises ConfigError if the journal is of another config, LockedError if
+    Raises ConfigError if the journal is of another config, LockedError if
     another driver owns it. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
@@ -303,9 +302,13 @@ def run(
         Interrupt() as interrupt,
         Watcher(layout.root, interrupt.received),
     ):
+        if outputs := journal.history.outputs:
+            written = ", ".join(sorted(outputs))
+            console.print(f"every trial writes {written}: its contents do not identify trials", soft_wrap=True)
+            grid = grid.with_outputs(outputs)
         sweep = SweepRun(
             request=request,
-            fingerprint=fingerprint,
+            fingerprint=grid.fingerprint(),
             console=console,
             secrets=secrets,
             layout=layout,

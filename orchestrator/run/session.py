@@ -6,11 +6,14 @@ import errno
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.fingerprint import named_files
+from orchestrator.config.setup import source_dir
 from orchestrator.plan.plan import MEASURED, size
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
@@ -59,6 +62,8 @@ class Session:
         self._folders = TrialFolders(layout, secrets)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         """Running attempts: by trial, the start on a monotonic clock."""
+        self._files: dict[str, Mapping[str, Any]] = {}
+        """The states at their start of the files that their commands name, by trial."""
         self.settle()
 
     def settle(self) -> None:
@@ -85,6 +90,7 @@ class Session:
         if had_ended:
             snapshot(self._layout.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)
+        self._files[trial.trial_id] = file_states(trial)
         self._display.started(trial)
         reached(Moment.TRIAL_PREPARED)
 
@@ -213,9 +219,25 @@ class Session:
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         record = replace(record, disturbed=why_discarded(record, self._history.all_rows))
         folder = self._layout.trial(trial.trial_id)
-        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
+        before = self._files.pop(trial.trial_id, {})
+        rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]
+        value = {"files": digests(folder)} | ({"rewritten": rewritten} if rewritten else {})
+        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | value)
         drop(folder)
         return record
+
+
+def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
+    """Return the state of each file on this machine that a trial's command names, except Python code."""
+    section = trial.config.get("trainable") or {}
+    if "argv" not in section:
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, path in named_files(section["argv"], source_dir(section)).items():
+        with suppress(OSError):  # removed meanwhile
+            status = path.stat()
+            found[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found
 
 
 def _is_probe(trial: TrialSpec) -> bool:

@@ -212,12 +212,13 @@ class Verdict:
     """Worth knowing, but no violations."""
 
 
-def show(request: Request, fingerprint: Mapping[str, Any], grid: Grid) -> int:
+def show(request: Request, grid: Grid) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    verdict = verify(request, layout, _planned(request, grid), fingerprint)
+    grid = grid.with_outputs(History(replay(layout.journal).records).outputs)
+    verdict = verify(request, layout, _planned(request, grid), grid.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:

@@ -150,6 +150,8 @@ class History:
         self.all_rows: dict[str, TrialRecord] = {}
         """How each trial ended, under any config, by trial id."""
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
+        self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
+        """The number of a fingerprint, and the files that changed during every ok trial under it."""
         for record in records:
             self.take(record)
 
@@ -196,11 +198,18 @@ class History:
         else:
             trial.finish(record)
             trial.fingerprint = self._current
+            if record.status is Status.OK and not record.same_as:
+                self._take_rewritten(value.get("rewritten"))
             self._keep_row(trial_id, trial)
         files = value.get("files")
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
+
+    def _take_rewritten(self, names: Any) -> None:
+        under, before = self._rewritten
+        now = frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+        self._rewritten = self._current, now & before if under == self._current else now
 
     def _keep_row(self, trial_id: str, trial: TrialHistory) -> None:
         if trial.row:
@@ -241,6 +250,18 @@ class History:
         """The names of the folders that trials, repetitions and probes may have."""
         probes = {str(value.get("trial_id")) for _, value in self._probes}
         return {*self.trials, *probes, *map(probe_id, self.trials)}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The files named by the command that every ok trial wrote, with the hashes that identify the trials.
+
+        The hash is from before the first trial; empty if there was no such file. A file that a user edits while a
+        sweep runs does not change during every trial.
+        """
+        source = (self.fingerprint or {}).get("source")
+        files = source.get("files") if isinstance(source, Mapping) else None
+        known = files if isinstance(files, Mapping) else {}
+        return {name: str(known.get(name, "")) for name in sorted(self._rewritten[1])}
 
     @property
     def failures(self) -> dict[str, list[Cause]]:

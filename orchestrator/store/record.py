@@ -34,7 +34,8 @@ class Kind(StrEnum):
     CUT_OFF = "cut_off"
     """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted during the attempt."""
     FINISHED = "finished"
-    """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
+    """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name; and `rewritten`, if any: the files that
+    its command names and that changed during the attempt."""
     PROBED = "probed"
     """`{trial_id, probes, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
     reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""

@@ -39,7 +39,7 @@ def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
     """Return exit status and message of the command line."""
     request = replace(configured.request, results_dir=folder)
     try:
-        return driver.run(request, configured.grid.fingerprint(), configured.grid, Console(file=io.StringIO())), ""
+        return driver.run(request, configured.grid, Console(file=io.StringIO())), ""
     except OSError as error:
         assert files.is_at_fault(error, folder), error
         return 1, files.advice(error, folder)

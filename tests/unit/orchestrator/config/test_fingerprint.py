@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from orchestrator.config import fingerprint
-from orchestrator.config.fingerprint import Versions, command_version, data_version, import_errors
+from orchestrator.config.fingerprint import Versions, data_version, import_errors
 
 
 @pytest.fixture
@@ -113,6 +113,10 @@ def test_installed_package_is_hashed_by_sizes():
     assert Versions().source("torch.optim:Adagrad") == Versions().source("torch.nn:Linear")
 
 
+def version_of(argv, folder, outputs=None):
+    return Versions(outputs).command(argv, folder)
+
+
 ARGV = "torchrun --nproc_per_node={gpus} train.py --lr {lr} --config net.yaml"
 
 
@@ -137,31 +141,49 @@ def folder(tmp_path):
     ],
 )
 def test_command_version_covers_named_files_and_code_beside_them(folder, name, changes):
-    before = command_version(ARGV, folder)
+    before = version_of(ARGV, folder)
     (folder / name).write_text("second")
-    assert (command_version(ARGV, folder) != before) is changes
+    assert (version_of(ARGV, folder) != before) is changes
+
+
+@pytest.mark.parametrize("argv", ["train.py --config net.yaml", "train.py --config=net.yaml", ["train.py", "net.yaml"]])
+def test_files_of_a_command_have_a_hash_each(folder, argv):
+    before = version_of(argv, folder)
+    assert list(before["files"]) == ["net.yaml"]
+    (folder / "net.yaml").write_text("second")
+    now = version_of(argv, folder)
+    assert now["argv"] == before["argv"] and now["files"] != before["files"]
+    assert version_of(argv, folder, before["files"]) == before
+
+
+def test_an_output_counts_as_before_it_was_written(folder):
+    argv = "train.py log.txt"
+    before = version_of(argv, folder)
+    (folder / "log.txt").write_text("of a trial")
+    assert version_of(argv, folder) != before
+    assert version_of(argv, folder, {"log.txt": "", "other.txt": "1"}) == before
 
 
 @pytest.mark.parametrize("argv", ["python -m models.net --lr {lr}", ["python", "-m", "models.net"]])
 def test_module_option_names_its_package(folder, argv):
-    before = command_version(argv, folder)
+    before = version_of(argv, folder)
     (folder / "train.py").write_text("second")
-    assert command_version(argv, folder) == before
+    assert version_of(argv, folder) == before
     (folder / "models/net.py").write_text("second")
-    assert command_version(argv, folder) != before
+    assert version_of(argv, folder) != before
 
 
 def test_program_elsewhere_has_no_files_here(folder):
-    assert command_version("nvidia-smi -L", folder) == command_version("true", folder)
+    assert version_of("nvidia-smi -L", folder) == version_of("true", folder)
 
 
 def test_huge_folder_counts_only_named_files(folder, monkeypatch):
     monkeypatch.setattr(fingerprint, "MOST_FILES", 1)
-    before = command_version(ARGV, folder)
+    before = version_of(ARGV, folder)
     (folder / "models/net.py").write_text("second")
-    assert command_version(ARGV, folder) == before
+    assert version_of(ARGV, folder) == before
     (folder / "train.py").write_text("second")
-    assert command_version(ARGV, folder) != before
+    assert version_of(ARGV, folder) != before
 
 
 FILES = {

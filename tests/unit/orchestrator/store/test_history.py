@@ -248,3 +248,21 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     assert {row.metrics["samples_per_s"] for row in found.values()} == {120.0} and not needs_repetition(found)
     failed = History([*records, started(2), end(Status.FAILED, 2)]).rows[other.trial_id]
     assert "samples_per_s" not in failed.metrics
+
+
+def test_outputs_are_files_that_every_ok_trial_wrote():
+    def wrote(*names, status=Status.OK, trial_id=ID):
+        record = end(status, trial_id=trial_id)
+        return replace(record, value={**record.value, "rewritten": list(names)})
+
+    first, other = request(source={"files": {"log.txt": "h0"}}), request(source={"files": {"net.yaml": "n"}})
+    assert History([first, wrote("log.txt", "new.txt", "net.yaml")]).outputs == {
+        "log.txt": "h0",
+        "net.yaml": "",
+        "new.txt": "",
+    }
+    both = [first, wrote("log.txt", "net.yaml"), wrote("log.txt", trial_id="b"), wrote(status=Status.FAILED)]
+    assert History(both).outputs == {"log.txt": "h0"}
+    assert History([*both, other]).outputs == {"log.txt": ""}  # until a trial of the other config has ended
+    assert History([*both, other, wrote("net.yaml", trial_id="c")]).outputs == {"net.yaml": "n"}
+    assert History([first, end()]).outputs == {}
