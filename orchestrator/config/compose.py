@@ -101,8 +101,9 @@ def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
     from orchestrator.config.suggestions import copyable, meant  # imported here so that --help stays quick
 
     section, dot, name = key.rpartition(".")
-    if (instead := meant(key, value)) and not key.startswith("trainable."):  # whose keys are the user's to choose
-        return f": write {instead}"
+    if instead := meant(key, value):
+        own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
+        return f": write {instead}{own}"
     if not dot:  # a bare word may stand for up to three keys: `gpus` for `sweep.axes.gpus`
         last = [(each, each.rpartition(".")[2]) for each in known if "." in each]
         similar_keys = [each for each, word in last if word == name]

@@ -79,6 +79,7 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
+_DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
 _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
@@ -94,10 +95,20 @@ def shell_command(overrides: Sequence[str]) -> str:
     for override in typed:
         folder = _FOLDER.fullmatch(override)
         if not folder:
-            words.append(_shell_word(override))
+            words.append(_shell_word(_as_typed(override, overrides)))
         elif f"--config-dir={folder[1]}" not in typed:
             words += ["-cd", _shell_word(folder[1])]
     return " ".join(words)
+
+
+def _as_typed(override: str, overrides: Sequence[str]) -> str:
+    """Return one of the overrides as a person would write it; `compose.rewritten` is the way back."""
+    if axis := _DOTTED_AXIS.fullmatch(override):
+        return f'sweep.axes."{axis[1]}"={axis[2]}'
+    group, _, choice = override.partition("=")
+    if f"sweep={group.removeprefix('sweep/')}" in overrides and group.startswith("sweep/"):
+        return f"scale={choice}"
+    return override
 
 
 def _shell_word(argument: str) -> str:

@@ -98,9 +98,12 @@ class Choice(Kind):
     """One of the `words`."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
-        """Yield a line with the choices, and a similar one if there is any."""
+        """Yield a line with the choices, and what may be meant."""
+        from orchestrator.config.suggestions import choice_meant  # which imports this module
+
         if not self.admits(value):
-            yield unknown(key, value, (*self.words, *["null"] * self.null))
+            instead = choice_meant(key, value)
+            yield unknown(key, value, (*self.words, *["null"] * self.null)) + (f"; {instead}" if instead else "")
 
     def _fits(self, value: Any) -> bool:
         return False

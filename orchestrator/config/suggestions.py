@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
 
 from orchestrator.config.schema import SCHEMA
+from sweeps.axes import is_whole
 
 _AXES: Mapping[str, Sequence[str]] = {
     "sweep.axes.gpus": (
@@ -32,7 +35,7 @@ _KEYS: Mapping[str, Sequence[str]] = {
     "sweep.budget.cost": ["max_cost"],
     "resources.device": ["device", "accelerator"],
     "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores".split(),
-    "trainable.loader.workers": ["num_workers", "dataloader_workers"],
+    "trainable.loader.workers": ["num_workers", "dataloader_workers", "workers"],
     "trainable.precision": ["precision", "dtype", "mixed_precision"],
     "trainable.target_accuracy": ["target", "target_accuracy"],
     "data": ["dataset", "datasets"],
@@ -52,6 +55,12 @@ _KEYS: Mapping[str, Sequence[str]] = {
 }
 """Names that mean another key, by that key."""
 
+_SHARDED = "fsdp fsdp2 zero zero2 zero3 deepspeed megatron tensor_parallel pipeline_parallel".split()
+_STRATEGIES = {**dict.fromkeys(_SHARDED, "ddp"), "dp": "data_parallel", "distributed": "ddp", "horovod": "ddp"}
+"""Words for a way to use several GPUs, and the strategy of the project's own loop that is nearest."""
+
+_OWN_RANKS = """trainable=command "trainable.argv='torchrun --nproc_per_node={gpus} train.py --lr {lr}'\""""
+
 _MODES = {
     "dry_run": "plan", "dryrun": "plan", "show": "plan", "summary": "report", "resume": "run", "continue": "run",
     "start": "run", "ls": "list", "ps": "status", "check": "verify",
@@ -65,6 +74,7 @@ _HINTS = {
     "sweep.budget.wall_s": "of the whole sweep",
     "sweep.axes.device_batch_size": "on each GPU",
     "sweep.axes.global_batch_size": "on all GPUs together",
+    "trainable.loader.workers": "of each GPU, to load data",
     "trainable.lr": "at trainable.reference_batch_size",
     "sweep.axes.lr_multiplier": "factors on the learning rate",
 }
@@ -100,6 +110,18 @@ def meant(key: str, value: str) -> str:
     if found:
         return " or ".join(f"{text} ({_HINTS[target]})" if target in _HINTS else text for target, text in found.items())
     return mode_meant(name) if value.lower() in ("true", "1", "yes", "") else ""
+
+
+def choice_meant(key: str, value: Any) -> str:
+    """Return what to write instead of KEY=VALUE, if the key has choices and this is none; empty if nothing is known."""
+    if key == "workers" and is_whole(value):
+        processes = _as_axis("sweep.axes.gpus", "", str(value))
+        return f"write {meant(key, str(value))} or {processes} (GPUs, or processes)"
+    words = get_close_matches(str(value).lower(), _STRATEGIES, n=1, cutoff=0.75) if key == "strategy" else []
+    if not words:
+        return ""
+    sharded = f" (without sharding), or for a script of yours {_OWN_RANKS}" if words[0] in _SHARDED else ""
+    return f"write strategy={_STRATEGIES[words[0]]}{sharded}"
 
 
 def copyable(key: str, value: str) -> str:

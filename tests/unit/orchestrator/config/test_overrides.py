@@ -88,3 +88,17 @@ def test_rerun_is_one_value() -> None:
         (["12e4", {"seed": [0, 1]}], "rerun=['12e4',{seed:[0,1]}]"),
     ):
         assert overrides_of({"rerun": given})[0] == [override] == rewritten([override])
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["sweep=batch_scaling", 'sweep.axes."optimizer.lr"=[0.1,0.2]', "mode=settle"],
+        ["sweep=published/conv2d", "scale=small", "budget.epochs=3"],
+        ['sweep.axes."model"=[cnn,"a b"]', "sweep.axes.gpus=[1,2]"],
+    ],
+)
+def test_shell_command_is_what_a_person_types(typed: list[str]) -> None:
+    read = rewritten(typed)
+    assert read != typed
+    assert shlex.split(shell_command(read))[3:] == typed

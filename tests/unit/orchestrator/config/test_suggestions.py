@@ -27,6 +27,12 @@ WISHES = {
     "plan": "mode=plan",
     "--dry-run": "mode=plan",
     "dataset=digits": "data=digits",
+    "workers=4": "trainable.loader.workers=4",
+    "loader.workers=3": "trainable.loader.workers=3",
+    "trainable.batch_size=3": "sweep.axes.device_batch_size=[3]",
+    "trainable.learning_rate=0.1": "trainable.lr=0.1",
+    "strategy=fsd": "strategy=ddp",
+    "strategy=distributed": "strategy=ddp",
 }
 
 
