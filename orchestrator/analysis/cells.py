@@ -223,7 +223,7 @@ FURTHER = (
     "timed_with",
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
-    *("n_collapsed", "total_s"),
+    *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi"),
 )
 """Columns after those; the further axes follow."""
 
@@ -235,7 +235,7 @@ OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_pe
 """Figures of language models that every frame has; `val_loss` and `mfu_nominal` are of all trainables."""
 
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *OF_TEXTS)
-_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy", "val_loss")
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "tokens_per_s", "accuracy", "val_accuracy", "val_loss")
 _SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
 """The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
 _ORDER = {status.value: order for order, status in enumerate(Status)}

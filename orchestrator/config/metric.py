@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+
+from orchestrator.config.schema import value_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,9 +28,12 @@ class Metric:
     higher_is_better: bool = True
 
     @staticmethod
-    def of(report: Mapping[str, Any]) -> Metric:
-        """Read `report.metric` and `report.better` from the section `report` of a config."""
-        name, better = report["metric"], report["better"]
+    def of(config: Mapping[str, Any]) -> Metric:
+        """Read `report.metric` and `report.better` from a config. `auto` is the loss of a language model."""
+        name, better = config["report"]["metric"], config["report"]["better"]
+        if name == "auto":
+            texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
+            name = "val_loss" if texts else "val_accuracy"
         lower = any(part in name.lower() for part in _LOWER_IS_BETTER) if better == "auto" else better == "lower"
         return Metric(name=name, higher_is_better=not lower)
 

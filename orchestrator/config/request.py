@@ -169,7 +169,7 @@ class Criteria:
             baseline=sweep["baseline"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             objective=report["objective"],
-            metric=Metric.of(report),
+            metric=Metric.of(config),
             margin=report["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
             price_per_gpu_hour=report["price_per_gpu_hour"],

@@ -30,7 +30,7 @@ from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import RecommendationText, probability, takes_longer
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line, suited
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, varying
+from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, throughput_of, varying
 from orchestrator.text.table import TextTable
 from sweeps.printable import HARMFUL, printable
 
@@ -285,20 +285,22 @@ def cell_table(cells: pd.DataFrame, metric: Metric) -> Table:
     """Return a row for each cell `with_times`, in the order of the speed-up table, with everything measured."""
     differing = varying(cells)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    return _table(ordered, [_text("cell", lambda row: cell_label(row, differing)), *_with_metric(_FIGURES, metric)])
+    return _table(ordered, [_text("cell", lambda row: cell_label(row, differing)), *_columns(_FIGURES, cells, metric)])
 
 
 def trial_table(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> Table:
     """Return a row for each trial."""
     differing = varying(cells)
-    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_with_metric(_TRIAL, metric)])
+    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_columns(_TRIAL, trials, metric)])
 
 
-def _with_metric(columns: Sequence[Column], metric: Metric) -> list[Column]:
-    """Return the columns with the metric of choice before the accuracies, unless it is one of them."""
-    place = next(place for place, column in enumerate(columns) if column.title.endswith("accuracy"))
+def _columns(columns: Sequence[Column], frame: pd.DataFrame, metric: Metric) -> list[Column]:
+    """Return the columns, with the throughput, and with the metric of choice if it is no accuracy."""
+    titles = [column.title for column in columns]
+    accuracies = next(place for place, title in enumerate(titles) if title.endswith("accuracy"))
     chosen = [] if metric.name in ("accuracy", "val_accuracy") else [_measured(metric.label, metric.name, _three)]
-    return [*columns[:place], *chosen, *columns[place:]]
+    further = {accuracies: chosen, titles.index("epoch [s]"): [_timed(*throughput_of(frame))]}
+    return [each for place, column in enumerate(columns) for each in (*further.get(place, ()), column)]
 
 
 def filters(cells: pd.DataFrame) -> list[Filter]:
@@ -380,7 +382,6 @@ _FIGURES: Sequence[Column] = (
     _measured("test accuracy", "accuracy", _three),
     replace(_SPEEDUP, text=lambda row: "1× (baseline)" if _is_baseline(row) else _SPEEDUP.text(row)),
     replace(_EFFICIENCY, text=lambda row: "" if _is_baseline(row) else _EFFICIENCY.text(row)),
-    _timed("samples/s", "samples_per_s"),
     _timed("epoch [s]", "epoch_s"),
     _measured("first epoch [s]", "first_epoch_s"),
     _measured("to target [s]", "time_to_target_s"),
@@ -397,7 +398,6 @@ _FIGURES: Sequence[Column] = (
 _TRIAL: Sequence[Column] = (
     _measured("seed", "seed", lambda value: f"{value:.0f}"),
     _text("status", lambda row: str(row["status"])),
-    _timed("samples/s", "samples_per_s"),
     _timed("epoch [s]", "epoch_s"),
     _measured("test accuracy", "accuracy", _three),
     _measured("val. accuracy", "val_accuracy", _three),

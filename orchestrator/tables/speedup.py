@@ -10,7 +10,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import figures
-from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, status, varying
+from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, status, throughput_of, varying
 from sweeps.status import Status
 
 _SCALING = {
@@ -96,7 +96,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
 
     Cells that differ in GPUs alone follow one another: the batch that stays the same comes first in the order.
     """
-    differing = varying(cells)
+    differing, (unit, throughput) = varying(cells), throughput_of(cells)
     ordered = in_order(cells, [*differing, FIXED_SIDE[cells["scaling"].iloc[0]], "lr_rule", "gpus"])
     rows = []
     for row in ordered.to_dict("records"):
@@ -106,7 +106,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
             {
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
-                "samples/s": _timing(row, "samples_per_s", figures.number),
+                unit: _timing(row, throughput, figures.number),
                 "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", figures.times, "×"),
                 # Without its interval, which is as wide as that of the speed-up.
                 "efficiency": "" if is_baseline else _timing(row, "efficiency", figures.percent, "%", interval=False),

@@ -79,6 +79,12 @@ def axis(column: str) -> str:
     return column.removeprefix("axes.")
 
 
+def throughput_of(frame: pd.DataFrame) -> tuple[str, str]:
+    """Return unit and column of the throughput of cells or trials: tokens where they are counted, else samples."""
+    counted = frame["tokens_per_s"].notna().any()
+    return ("tokens/s", "tokens_per_s") if counted else ("samples/s", "samples_per_s")
+
+
 def status(row: Row) -> str:
     """Return `ok`, or `oom, 2 of 3 ok`."""
     if row["n_ok"] in (0, row["n_seeds"]):

@@ -1,3 +1,6 @@
+import pytest
+
+from orchestrator.config.metric import Metric
 from orchestrator.config.request import Terms
 from tests.unit.orchestrator.requests import request
 
@@ -37,3 +40,17 @@ def test_terms_record_excludes_and_zips_of_other_axes():
 def test_arguments_hide_secrets():
     assert Terms.of(REQUEST, {}).arguments == ("sweep=mine", "trainable.env.HF_TOKEN=<hidden>")
     assert Terms.of(REQUEST, {}, ["sweep=theirs"]).arguments == ("sweep=theirs",)
+
+
+@pytest.mark.parametrize(
+    ("data", "metric", "name", "better"),
+    [
+        ({"name": "digits"}, "auto", "val_accuracy", "higher"),
+        ({"name": "tokens"}, "auto", "val_loss", "lower"),
+        (None, "auto", "val_accuracy", "higher"),
+        ({"name": "text"}, "bits_per_byte", "bits_per_byte", "lower"),
+    ],
+)
+def test_metric_of_language_models_is_the_loss_unless_it_is_named(data, metric, name, better):
+    found = Metric.of({"data": data, "report": {"metric": metric, "better": "auto"}})
+    assert (found.name, found.better) == (name, better)

@@ -82,13 +82,20 @@ def test_text_of_trials_is_never_markup():
     assert "[red]not markup[/]" in screen.file.getvalue()
 
 
-def test_large_figures_are_written_out():
+@pytest.mark.parametrize(
+    ("figures", "shown"),
+    [
+        ({"samples_per_s": 10663.2, "val_accuracy": 0.97222}, "samples/s 10,663  val acc 0.9722"),
+        ({"samples_per_s": 10663.2, "sequence_length": 100}, "tokens/s 1,066,320"),
+        ({"tokens_per_s": 5.5}, "tokens/s 5.5"),
+    ],
+)
+def test_figures_of_an_ended_trial_are_written_out(figures, shown):
     screen = console(terminal=False)
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
-        figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
         display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=1.5, metrics=figures))
-    assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val acc 0.9722")
+    assert screen.file.getvalue().rstrip().endswith(shown)
 
 
 def test_waiting_without_a_running_trial_is_explained_once(monkeypatch):

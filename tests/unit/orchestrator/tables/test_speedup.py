@@ -28,6 +28,14 @@ def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord
         assert f"{column} (" in text
 
 
+def test_speed_of_language_models_is_in_tokens() -> None:
+    metrics = {"samples_per_s": 50.0, "sequence_length": 8}
+    [row] = speedup_frame(collect([record_of(seed=s, metrics=metrics) for s in (0, 1)], scaling="weak")[1]).to_dict(
+        "records"
+    )
+    assert row["tokens/s"] == "400 [400, 400]" and "samples/s" not in row
+
+
 def test_document_names_devices_seeds_and_scaling() -> None:
     records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
     text = speedup_markdown(collect(records, scaling="strong", price_per_gpu_hour=2)[1])
