@@ -242,17 +242,26 @@ class Context:
             self.remark(f"checkpoint {name} is damaged, and was passed over")
         return None if found is None else dict(found.state)
 
+    def save_branch_point(self, tokens: int, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Write the checkpoint from which branches start after so many tokens; see `checkpoint`. Raises OSError."""
+        if self.trial_dir is not None:
+            self._checkpoints_in(self.trial_dir / f"branch-{tokens}", self.trial_id).keep(state, own, {})
+
+    def branch_point(self, base: str, tokens: int) -> dict[str, Any] | None:
+        """Return `state` and `own` that the trial `base` of the same sweep saved; None if there is no such file."""
+        if self.trial_dir is None:
+            return None
+        found = self._checkpoints_in(self.trial_dir.parent / base / f"branch-{tokens}", base).last()
+        return None if found is None else dict(found.state)
+
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints | None:
         if self.trial_dir is None:
             return None
-        return Checkpoints(
-            self.trial_dir / "checkpoint",
-            trial_id=self.trial_id,
-            rank=self.rank,
-            world_size=self.world_size,
-            device=self.device,
-        )
+        return self._checkpoints_in(self.trial_dir / "checkpoint", self.trial_id)
+
+    def _checkpoints_in(self, folder: Path, trial_id: str) -> Checkpoints:
+        return Checkpoints(folder, trial_id=trial_id, rank=self.rank, world_size=self.world_size, device=self.device)
 
     @staticmethod
     def alone(batch_size: int = 32, lr: float = 0.1, seed: int = 0, device: str = "cpu", **other: Any) -> Context:

@@ -19,6 +19,7 @@ from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.store.cloud import is_uri, uri_errors
 from orchestrator.trackers.tracking import tracker_errors
 from sweeps.axes import Axes
+from sweeps.branch import POINT
 from sweeps.errors import nearest
 from sweeps.identity import axes_without_effect
 from sweeps.probe import PROBE, REPETITION
@@ -51,6 +52,10 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield f"sweep.{key} chooses by report.objective, which is none: set it to time, energy or cost"
     if sweep["budget"]["cost"] is not None and config["report"]["price_per_gpu_hour"] is None:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
+    if POINT in axes or value_at(config, POINT) is not None:
+        chosen = [f"sweep.{key}={sweep[key]}" for key in ("phases", "search", "early_stop") if sweep[key]]
+        for key in [*chosen, *["mode=settle"] * (config["mode"] == "settle")]:
+            yield f"{key} cannot be combined with branches ({POINT}), which all run after their base"
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
         yield f"cluster.gpu_type={cluster['gpu_type']} and resources.device=cpu contradict each other: remove one"
     has_cluster = not in_process and (cluster["address"] or os.environ.get("RAY_ADDRESS"))

@@ -22,6 +22,7 @@ from orchestrator.config.schema import IDENTIFYING, trainable_part
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
+from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, without
 from sweeps.rerun import rerun_errors
@@ -85,7 +86,8 @@ class Grid:
         there = tuple(nodes)
         if there not in self._trials:
             whole = replace(self._request.sweep, axes=self.axes(there))
-            self._trials[there] = trials(whole, lambda point: self._setup(point, there, check))
+            found = trials(whole, lambda point: self._setup(point, there, check))
+            self._trials[there] = with_bases(found, lambda axes: self._at(dict(axes), there)[0])
         found = self._trials[there]
         if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
             errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in found])]
@@ -96,8 +98,13 @@ class Grid:
 
     def further(self, trial: TrialSpec, seeds: Sequence[int], nodes: Sequence[Node]) -> list[TrialSpec]:
         """Return trials of the same cell with these seeds, which need not be among the sweep's."""
-        axes = {**{axis: [value] for axis, value in trial.axes.items()}, "seed": list(seeds)}
-        return trials(Sweep(name=trial.sweep, axes=axes), lambda point: self._setup(point, nodes))
+        return self._at(dict(trial.axes), nodes, seeds)
+
+    def _at(self, point: Point, nodes: Sequence[Node], seeds: Sequence[int] | None = None) -> list[TrialSpec]:
+        """Return the trial at a point, or one for each of the seeds; they need not be among the sweep's."""
+        axes = {axis: [value] for axis, value in point.items()} | ({"seed": list(seeds)} if seeds is not None else {})
+        sweep = Sweep(name=self._request.sweep.name, axes=axes)
+        return trials(sweep, lambda point: self._setup(point, nodes))
 
     def _setup(self, config_axes: Point, nodes: Sequence[Node], check: Check = lambda config: ()) -> Setup:
         key = digest(config_axes)

@@ -19,6 +19,7 @@ from orchestrator.store.history import Durations, History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
+from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
@@ -103,7 +104,7 @@ class Plan:
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
     named: frozenset[str] = frozenset()
-    """Ids of the trials that `rerun` names."""
+    """Ids of the trials that `rerun` names, and of bases that branches need again."""
     again: Mapping[str, int] = field(default_factory=dict)
     """The last attempt of each trial that runs again only because `rerun` names it."""
     durations: Durations = field(default_factory=Durations)
@@ -118,11 +119,12 @@ class Plan:
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
         rerun: Rerun = NO_RERUN,
+        lost: frozenset[str] = frozenset(),
     ) -> Plan:
-        """Return the plan; with `rerun.word` `failed`, every trial without a result runs again."""
+        """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost` trials."""
         durations = Durations(records.values())
         ordered = in_order(list(trials), durations.expected_s)
-        named = rerun.selected(ordered)
+        named = rerun.selected(ordered) | lost
         ids = {trial.trial_id for trial in ordered}
         effective_records = {
             key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)
@@ -141,6 +143,24 @@ class Plan:
             again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
             shares=MemoryShares.of(records.values()),
         )
+
+    @staticmethod
+    def with_bases(
+        trials: Iterable[TrialSpec],
+        records: Mapping[str, TrialRecord],
+        nodes: Sequence[Node],
+        rerun: Rerun,
+        layout: Layout,
+    ) -> Plan:
+        """Return the plan, in which bases run again if further branches start from checkpoints that are gone."""
+        found = Plan.of(trials, records, nodes, rerun)
+        ran = {key for key, end in found.finished.items() if end.status is Status.OK}
+        lost = {
+            base_of(trial)
+            for trial in found.to_run
+            if base_of(trial) in ran and not layout.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
+        }
+        return Plan.of(found.trials, records, nodes, rerun, frozenset(lost)) if lost else found
 
     @property
     def to_run(self) -> list[TrialSpec]:
@@ -186,7 +206,7 @@ def plan_now(request: Request, grid: Grid) -> Plan:
     grid = grid.with_outputs(history.outputs)
     fingerprint = grid.fingerprint()
     rows = history.rows_under(fingerprint)
-    planned = Plan.of(grid.trials(nodes), rows, nodes, selection.rerun)
+    planned = Plan.with_bases(grid.trials(nodes), rows, nodes, selection.rerun, Layout(request.results_dir))
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

@@ -19,6 +19,7 @@ from orchestrator.report.plot import (
     MOST_SERIES,
     ZOOM,
     Plot,
+    doubling,
     in_panels,
     is_on_cpu,
     label_of,
@@ -88,6 +89,39 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     )
     spec = _loss_spec(points, None if together else word(colour, cells))
     return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])
+
+
+def critical_batch(found: pd.DataFrame) -> Plot:
+    """Return the chart of batches by the tokens after which they branched off, with the largest within the margin."""
+    rows = [
+        {
+            "cell": label_of(row["group"]),
+            "tokens": row["tokens"],
+            "batch": row["global_batch_size"],
+            "within": "within the margin" if row["within"] else "worse",
+            "largest": row["largest"],
+            "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['score_loss']:+.3f}",
+        }
+        for row in found.to_dict("records")
+    ]
+    x = spanning("tokens", "tokens before the branch", found["tokens"])
+    y = doubling("batch", "global batch", found["global_batch_size"].tolist())
+    look = {"x": x, "y": y, "color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
+    shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "worse"]}
+    layers = [
+        mark("line", look, where="datum.largest"),
+        {
+            **mark("point", {**look, "shape": shape, "tooltip": {"field": "tip"}}, size=60),
+            "params": [ZOOM, picked("cell")],
+        },
+    ]
+    return Plot(
+        name="critical_batch",
+        title="Critical batch size",
+        about="A point is a batch that branched off. The line is the largest batch whose loss is within the margin.",
+        spec={"width": 560, "height": 240, "layer": layers},
+        rows=rows,
+    )
 
 
 def _panel_of(row: Row, differing: Sequence[str], cells: pd.DataFrame) -> str:

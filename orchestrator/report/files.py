@@ -9,7 +9,16 @@ from typing import Any
 
 from orchestrator.analysis.validity import is_valid
 from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, metric_of, with_times
-from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
+from orchestrator.report.curve_plots import (
+    Samples,
+    chosen_trials,
+    critical_batch,
+    damaged,
+    loss,
+    power,
+    samples,
+    utilisation,
+)
 from orchestrator.report.html import Page, cell_table, chances, filters, rendered, tiles, trial_table
 from orchestrator.report.markdown import ReportData, document, not_ok_lines, provenance, trained
 from orchestrator.report.plot import Plot, is_on_cpu
@@ -52,6 +61,7 @@ def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[
 def plots_of(data: ReportData, rows: Sequence[Mapping[str, Any]], drawn: Sequence[Samples]) -> list[Plot]:
     """Return all plots of the report, in its order; a plot that cannot be drawn has its reason."""
     return [
+        *([critical_batch(data.branches)] if data.branches is not None else []),
         *cell_plots(data.cells, rows, data.recommendation),
         loss(data.cells, data.trials, data.curves, data.discussed),
         utilisation(data.cells, drawn, data.discussed),

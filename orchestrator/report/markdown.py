@@ -33,6 +33,8 @@ class ReportData:
     """The learning curves, as returned by `analysis.curves.curves_frame`."""
     further: Sequence[TextTable] = ()
     """Tables of claims and scaling laws, where the sweep has any."""
+    branches: pd.DataFrame | None = None
+    """As returned by `tables.critical_batch.branches`; None without branches."""
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver: host, versions, commit, command."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)

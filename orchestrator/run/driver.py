@@ -134,7 +134,7 @@ class SweepRun:
             backend, nodes = (None, known) if known else self._start(started, grid)
             trials, selection = grid.trials(nodes), request.selection
             rows = self.journal.history.rows_under(self.fingerprint)
-            planned = Plan.of(trials, rows, nodes, selection.rerun)
+            planned = Plan.with_bases(trials, rows, nodes, selection.rerun, self.layout)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
@@ -203,7 +203,7 @@ class SweepRun:
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
         """Journal that this driver takes over. Raises ConfigError if its hardware differs from the earlier ones'."""
         check_hardware(self.request, self.journal.history.hardware, hardware)
-        rerun = sorted(planned.named) or self.request.selection.rerun.word
+        rerun = sorted(planned.again) if planned.named else self.request.selection.rerun.word
         value = {"fingerprint": self.fingerprint, "rerun": rerun, "driver": self._who, "hardware": hardware}
         self.journal.append(Kind.SWEEP, value | {"planned": len(planned.trials)})
         reached(Moment.SWEEP_TAKEN_UP)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -30,6 +31,7 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
+from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.loss_distance import distance_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
@@ -164,6 +166,10 @@ class Further:
     """Its tables for the page and the terminal; empty if the document only explains why there are none."""
     printed: bool = True
     """True if the sweep prints it at its end."""
+    rows: pd.DataFrame | None = None
+    """Its numbers, for a CSV file beside it and a plot."""
+    line: tuple[str, str] | None = None
+    """A label and a sentence for the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +206,7 @@ class Reported:
         verdicts = Counter(each.verdict for each in self.judged or ())
         counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
         claims = [("Claims", f"{counted} (tables/{CLAIMS})")] if verdicts else []
+        claims += [each.line for each in self.further if each.line]
         end = SweepEnd(
             found=self.recommendation,
             trials=self.trials,
@@ -277,8 +284,12 @@ def report_on(
         )
     if laws := steps.run("scaling.md", lambda: scaling(trials, cells)):
         further.append(Further(file="scaling.md", text=laws[0], tables=laws[1]))
+    if branched := steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells)):
+        further.append(branched)
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
-    write_tables(layout, trials, cells, texts | {each.file: each.text for each in further})
+    texts |= {each.file: each.text for each in further}
+    texts |= {f"{Path(each.file).stem}.csv": each.rows.to_csv(index=False) for each in further if each.rows is not None}
+    write_tables(layout, trials, cells, texts)
     steps.run("the LaTeX tables", lambda: write_latex(layout, cells))
 
     if request.html:
@@ -309,6 +320,18 @@ def report_on(
     return replace(reported, findings=[*reported.findings, *unsound], has_page=True)
 
 
+def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Further | None:
+    """Return the critical batch by branching; None without branches."""
+    metric, margin, reference = (getattr(request.criteria, key) for key in ("metric", "margin", "reference_batch_size"))
+    found = branches(trials, cells, metric, margin, reference)
+    if found.empty:
+        return None
+    table = critical_batch_table(found, metric, margin, reference)
+    text = "\n".join([f"# {table.title}", "", *table.markdown()])
+    line = ("Branches", f"critical batch {in_one_line(found)}")
+    return Further(file="critical_batch.md", text=text, tables=[table], rows=found, line=line)
+
+
 def _read_curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
     rows, findings = curves_frame(layout, trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"])
     return _Curves(rows=rows, by_cell=loss_curves(trials, rows), findings=findings)
@@ -333,6 +356,7 @@ def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) 
         cells=reported.cells,
         recommendation=reported.recommendation,
         further=[table for each in reported.further for table in each.tables],
+        branches=next((each.rows for each in reported.further if each.rows is not None), None),
         findings=reported.findings,
         **known,
     )

@@ -7,7 +7,7 @@ clear, no reasonable number of seeds would make it so, or a budget runs out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.config.request import Request, Search, Terms
@@ -24,8 +24,10 @@ from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.timing_gate import judged, needs_repetition
 from orchestrator.trackers.tracking import TrackedListener, Tracker
-from sweeps.identity import LOOPS, equivalent_cells
+from sweeps.branch import base_of, point_of
+from sweeps.identity import LOOPS, SHOWN_DIGITS, equivalent_cells
 from sweeps.probe import repetition_of
+from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 Further = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
@@ -55,8 +57,16 @@ class Rounds:
         self._skipped: Callable[[TrialSpec], TrialOutcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
         self._originals = self._find_originals()
+        self._open = {trial.trial_id for trial in self._later if base_of(trial)}
+        self._drop_branch_points(planned.trials)
         self.first: Sequence[TrialSpec] = self._placed(self._first())
         """The trials of the first round."""
+
+    def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """Note the end of a trial, and delete checkpoints from which no further branch starts."""
+        if base_of(trial) and outcome.status.is_result():
+            self._open.discard(trial.trial_id)
+            self._drop_branch_points([trial])
 
     def row(self, trial_id: str) -> TrialRecord | None:
         """Return how this trial ended, if it has."""
@@ -123,6 +133,7 @@ class Rounds:
         Without either, all of them; but if trials are to share GPUs, one of each size runs alone first.
         """
         self._copy()
+        self._leave_out_branches()
         if not self._later:
             return ()
         to_run, self._skipped = self._choice()
@@ -140,7 +151,25 @@ class Rounds:
                 rest.append(trial)
             else:
                 self._session.copied(trial, row)
+                self._open.discard(trial.trial_id)
         self._later = rest
+
+    def _leave_out_branches(self) -> None:
+        """Leave out the branches whose base has ended without a result to start from."""
+        ids, rows = {trial.trial_id for trial in self._later}, self._history.rows
+        bases = {trial.trial_id: rows.get(base_of(trial)) for trial in self._later if base_of(trial) not in ids}
+        without = {key: base for key, base in bases.items() if base is not None and base.status is not Status.OK}
+        self._session.left_out(
+            [(trial, _without(without[trial.trial_id])) for trial in self._later if trial.trial_id in without]
+        )
+        self._later = [trial for trial in self._later if trial.trial_id not in without]
+
+    def _drop_branch_points(self, trials: Iterable[TrialSpec]) -> None:
+        """Delete the checkpoints that these branches started from, unless a branch still has to start from them."""
+        points = {(base_of(trial), point_of(trial)): trial for trial in trials if base_of(trial)}
+        needed = {(base_of(each), point_of(each)) for each in self._planned.trials if each.trial_id in self._open}
+        for branch in (branch for point, branch in points.items() if point not in needed):
+            self._session.drop_branch_point(branch)
 
     def _find_originals(self) -> dict[str, str]:
         """Return {trial: the first one with the same training}, without those first ones.
@@ -168,7 +197,9 @@ class Rounds:
             return self._by_search(search)
         ids = {trial.trial_id for trial in self._later}
         everything = [trial for trial in self._later if self._originals.get(trial.trial_id) not in ids]
-        return self._memory().unknown(everything) or everything, _never_skipped
+        bases = {base_of(trial) for trial in everything}
+        first = [trial for trial in everything if trial.trial_id in bases]
+        return first or self._memory().unknown(everything) or everything, _never_skipped
 
     def _by_phases(self) -> Choice:
         again = {trial.trial_id for trial in self._later}  # with rerun=failed, earlier ends no longer count
@@ -284,6 +315,7 @@ class SweepListener(TrackedListener):
         """Forward the end of a trial; later ones may take its timing."""
         super().finished(trial, outcome)
         self._timings.ended(trial, self._rounds.row(trial.trial_id))
+        self._rounds.ended(trial, outcome)
 
     def ticked(self) -> None:
         """Refresh the display, and add the next round if it is time for it."""
@@ -293,6 +325,12 @@ class SweepListener(TrackedListener):
                 self._queue.add(trials, time.monotonic())
             else:
                 self._queue.close()
+
+
+def _without(base: TrialRecord) -> TrialOutcome:
+    """Return the outcome of a branch whose base has ended like this."""
+    note = f"its base, trial {base.trial_id[:SHOWN_DIGITS]}, is {base.status.value}: {base.note}"
+    return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=base.skipped_by or "base")
 
 
 def _never_skipped(trial: TrialSpec) -> TrialOutcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import digests
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.text.figures import counted
+from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.printable import printable_line
 from sweeps.status import Status
@@ -150,6 +152,10 @@ class Session:
         files = {"files": digests(self._layout.trial(trial.trial_id))}
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
         self._display.copied(trial, original)
+
+    def drop_branch_point(self, branch: TrialSpec) -> None:
+        """Delete the checkpoint that a branch started from."""
+        shutil.rmtree(self._layout.branch_point(base_of(branch), point_of(branch) or 0), ignore_errors=True)
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already.

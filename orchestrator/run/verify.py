@@ -77,7 +77,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
 def of_checkpoints(layout: Layout) -> Iterator[str]:
     """Damaged checkpoints; a trial continues from the one before."""
     generations = resolve_name(GENERATIONS)
-    for folder in sorted(layout.trials.glob("*/checkpoint")):
+    for folder in sorted([*layout.trials.glob("*/checkpoint"), *layout.trials.glob("*/branch-*")]):
         for name in generations(folder=folder, rank=0, world_size=1).damaged():
             yield f"{folder / name}: its content does not match the digest in its name; the trial goes on without it"
 

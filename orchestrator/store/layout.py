@@ -119,6 +119,10 @@ class Layout:
         """The folder for checkpoints from which the next attempt continues."""
         return self.trial(trial_id) / "checkpoint"
 
+    def branch_point(self, base: str, tokens: int) -> Path:
+        """The folder for the checkpoint of a base after so many tokens, from which branches start."""
+        return self.trial(base) / f"branch-{tokens}"
+
     def create(self) -> None:
         """Create the directories of a sweep, private to their owner.
 

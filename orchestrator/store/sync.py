@@ -126,7 +126,8 @@ class Copying:
     def _is_over(self, name: str) -> bool:
         """Return whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
         path = self._layout.root / name
-        return path.parent.name == "checkpoint" and not path.exists() and path.parent.parent.is_dir()
+        holds_checkpoints = path.parent.name == "checkpoint" or path.parent.name.startswith("branch-")
+        return holds_checkpoints and not path.exists() and path.parent.parent.is_dir()
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Every file of the results, with its name in the store, except links and half-written files."""

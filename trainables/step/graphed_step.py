@@ -78,9 +78,9 @@ class GraphedStep:
         """See `Step`."""
         return self._step.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
         """See `Step`."""
-        self._step.restore(state)
+        self._step.restore(state, own_settings=own_settings)
 
     def _capture(self, batches: Iterator[Minibatch]) -> torch.cuda.CUDAGraph:
         self._minibatches = [(images.clone(), targets.clone()) for images, targets in self._passes_of(batches)]

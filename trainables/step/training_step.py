@@ -161,8 +161,8 @@ class Step(Protocol):
     def state(self) -> dict[str, Any]:
         """Return what the next step depends on besides the model: the same on all ranks."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state before the first step."""
+    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
+        """Restore the state before the first step; with `own_settings`, keep this optimizer's betas, decay, …"""
 
 
 class TrainingStep:
@@ -211,9 +211,13 @@ class TrainingStep:
         """See `Step`."""
         return {"optimizer": self._optimizer.state_dict(), "scaler": self._scaler.state_dict()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
         """See `Step`."""
+        groups = self._optimizer.param_groups
+        settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
         self._optimizer.load_state_dict(dict(state["optimizer"]))
+        for group, own in zip(self._optimizer.param_groups, settings if own_settings else (), strict=own_settings):
+            group.update(own)
         self._scaler.load_state_dict(dict(state["scaler"]))
 
     def require_capturable(self) -> None:

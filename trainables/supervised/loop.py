@@ -125,10 +125,15 @@ class TrainingPlan:
     growth: Growth = Growth()
     batch_size: int
     """The initial global batch size, in samples."""
+    end: float = math.inf
+    """The position at which the training ends although the budget is not spent."""
 
     @staticmethod
-    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed) -> TrainingPlan:
-        """Return the plan of the sections `budget` and `schedule`. Raises ValueError for wrong values."""
+    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed, *, end_samples: float = math.inf) -> TrainingPlan:
+        """Return the plan of the sections `budget` and `schedule`. Raises ValueError for wrong values.
+
+        The training ends after `end_samples`, also if the budget and with it the schedule are longer.
+        """
         per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
         if message := growth.why_not(config["budget"]):
@@ -147,11 +152,14 @@ class TrainingPlan:
             ),
             growth=growth,
             batch_size=batch_size,
+            end=end_samples / batch_size,
         )
 
     def room(self, at: Progress) -> int:
         """Return how many steps may be taken before the next call; 0 at the end."""
         room = self.budget.room(at.position, at.train_s, worth=at.times)
+        if math.isfinite(self.end):
+            room = min(room, max(0, math.ceil(self.end - at.position - ROUNDING)))
         length = self.budget.length(at.position, at.train_s)
         for milestone in self.growth.milestones:
             if room and math.isfinite(length) and at.position < milestone * length:

@@ -136,11 +136,12 @@ class Replica:
         """
         return {"model": self.model.state_dict(), "step": self.step.state(), "noise": self.noise.state()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state before the first step."""
+    def restore(self, state: Mapping[str, Any], *, branches: bool = False) -> None:
+        """Restore the state before the first step; one that `branches` off keeps its own optimizer settings."""
         self.model.load_state_dict(state["model"])
-        self.step.restore(state["step"])
-        self.noise.restore(state["noise"])
+        self.step.restore(state["step"], own_settings=branches)
+        if not branches:  # noise depends on the batch
+            self.noise.restore(state["noise"])
 
     def close(self) -> None:
         """End the worker processes of the inputs."""

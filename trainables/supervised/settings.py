@@ -42,6 +42,8 @@ CHOICES = {
 }
 
 LEAST = {
+    "branch_tokens": 1,
+    "branch_window_tokens": 1,
     "eval_batch_size": 1,
     "window_steps": 1,
     "window_s": 0,
@@ -112,6 +114,25 @@ class Settings:
     checkpoint_every_s: float = 30.0
     """Seconds of training between two checkpoints, at least; more if saving takes over 1% of the time."""
 
+    branch_tokens: int | None = None
+    """The training continues that of `branch_base` after so many tokens."""
+    branch_window_tokens: int | None = None
+    """Tokens that such a branch trains."""
+    branch_base: str = ""
+    """The id of the trial that a branch continues; the orchestrator sets it."""
+    branch_points: tuple[int, ...] = ()
+    """The tokens after which the trial saves checkpoints for branches; the orchestrator sets them."""
+
+    @property
+    def branches(self) -> bool:
+        """Return whether the training continues that of another trial; a trial that is only timed need not."""
+        return self.branch_base != "" and not self.only_timed
+
+    @property
+    def branch_end(self) -> int:
+        """The tokens after which a branch ends."""
+        return (self.branch_tokens or 0) + (self.branch_window_tokens or 0)
+
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
         """Return the settings among the section's keys; the orchestrator reads the others."""
@@ -130,8 +151,12 @@ class Settings:
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise ValueError(f"trainable.clip_grad_norm={self.clip_grad_norm} is not above 0")
         for name, least in LEAST.items():
-            if getattr(self, name) < least:
+            if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"trainable.{name}={getattr(self, name)} is not at least {least}")
+        if self.branch_tokens is not None and self.checkpoint == "off" and not self.only_timed:
+            raise ValueError(
+                "trainable.branch_tokens needs trainable.checkpoint=epochs: branches start from checkpoints"
+            )
 
 
 GIVEN = {

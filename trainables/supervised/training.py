@@ -79,16 +79,21 @@ class SupervisedTrial:
         self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
 
         # The loop, at its beginning or at the checkpoint.
-        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed)
+        end = self._settings.branch_end / (self._workload.sequence_length or 1) if self._settings.branches else math.inf
+        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_samples=end)
         self._batch_grows = bool(plan.growth.milestones)
         self._laps: list[Lap] = []
         self._epochs: list[Epoch] = []
         """The epochs of this process, which warms up in the first one; `_laps` also holds those before a restart."""
         self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
-        at = self._restore(restored) if restored else Progress()
-        self._loop = Loop(self.replica, plan, clock=self._clock, gang=self._gang, context=context, at=at)
-        if not restored:
+        if restored:
+            at = self._restore(restored)
+        elif self._settings.branches:
+            at = self._branch_off(plan.batch_size)
+        else:
+            at = Progress()
             torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out different activations
+        self._loop = Loop(self.replica, plan, clock=self._clock, gang=self._gang, context=context, at=at)
 
     @property
     def model(self) -> nn.Module:
@@ -113,17 +118,24 @@ class SupervisedTrial:
         """Train until the budget is spent, or as far as timing needs; evaluate and report each epoch."""
         part, settings = self._workload.split.validation, self._settings
         validation = self._evaluation(part) if len(part) else None
+        points = {*settings.branch_points} if settings.checkpoint == "epochs" else set()
         for epoch in self._loop.epochs():
             if self.stopped:
                 self._save_checkpoint()  # before the evaluation, which a stop request may leave no time for
             self._report(epoch, self._score(validation) if validation else None)
             if self.stopped:
                 return
+            if self._tokens in points:
+                self._context.save_branch_point(self._tokens, *self._state())
             if settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
                 self._save_checkpoint()
             if settings.only_timed and not self._batch_grows:  # batches that grow are timed over the whole training
                 if is_timed_by(self._laps, least_s=settings.window_s, least_steps=settings.window_steps):
                     return
+        if settings.branches and self._tokens != settings.branch_end:
+            raise ValueError(
+                f"the branch ended after {self._tokens} tokens, not {settings.branch_end}: its epochs leave some out"
+            )
 
     def give_up_if_poor(self) -> None:
         """Raise GivenUpError if the accuracy reached is too low to evaluate and time the trial."""
@@ -203,6 +215,12 @@ class SupervisedTrial:
         if self._settings.checkpoint == "off":
             return
         started = self._clock.read()
+        self._context.checkpoint(*self._state())
+        (cost_s,) = self._gang.largest(self._clock.read() - started)
+        self._pace.kept(self._loop.at.train_s, cost_s)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return everything that the rest of the training depends on: common to all ranks, and of this rank."""
         common = {
             "replica": self.replica.state(),
             "progress": asdict(self._loop.at),
@@ -210,12 +228,11 @@ class SupervisedTrial:
             "laps": [asdict(lap) for lap in self._laps],
         }
         own = {"random": random_state(), "loss": self.replica.step.loss}
-        if self._replicas.count > 1:
-            self._context.checkpoint({}, common | own)
-        else:
-            self._context.checkpoint(common, own)
-        (cost_s,) = self._gang.largest(self._clock.read() - started)
-        self._pace.kept(self._loop.at.train_s, cost_s)
+        return ({}, common | own) if self._replicas.count > 1 else (common, own)
+
+    @property
+    def _tokens(self) -> int:
+        return self._loop.at.samples * (self._workload.sequence_length or 0)
 
     def _restore(self, restored: Mapping[str, Any]) -> Progress:
         """Restore everything from a checkpoint, and return the progress it was saved at."""
@@ -229,3 +246,16 @@ class SupervisedTrial:
         self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
         restore_random_state(restored["random"])
         return at
+
+    def _branch_off(self, batch_size: int) -> Progress:
+        """Take over the base's state at the branch point; batch, rate and optimizer settings stay the trial's own."""
+        base, tokens = self._settings.branch_base, self._settings.branch_tokens or 0
+        state = self._context.branch_point(base, tokens)
+        if state is None:
+            raise FileNotFoundError(f"trial {base} has no checkpoint after {tokens} tokens")
+        self.replica.restore(state["replica"], branches=True)
+        restore_random_state(state["random"])
+        before = Progress(**state["progress"])
+        return Progress(
+            epoch=before.epoch, steps=before.steps, samples=before.samples, position=before.samples / batch_size
+        )

@@ -15,9 +15,11 @@ from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import History
+from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
+from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
@@ -196,3 +198,24 @@ def test_budget_and_forecast_count_held_gpus(record_of):
     told = replace(end, metrics={"reserved_memory_gb": 30.0, "device_memory_gb": 80.0})
     plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)])
     assert rows(plan)[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)
+
+
+def test_a_finished_base_runs_again_only_for_branches_without_its_checkpoint(tmp_path):
+    base, *others = (replace(TRIALS[0], trial_id=f"aaaa{index}", seed=index) for index in range(3))
+    branches = [
+        replace(each, config={"trainable": {"branch_base": "aaaa0", "branch_tokens": 8 * index}})
+        for index, each in enumerate(others, 1)
+    ]
+    layout = Layout(tmp_path)
+    layout.branch_point("aaaa0", 8).mkdir(parents=True)
+
+    def runs(*finished, rerun=NO_RERUN):
+        records = {each.trial_id: ended(each) for each in finished}
+        found = Plan.with_bases([base, *branches], records, NODES, rerun, layout)
+        return sorted(trial.trial_id for trial in found.to_run), sorted(found.again)
+
+    assert runs() == (["aaaa0", "aaaa1", "aaaa2"], [])
+    assert runs(base, branches[1]) == (["aaaa1"], [])
+    assert runs(base, branches[0]) == (["aaaa0", "aaaa2"], ["aaaa0"])
+    assert runs(base, *branches) == ([], [])
+    assert runs(base, *branches, rerun=Rerun.of(["aaaa2"])) == (["aaaa0", "aaaa2"], ["aaaa0", "aaaa2"])

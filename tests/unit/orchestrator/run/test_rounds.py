@@ -15,6 +15,7 @@ from orchestrator.run.rounds import Rounds, SharedTimings
 from orchestrator.schedule.cluster import Node, Placement, Shape
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
+from sweeps.branch import POINT, base_of, point_of
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
@@ -30,6 +31,7 @@ TRIALS = trials(Sweep(name="s", axes={"device_batch_size": [8, 16], "seed": [0, 
 class Notes:
     def __init__(self):
         self.told, self.stopped = [], False
+        self.dropped = []
 
     def stopping(self):
         return self.stopped
@@ -39,6 +41,9 @@ class Notes:
 
     def added(self, trials, why):
         self.told.append(why.partition(":")[0])
+
+    def drop_branch_point(self, branch):
+        self.dropped.append(point_of(branch))
 
     def found_disturbed(self, trials):
         self.told.append(("disturbed", len(trials)))
@@ -320,3 +325,50 @@ def test_named_trial_runs_even_if_its_training_is_known(monkeypatch):
     rerun = Rerun.of({"lr_rule": "linear"})
     source, _ = made(monkeypatch, phased=False, trials=grid, ends=before, planned_ends=before, rerun=rerun)
     assert [each.lr.rule for each in source.first] == ["linear"]
+
+
+def branching():
+    """Two bases, and three branches of each at two points."""
+    found = []
+    for seed in (0, 1):
+        base, *branches = (
+            replace(TRIALS[0], trial_id=f"{seed}-{index}", cell_id=f"{index}", seed=seed) for index in range(4)
+        )
+        settings = [
+            {"branch_tokens": 8 * (1 + index // 2), "branch_base": base.trial_id, "number": index} for index in range(3)
+        ]
+        found += [
+            base,
+            *(
+                replace(each, config={"trainable": own}, axes={POINT: own["branch_tokens"]})
+                for each, own in zip(branches, settings, strict=True)
+            ),
+        ]
+    return found
+
+
+def ids(trials):
+    return sorted(trial.trial_id for trial in trials)
+
+
+def test_branches_run_once_all_bases_have_ended(monkeypatch):
+    trials, ends = branching(), {}
+    source, notes = made(monkeypatch, phased=False, trials=trials, ends=ends)
+    assert ids(source.first) == ["0-0", "1-0"]
+    ends |= {each.trial_id: ended(each) for each in source.first}
+    notes.dropped.clear()
+    second = source.next([])
+    assert ids(second) == ids(each for each in trials if base_of(each)) and not notes.told
+    for branch in sorted(second, key=lambda each: each.trial_id)[:3]:
+        assert not notes.dropped or branch.trial_id == "0-3"
+        source.ended(branch, TrialOutcome(status=Status.FAILED, note="", wall_s=1.0))
+        source.ended(branch, TrialOutcome(status=Status.OK, note="", wall_s=1.0))
+    assert notes.dropped == [8, 16]
+
+
+def test_branches_of_a_failed_base_are_left_out_with_its_reason(monkeypatch):
+    trials, ends = branching(), {}
+    source, notes = made(monkeypatch, phased=False, trials=trials, ends=ends)
+    ends |= {each.trial_id: ended(each, Status.FAILED if each.seed else Status.OK) for each in source.first}
+    assert {each.seed for each in source.next([])} == {0}
+    assert notes.told == [(1, "base")] * 3

@@ -1,0 +1,134 @@
+"""The critical batch size by branching: the largest batch whose score after the same tokens is within the margin.
+
+A branch leaves its base after some tokens and trains a fixed window of tokens at its own batch. It is compared, seed by
+seed, with the branch at the reference batch, which continues the base as it was (Merrill et al. 2025, "Critical batch
+size revisited", section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.cells import further_axes
+from orchestrator.config.metric import Metric
+from orchestrator.statistics.intervals import mean_interval
+from orchestrator.text import figures
+from orchestrator.text.rows import named
+from orchestrator.text.table import TextTable
+from sweeps.branch import POINT
+from sweeps.status import Status
+
+_SIDE = "global_batch_size"
+
+
+def branches(
+    trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: float, reference: int | None
+) -> pd.DataFrame:
+    """Return a row for each batch at each branch point, in the order of the points; empty without branches.
+
+    `score_loss` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds;
+    `within` is whether it is at most the margin. `largest` marks the largest batch such that it and all smaller ones
+    above the reference are within. Rows with equal values in the remaining axes (`group`) belong together.
+    """
+    if POINT not in trials or reference is None:
+        return pd.DataFrame()
+    found = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
+    found = found.assign(score=metric.score(found)).dropna(subset="score")
+    fixed = ["gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
+    plain = found[(found[_SIDE] == reference) & (found["lr_multiplier"] == 1)]
+    of_reference = {_key(row, [POINT, *fixed, "seed"]): row["score"] for row in plain.to_dict("records")}
+    keys = ["lr_rule", "lr_multiplier", *fixed]
+    varied = [key for key in keys if found[key].nunique(dropna=False) > 1]
+    rows = []
+    for _, point in found.groupby([*keys, POINT], sort=False, dropna=False):
+        rises = True
+        for _, group in point.groupby(_SIDE):
+            records = group.to_dict("records")
+            batch = int(records[0][_SIDE])
+            pairs = [(row["score"], of_reference.get(_key(row, [POINT, *fixed, "seed"]), math.nan)) for row in records]
+            losses = np.array([[of_reference_score - score for score, of_reference_score in pairs]])
+            ends = mean_interval(losses)
+            within = bool(ends.point[0] <= margin)
+            rises = rises and (within or batch < reference)
+            rows.append(
+                {
+                    **{key: records[0][key] for key in keys},
+                    "group": named(records[0], varied),
+                    "tokens": int(records[0][POINT]),
+                    "window_tokens": int(records[0]["tokens"] - records[0][POINT]),
+                    _SIDE: batch,
+                    "batch_tokens": batch * int(records[0]["sequence_length"]),
+                    metric.name: metric.sign * float(np.mean([score for score, _ in pairs])),
+                    "score_loss": float(ends.point[0]),
+                    "score_loss_lo": float(ends.lo[0]),
+                    "score_loss_hi": float(ends.hi[0]),
+                    "n_seeds": int((~np.isnan(losses)).sum()),
+                    "within": within,
+                    "largest": rises and batch >= reference,
+                }
+            )
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    last = frame[frame["largest"]].groupby(["group", "tokens"], sort=False)[_SIDE].transform("max")
+    frame["largest"] = frame["largest"] & (frame[_SIDE] == last.reindex(frame.index))
+    return frame.sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
+
+
+def _key(row: Mapping[Any, Any], columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(figures.asked(row[column]) for column in columns)
+
+
+def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, reference: int) -> TextTable:
+    """Return a row for each branch point with the largest batch within the margin, and the next one that was tried."""
+    word, rows = metric.label, []
+    for (group, tokens), point in found.groupby(["group", "tokens"], sort=False):
+        largest = point[point["largest"]].to_dict("records")
+        if not largest:
+            continue
+        beyond = point[point[_SIDE] > largest[0][_SIDE]].to_dict("records")
+        rows.append(
+            {
+                **({"branches": group} if found["group"].nunique() > 1 else {}),
+                "after tokens": f"{tokens:,}",
+                "largest batch": f"{'' if beyond else 'at least '}{largest[0][_SIDE]:,}",
+                "in tokens": f"{largest[0]['batch_tokens']:,}",
+                f"its {word}": f"{largest[0][metric.name]:.3f}",
+                f"worse than at {reference}": _difference(largest[0]) if largest[0][_SIDE] != reference else "",
+                "next batch": f"{beyond[0][_SIDE]:,}" if beyond else "",
+                "it is worse": _difference(beyond[0]) if beyond else "",
+                "seeds": str(int(point["n_seeds"].min())),
+            }
+        )
+    window = ", ".join(f"{tokens:,}" for tokens in sorted(found["window_tokens"].unique()))
+    return TextTable(
+        name="critical_batch_by_branching",
+        title="Critical batch size",
+        about=[
+            f"Branches start from the checkpoints of a run at a batch of {reference}, and train {window} tokens at "
+            f"their own batch. The largest batch is the last one up to which the {word} is at most {margin:g} "
+            f"{metric.worse} than that of the branch at {reference}. Brackets: 95% intervals over paired seeds."
+        ],
+        frame=pd.DataFrame(rows),
+    )
+
+
+def _difference(row: Mapping[Any, Any]) -> str:
+    return figures.with_interval(row["score_loss"], row["score_loss_lo"], row["score_loss_hi"], "{:+.3f}".format)
+
+
+def in_one_line(found: pd.DataFrame) -> str:
+    """Return the largest batches in a sentence, of one group: `16 after 16,384 tokens, 64 after 65,536`."""
+    first = found[found["group"] == found["group"].iloc[0]]
+    largest = first[first["largest"]].to_dict("records")
+    tried = first.groupby("tokens")[_SIDE].max()
+    parts = [
+        f"{'≥ ' if row[_SIDE] == tried[row['tokens']] else ''}{row[_SIDE]:,} after {row['tokens']:,}" for row in largest
+    ]
+    name = first["group"].iloc[0]
+    return f"{', '.join(parts)} tokens{f' ({name})' if name else ''}"

@@ -1,0 +1,110 @@
+"""Branches: trials that continue another trial, their base, from one of its checkpoints at another batch and rate.
+
+The base of a branch is the same trial at the reference batch, under rule `none`. Branches of all batches and rules
+share it, so that what they have in common is trained once (Merrill et al. 2025, "Critical batch size revisited").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sweeps.errors import ConfigError
+from sweeps.lr_rule import RULES
+from sweeps.sweep import DEFAULTS
+from sweeps.trial import TrialSpec
+
+POINT = "trainable.branch_tokens"
+"""The key, and usually an axis, that makes a trial a branch: the tokens after which it leaves its base."""
+
+_SIDE = "global_batch_size"
+
+
+def point_of(trial: TrialSpec) -> int | None:
+    """Return the tokens after which a branch leaves its base; None for other trials."""
+    tokens: int | None = _settings(trial).get("branch_tokens")
+    return tokens
+
+
+def base_of(trial: TrialSpec) -> str:
+    """Return the id of a branch's base; empty for other trials."""
+    return str(_settings(trial).get("branch_base", ""))
+
+
+def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], TrialSpec]) -> list[TrialSpec]:
+    """Return the trials, and the bases of the branches among them first; `at` returns the trial at a point.
+
+    Each branch is given the id of its base, and each base the points at which it saves a checkpoint. Neither changes an
+    id: a branch's axes and config determine its base. Raises ConfigError for branches that cannot be compared.
+    """
+    found = {trial.trial_id: trial for trial in trials}
+    bases: dict[str, TrialSpec] = {}
+    of_branch: dict[str, str] = {}
+    points: dict[str, set[int]] = {}
+    errors: list[str] = []
+    batches, reference = set[int](), 0
+    for trial in found.values():
+        point = point_of(trial)
+        if point is None:
+            continue
+        if wrong := list(_errors(trial, point)):
+            errors += wrong
+            continue
+        axes = {**trial.axes, **{axis: DEFAULTS[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}}
+        axes |= {_SIDE: trial.lr.reference_batch_size, POINT: None}
+        base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
+        of_branch[trial.trial_id] = base.trial_id
+        batches.add(trial.batch.global_batch_size)
+        reference = trial.lr.reference_batch_size
+        points.setdefault(base.trial_id, set()).add(point)
+    if batches and reference not in batches:
+        errors.append(
+            f"sweep.axes.global_batch_size lacks the reference batch {reference}, with which others are compared"
+        )
+    if errors:
+        raise ConfigError(list(dict.fromkeys(errors)))
+    first = {base.trial_id: found.get(base.trial_id, base) for base in bases.values()}
+    return [
+        *(_with(base, branch_points=sorted(points[key])) for key, base in first.items()),
+        *(
+            _with(trial, branch_base=of_branch[key]) if key in of_branch else trial
+            for key, trial in found.items()
+            if key not in first
+        ),
+    ]
+
+
+def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
+    """Yield a line for each reason why a branch's loss could not be compared with that of others."""
+    data, model, budget = (trial.config.get(section) or {} for section in ("data", "model", "budget"))
+    window, whole = _settings(trial).get("branch_window_tokens"), budget.get("tokens")
+    epoch, length = data.get("epoch_tokens"), data.get("sequence_length") or model.get("sequence_length")
+    if window is None:
+        yield f"{POINT}={point} needs trainable.branch_window_tokens, the tokens that a branch trains"
+    if POINT not in trial.axes:
+        yield f"{POINT}={point} must be an axis: 'sweep.axes.\"{POINT}\"=[{point}]'"
+    schedule = (trial.config.get("schedule") or {}).get("name")
+    if RULES[trial.lr.rule].in_training or "name" in trial.lr.optimizer or schedule == "increase_batch":
+        yield f"{POINT}={point} cannot be combined with lr_rule={trial.lr.rule} and schedule={schedule}"
+    if trial.axes.get("device_batch_size") is not None:
+        yield f"{POINT}={point} needs sweep.axes.global_batch_size in place of sweep.axes.device_batch_size"
+    if epoch is None or length is None or whole is None:
+        yield f"{POINT}={point} needs budget.tokens, and data.epoch_tokens, after which losses are measured"
+        return
+    for name, tokens in ((POINT, point), ("trainable.branch_window_tokens", window)):
+        if tokens is not None and tokens % epoch:
+            yield f"{name}={tokens} is not a multiple of data.epoch_tokens={epoch}, after which checkpoints are saved"
+    if point + (window or 0) > whole:
+        yield f"{POINT}={point} and trainable.branch_window_tokens={window} go beyond budget.tokens={whole}"
+    for batch in (trial.batch.global_batch_size, trial.lr.reference_batch_size):
+        if epoch % (batch * length):
+            yield f"data.epoch_tokens={epoch} is not a multiple of a batch of {batch} × {length} tokens"
+
+
+def _with(trial: TrialSpec, **settings: Any) -> TrialSpec:
+    return replace(trial, config={**trial.config, "trainable": {**_settings(trial), **settings}})
+
+
+def _settings(trial: TrialSpec) -> Mapping[str, Any]:
+    return trial.config.get("trainable") or {}

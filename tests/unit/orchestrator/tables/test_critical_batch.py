@@ -1,0 +1,71 @@
+"""The critical batch by branching, from losses that are known."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.trials import collect
+from orchestrator.config.metric import Metric
+from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
+from sweeps.branch import POINT
+from sweeps.status import Status
+from tests.unit.orchestrator.records import record_of
+
+LOSS = Metric(name="val_loss", higher_is_better=False)
+WORSE = {8: {8: 0.0, 16: 0.05, 32: 0.01}, 64: {8: 0.0, 16: -0.01, 32: 0.015, 64: 0.03}}
+"""{point: {batch: how much worse it is than at 8}}"""
+
+
+def found(worse: dict[int, dict[int, float]] = WORSE, **other: Any) -> pd.DataFrame:
+    records = [
+        record_of(
+            1,
+            seed,
+            batch=batch,
+            axes={POINT: point, "global_batch_size": batch},
+            metrics={
+                "val_loss": 3 - point / 100 + seed + loss + seed * loss / 10,
+                "tokens": point + 8,
+                "sequence_length": 4,
+            },
+            lr_rule="sqrt",
+            **other,
+        )
+        for point, losses in worse.items()
+        for batch, loss in losses.items()
+        for seed in (0, 1)
+    ]
+    base = record_of(1, 0, batch=8, axes={POINT: None}, metrics={"val_loss": 1.0, "tokens": 80})
+    return branches(*collect([base, *records], scaling="strong"), LOSS, 0.02, 8)
+
+
+def test_largest_batch_is_the_last_before_one_is_worse() -> None:
+    rows = found()
+    largest = {row["tokens"]: row["global_batch_size"] for row in rows[rows["largest"]].to_dict("records")}
+    assert largest == {8: 8, 64: 32}
+    assert rows["within"].tolist() == [True, False, True, True, True, True, False]
+    assert rows["window_tokens"].unique().tolist() == [8] and rows["batch_tokens"].max() == 256
+
+
+def test_seeds_are_paired() -> None:
+    [row] = found()[lambda rows: (rows["tokens"] == 64) & (rows["global_batch_size"] == 64)].to_dict("records")
+    assert row["score_loss"] == pytest.approx(0.0315) and row["n_seeds"] == 2  # the seeds' own losses differ by 1
+    assert row["score_loss_hi"] - row["score_loss"] == pytest.approx(12.706 * 0.0015, rel=1e-3)
+    assert row["val_loss"] == pytest.approx(3 - 0.64 + 0.5 + 0.0315)
+
+
+def test_table_and_line_tell_what_was_tried() -> None:
+    rows = found()
+    table = critical_batch_table(rows, LOSS, 0.02, 8).frame
+    assert table["largest batch"].tolist() == ["8", "32"] and table["next batch"].tolist() == ["16", "64"]
+    assert in_one_line(rows) == "8 after 8, 32 after 64 tokens"
+    open_ended = found({8: {8: 0.0, 16: 0.0}})
+    assert critical_batch_table(open_ended, LOSS, 0.02, 8).frame["largest batch"].tolist() == ["at least 16"]
+    assert in_one_line(open_ended) == "≥ 16 after 8 tokens"
+
+
+def test_sweeps_without_branches_have_none() -> None:
+    frames = collect([record_of(1, 0, metrics={"val_loss": 1.0})], scaling="strong")
+    assert branches(*frames, LOSS, 0.02, 8).empty
+    assert found(status=Status.FAILED).empty
