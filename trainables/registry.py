@@ -39,7 +39,9 @@ MODELS: Mapping[str, str] = {
 OF_PIXELS = ("unet",)
 """Shipped models that predict a class for each pixel."""
 OF_TOKENS = ("gpt", "llama", "hf")
-"""Shipped models that predict the next token of texts; all others predict a class for each image."""
+"""Shipped models that predict the next token of texts; others predict a class for each image."""
+OF_IMAGES_TOO = ("hf",)
+"""Those of OF_TOKENS that are image classifiers where the data are images."""
 TEXTS: Mapping[str, str] = {"tokens": ".bin files of tokens", "text": "texts"}
 """{shipped data set of texts: its files}"""
 
@@ -119,11 +121,11 @@ def choose(names: Mapping[str, str], name: object, *, subject: str) -> Callable[
     return factory  # type: ignore[no-any-return]
 
 
-def taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that the factory takes by name."""
+def taken(factory: Callable[..., Any], given: Mapping[str, Any], *, named: bool = True) -> dict[str, Any]:
+    """Return those of the arguments that the factory takes by name, or by `**kwargs`; not `named`: only the latter."""
     parameters = inspect.signature(factory).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return {key: value for key, value in given.items() if takes_all or key in parameters}
+    return {key: value for key, value in given.items() if takes_all or (named and key in parameters)}
 
 
 def check_keys(

@@ -286,7 +286,17 @@ class Composition:
             for name, section in self._sections.items():
                 if name not in chosen:
                     config[name] = dict(section)
+        self._leave_out_replaced(config, self._overrides)
         return config
+
+    def _leave_out_replaced(self, config: DictConfig, given: Sequence[str]) -> None:
+        """Drop the keys of the shipped model that code of the user's replaces: `model.name=mypackage.models:build`."""
+        keys = {key_of(each) for each in given}
+        if "model.name" not in keys or ":" not in str(config.model.get("name")):
+            return
+        kept = {each.split(".")[1] for each in keys if each.startswith("model.")}
+        with open_dict(config):
+            config.model = {key: value for key, value in config.model.items() if key in kept}
 
     def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resolved config with these keys and groups set. Raises ConfigError for any that do not exist."""
@@ -315,6 +325,7 @@ class Composition:
                 instead = meant(f"sweep.axes.{key}", _listed(value_at(self.config["sweep"], f"axes.{key}")))
                 hint = f": write {instead}" if instead else nearest(key, known)
                 raise ConfigError([f"axis {key!r} is not a config key or group{hint}"]) from None
+        self._leave_out_replaced(config, [*self._overrides, *keys])
         return resolved(config)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NUMBER = r"([0-9.eE+-]+)"
+_TITAN_STEP = r"(?<!validate )step: +\d+ "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +79,19 @@ PRESETS: Mapping[str, Preset] = {
     # pytorch/torchtitan, torchtitan/components/metrics.py: tokens per second count one device
     "torchtitan": Preset(
         metrics={
-            "loss": rf"step: +\d+ .*\bloss: +{_NUMBER}",
-            "peak_memory_gb": rf"step: .*memory: +{_NUMBER}GiB",
-            "tokens_per_s_per_gpu": r"step: .*tps: +([0-9,]+)",
+            "loss": rf"{_TITAN_STEP}.*\bloss: +{_NUMBER}",
+            "peak_memory_gb": rf"{_TITAN_STEP}.*memory: +{_NUMBER}GiB",
+            "tokens_per_s_per_gpu": rf"{_TITAN_STEP}.*tps: +([0-9,]+)",
             "mfu": {"regex": rf"step: .*mfu: +{_NUMBER}%", "scale": 0.01},
             "val_loss": rf"validate step: .*loss: +{_NUMBER}",
         },
-        step_pattern=r"step: +(\d+)",
+        step_pattern=r"(?<!validate )step: +(\d+)",
     ),
     # huggingface/nanotron, src/nanotron/trainer.py: numbers such as 4.1K
     "nanotron": Preset(
         metrics={
             "loss": r"iteration: .*lm_loss: ([0-9.]+[KMB]?)",
-            "step_s": {"regex": r"elapsed_time_per_iteration_ms: ([0-9.]+[KMB]?)", "scale": 1e-3},
+            "step_s": {"regex": r"(?:elapsed_)?time_per_iteration_ms: ([0-9.]+[KMB]?)", "scale": 1e-3},
             "tokens_per_s": r"tokens_per_sec: ([0-9.]+[KMB]?)",
         },
         step_pattern=r"iteration: (\d+) /",

@@ -115,12 +115,12 @@ _TQDM = re.compile(
 """`45/100 [00:12<00:15, 3.60it/s`; without a total `45it [00:12, 3.60it/s`; slow steps as `1.20s/it`."""
 
 _RICH = re.compile(
-    r"[━╸╺]\s*(?:(?P<percent>\d+)%\s*)?(?:(?P<done>\d+)/(?P<total>\d+)\s+)"
+    r"[━╸╺─]\s*(?:(?P<percent>\d+)%\s*)?(?:(?P<done>\d+)/(?P<total>\d+)\s+)"
     rf"(?:(?P<elapsed>{_TIME})\s*[•<]?\s*(?:{_TIME}|-:--:--)?)?"
 )
 """`━━━╸━━ 45/100 0:00:12 • 0:00:15 3.60it/s`"""
 
-_PERCENT, _NOT_OF_NAME = re.compile(r"\d+%\s*\|"), re.compile(r"[\d━╸╺%|/.:]+")
+_PERCENT, _NOT_OF_NAME = re.compile(r"\d+%\s*\|"), re.compile(r"[\d━╸╺─%|/.:]+")
 _EVALUATION = re.compile(r"(?i)valid|\beval|\btest|predict|sanity")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from trainables import data
 from trainables.context import RequestError
 from trainables.models.batch_norm import convert_batch_norm
 from trainables.registry import MODELS, check_keys, choose, taken
+from trainables.tokens import Corpus
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -18,7 +22,8 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classe
     Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W; language models map
     tokens N×T to logits N×T×vocabulary. A name of the form
     `package.module:factory` calls the user's factory with those of `input_shape` and `num_classes` that it takes, and
-    the config's other keys. `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm.
+    the config's other keys; see `_made` for one with `**kwargs`. A model of `transformers` gives its logits.
+    `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm.
 
     Raises ValueError, in one line, for unknown names and keys, and for a model that does not take such images.
     """
@@ -27,7 +32,85 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classe
     factory = choose(MODELS, config["name"], subject="model")
     of_data = {"input_shape": input_shape, "num_classes": num_classes}
     check_keys(factory, options, subject=subject, given=tuple(of_data))
-    module = factory(**taken(factory, of_data), **options)
+    module = _made(factory, of_data, options)
     if not isinstance(module, nn.Module):
         raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
+    if hasattr(module, "main_input_name"):
+        module = LogitsModel(module)
     return convert_batch_norm(module, config.get("batch_norm", "replica"))
+
+
+class LogitsModel(nn.Module):
+    """A model of the `transformers` package as a function of its main input that returns the logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits for images N×C×H×W or tokens N×T."""
+        logits: Tensor = self.model(**{str(self.model.main_input_name): inputs}).logits
+        return logits
+
+
+_REFUSED = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def _made(factory: Callable[..., Any], of_data: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Call a factory with the options and what it takes of the data.
+
+    A factory with `**kwargs`, such as timm's create_model, is also offered timm's `in_chans` and `img_size`. What it
+    refuses by a TypeError is left out.
+    """
+    given = taken(factory, of_data)
+    if len(of_data["input_shape"]) == 3:
+        channels, *sides = of_data["input_shape"]
+        given |= taken(factory, {"in_chans": channels, "img_size": tuple(sides)}, named=False)
+    given = {key: value for key, value in given.items() if key not in options}
+    while True:
+        try:
+            return factory(**given, **options)
+        except TypeError as error:
+            refused = _REFUSED.search(str(error))
+            if refused is None or given.pop(refused[1], None) is None:
+                raise
+
+
+def mismatch(config: Mapping[str, Any]) -> str:
+    """Return why the config's model cannot train on its data, by the shapes of two samples; empty if it can.
+
+    Nothing is computed: the model is built on the meta device. Also empty if it cannot be built there.
+    """
+    name, loaded = config["model"]["name"], data.load(config["data"], device="cpu")
+    if isinstance(loaded, Corpus):
+        shape: tuple[int, ...] = (int(loaded.sequence_length or config["model"].get("sequence_length") or 16),)
+        classes = int(config["model"].get("vocabulary") or loaded.vocabulary)
+        wanted: tuple[int, ...] = (2, *shape, classes)
+        given, samples = "tokens N×T", torch.zeros(2, *shape, dtype=torch.long, device="meta")
+    else:
+        shape, classes = loaded.input_shape, loaded.num_classes
+        wanted = (2, classes, *loaded.train_y.shape[1:])
+        given, samples = "images N×C×H×W", torch.empty(2, *shape, device="meta")
+    about = f"model {name!r} does not fit the data's {given} = {'×'.join(map(str, (2, *shape)))}"
+    try:
+        with torch.device("meta"):
+            model = build(config["model"], input_shape=shape, num_classes=classes)
+    except RequestError as error:
+        return str(error)
+    except Exception:  # code that needs numbers cannot be built without them; the trial will report it
+        return ""
+    try:
+        with torch.no_grad():
+            logits = model.eval()(samples)
+    except NotImplementedError:
+        return ""
+    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        return "" if "meta" in reason else f"{about}: {type(error).__name__}: {reason}"
+    if not isinstance(logits, torch.Tensor):
+        return f"{about}: it returns something of type {type(logits).__name__}, not logits"
+    axis = -1 if isinstance(loaded, Corpus) else 1
+    if logits.ndim != len(wanted) or logits.shape[axis] < wanted[axis]:
+        shapes = ["×".join(map(str, each)) for each in (wanted, tuple(logits.shape))]
+        return f"{about}: logits of {shapes[0]} are needed, and it returns {shapes[1]}"
+    return ""

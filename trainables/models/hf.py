@@ -1,4 +1,4 @@
-"""Causal language models of the `transformers` package, and LoRA of the `peft` package."""
+"""Causal language models and image classifiers of the `transformers` package, and LoRA of the `peft` package."""
 
 from __future__ import annotations
 
@@ -6,60 +6,61 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from trainables.context import RequestError
 
 
-class CausalModel(nn.Module):
-    """A model of transformers that maps tokens N×T to logits N×T×vocabulary."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the token after each; keys and values of attention are not kept."""
-        logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
-        return logits
-
-
 def from_transformers(
     *,
+    input_shape: tuple[int, ...],
+    num_classes: int,
     path: str,
     pretrained: bool = True,
     config: Mapping[str, Any] | None = None,
     sequence_length: int | None = None,
     lora: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Build the causal language model in a local folder with config.json, with its weights if `pretrained`.
+    """Build the model in a local folder with config.json, with its weights if `pretrained`.
+
+    It is an image classifier for an `input_shape` of C, H, W, with a new head if its classes are others than the
+    data's; else a causal language model.
 
     `config` replaces values of config.json. `lora` has the keys of peft's LoraConfig (r, lora_alpha, target_modules):
     then only the adapters are trained. Nothing is downloaded. Raises RequestError for a missing package or folder, and
     for a `sequence_length` beyond the model's.
     """
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification
     except ImportError as error:
         raise RequestError("model=hf needs a further package: pip install 'sweep-orchestrator[hf]'") from error
     folder = Path(path).expanduser()
     if not (folder / "config.json").is_file():
         raise RequestError(f"model.path={path}: there is no config.json in {folder.resolve()}")
-    read = AutoConfig.from_pretrained(folder, local_files_only=True, **(config or {}))
+    of_images = len(input_shape) == 3
+    options: dict[str, Any] = {"use_cache": False}
+    if of_images:
+        options = {"num_labels": num_classes, "num_channels": input_shape[0], "image_size": input_shape[1]}
+    options |= config or {}
+    read = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+    family = AutoModelForImageClassification if of_images else AutoModelForCausalLM
     longest = getattr(read, "max_position_embeddings", None)
     if longest is not None and sequence_length is not None and sequence_length > longest:
         raise RequestError(f"model.sequence_length={sequence_length} is beyond the {longest} positions of {path}")
     if pretrained:
-        model = AutoModelForCausalLM.from_pretrained(folder, config=read, local_files_only=True, dtype="float32")
+        further = {"ignore_mismatched_sizes": True} if of_images else {}
+        model: nn.Module = family.from_pretrained(
+            folder, config=read, local_files_only=True, dtype="float32", **further
+        )
     else:
-        model = AutoModelForCausalLM.from_config(read, dtype="float32")
-    return CausalModel(_with_lora(model, lora) if lora else model).train()
+        model = family.from_config(read, dtype="float32")
+    return (_with_lora(model, {} if of_images else {"task_type": "CAUSAL_LM"}, lora) if lora else model).train()
 
 
-def _with_lora(model: nn.Module, options: Mapping[str, Any]) -> nn.Module:
+def _with_lora(model: nn.Module, kind: Mapping[str, str], options: Mapping[str, Any]) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise RequestError("model.lora needs a further package: pip install peft") from error
-    adapted: nn.Module = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **options))
+    adapted: nn.Module = get_peft_model(model, LoraConfig(**kind, **options))
     return adapted

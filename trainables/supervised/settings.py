@@ -5,6 +5,10 @@ The orchestrator calls `errors` and `remarks` by dotted path, for a plan as well
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -17,6 +21,7 @@ from trainables.registry import (
     DATA,
     FAMILIES,
     MODELS,
+    OF_IMAGES_TOO,
     OF_PIXELS,
     OF_TOKENS,
     SCHEDULES,
@@ -184,8 +189,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield str(error)
     except TypeError as error:
         yield f"trainable: a value has the wrong type: {error}"
-    yield from _factory_errors(config)
-    yield from _label_errors(model, data)
+    unfit = [*_factory_errors(config), *_label_errors(model, data)]
+    yield from unfit or _own_model_errors(config)
     yield from shape_errors(config)
     yield from _data_errors(data)
     loader = config["trainable"].get("loader") or {}
@@ -241,12 +246,44 @@ def _factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
             yield str(error)
 
 
+def _own_model_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error if the user's own model does not fit the data, which another process finds out with torch."""
+    trusted = config.get("trusted_modules") or []
+    named = [str((config.get(section) or {}).get("name")) for section in ("model", "data")]
+    code = [name.partition(":")[0] for name in named if ":" in name]
+    is_trusted = all(any(f"{module}.".startswith(f"{each}.") for each in trusted) for module in code)
+    is_about_to_run = config.get("mode") in ("plan", "run", "settle")
+    if ":" not in named[0] or not is_trusted or not is_about_to_run or list(absent(config["data"])):
+        return
+    tried = {section: config[section] for section in ("model", "data")}
+    if message := _mismatch(named[0], named[1], json.dumps(tried, default=str)):
+        yield message
+
+
+_tried: dict[tuple[str, str], str] = {}
+
+
+def _mismatch(model: str, data: str, config: str) -> str:
+    """Return the message of `models.mismatch`, tried once for a model and a data set; empty if it cannot be told."""
+    if (model, data) not in _tried:
+        code = "import json, sys; from trainables.models import mismatch; print(mismatch(json.load(sys.stdin)))"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+        try:
+            told = subprocess.run(
+                [sys.executable, "-c", code], input=config, env=environment, capture_output=True, text=True, timeout=60
+            )
+        except subprocess.TimeoutExpired:
+            return ""
+        _tried[model, data] = (told.stdout.strip().splitlines() or [""])[-1] if told.returncode == 0 else ""
+    return _tried[model, data]
+
+
 def _label_errors(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error if a shipped model predicts for images, pixels or tokens, and the shipped data have others."""
     name, source = str(model.get("name")), str(data.get("name"))
     if name not in MODELS or source not in DATA or name == "torchvision":
         return
-    if name in OF_TOKENS or source in TEXTS:
+    if (name in OF_TOKENS and name not in OF_IMAGES_TOO) or source in TEXTS:
         if name not in OF_TOKENS:
             yield f"model {name!r} takes images, but data {source!r} are texts: use model={' or '.join(OF_TOKENS)}"
         elif source not in TEXTS:

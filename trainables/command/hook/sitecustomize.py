@@ -141,9 +141,13 @@ class Training:
         self.pending.clear()
         return samples, tokens
 
-    def batch(self, iterator, batch):
-        """Note a batch that a loader gives; what it gives during an evaluation does not count."""
+    def batch(self, iterator, batch, indices):
+        """Note a batch that a loader gives, from so many `indices`; those during an evaluation do not count.
+
+        A batch may have other rows than samples: two for a pair, one for several that are packed.
+        """
         samples, tokens = size_of(batch)
+        samples = indices or samples
         if not hasattr(iterator, "sweep_number"):  # the id of an iterator that has gone may be given again
             self.iterators += 1
             iterator.sweep_number = self.iterators
@@ -374,15 +378,32 @@ def watch_optimizers(module):
 
 
 def watch_loaders(module):
-    """Have the samples of each batch counted."""
-    original = module._BaseDataLoaderIter.__next__
+    """Have the samples of each batch counted: its indices, or its rows if the data set has none.
+
+    Workers fetch ahead, so that the numbers of indices wait for their batches. An iterator that workers keep alive is
+    reset for each epoch.
+    """
+    iterator = module._BaseDataLoaderIter
+    next_batch, next_index, reset = iterator.__next__, iterator._next_index, iterator._reset
 
     def following(self):
-        batch = original(self)
-        TRAINING.batch(self, batch)
+        batch = next_batch(self)
+        waiting = getattr(self, "sweep_indices", None)
+        TRAINING.batch(self, batch, waiting.pop(0) if waiting else None)
         return batch
 
-    module._BaseDataLoaderIter.__next__ = following
+    def following_index(self):
+        index = next_index(self)
+        if isinstance(index, list) and None not in index:
+            self.__dict__.setdefault("sweep_indices", []).append(len(index))
+        return index
+
+    def begin(self, loader, first_iter=False):
+        for name in ("sweep_indices", "sweep_number"):
+            self.__dict__.pop(name, None)
+        return reset(self, loader, first_iter)
+
+    iterator.__next__, iterator._next_index, iterator._reset = following, following_index, begin
 
 
 def watch_modes(module):

@@ -43,6 +43,14 @@ def test_error_in_a_config_file_is_one_line(
     assert not any("full_key" in line for line in lines)
 
 
+def test_own_model_replaces_the_keys_of_the_shipped_one(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("model.name=trainables.models.classifiers:mlp", "trusted_modules=[trainables]")
+    one = ("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]", *own)
+    assert main([*one, "mode=plan", "+model.hidden=[3]"]) == 0
+    capsys.readouterr()
+    assert any("width" in line for line in errors_of(capsys, *one, "+model.hidden=[3]", "model.width=8"))
+
+
 def test_file_that_is_not_utf8_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep/mine.yaml").write_bytes(b"\xff\xfe\x00")

@@ -29,7 +29,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ["SWEEP_LR"])
 data = TensorDataset(torch.randn(250, 64), torch.randint(0, 2, (250,)))
 sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=False) if group else None
 batch = int(os.environ["SWEEP_DEVICE_BATCH_SIZE"])
-loader = DataLoader(data, batch, sampler=sampler, num_workers=2 if "workers" in sys.argv else 0)
+def pairs(rows):
+    return tuple(map(torch.stack, zip(*rows, *rows)))
+workers = dict(num_workers=2, persistent_workers="kept" in sys.argv) if "workers" in sys.argv else {}
+loader = DataLoader(data, batch, sampler=sampler, collate_fn=pairs if "pairs" in sys.argv else None, **workers)
 held_out = DataLoader(data, 50)
 spent = counted = 0
 for epoch in range(4):
@@ -82,6 +85,13 @@ def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
     found = run(tmp_path, "{python} train.py slow", gpus=1, batch=80).metrics
     assert (found["steps"], found["samples"]) == (16, 1000)
     assert found["samples_per_s"] == pytest.approx(62.5 / found["step_s"])
+
+
+@pytest.mark.parametrize("how", ["", "workers", "workers kept"])
+def test_a_pair_of_rows_is_one_sample(how: str, tmp_path: Path) -> None:
+    told = run(tmp_path, f"{{python}} train.py slow pairs {how}", gpus=1, batch=80)
+    assert (told.metrics["steps"], told.metrics["samples"], told.remarks) == (16, 1000, [])
+    assert "epoch_s" in told.metrics  # an iterator that workers keep alive begins anew
 
 
 WRONG = {

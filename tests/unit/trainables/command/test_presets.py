@@ -38,7 +38,9 @@ LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "ultralytics": (
         [
-            "        1/3         0G      1.192      1.485      1.258         15        640: 100%|██████████| 8/8 [00:10<00:00,  1.26s/it]",
+            "        1/3         0G      1.192      1.485      1.258         15        640: 0% ──────────── 0/8  0.1s",
+            "        1/3         0G      1.192      1.485      1.258         15        640: 12% ━─────────── 1/8 1.3s/it 1.3s<9.1s",
+            "        1/3         0G      1.192      1.485      1.258         15        640: 100% ━━━━━━━━━━━━ 8/8 1.3s/it 10.1s",
             "                   all        128        929      0.672      0.521      0.604      0.447",
         ],
         {"val_accuracy": 0.447},
@@ -55,13 +57,14 @@ LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
         [
             "[rank0]:[titan] 2026-01-01 10:00:00 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss:  8.1309  \x1b[38;2;180;60;0mgrad_norm:  1.5  \x1b[33mmemory:  1.30GiB(3.28%)  \x1b[34mtps: 1,234  \x1b[36mtflops: 0.10  \x1b[35mmfu: 0.03%\x1b[39m",
             "[rank0]:[titan] 2026-01-01 10:00:05 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  4.9503  \x1b[38;2;180;60;0mgrad_norm:  1.5  \x1b[33mmemory:  1.35GiB(3.40%)  \x1b[34mtps: 45,678  \x1b[36mtflops: 3.30  \x1b[35mmfu: 1.06%\x1b[39m",
+            "[rank0]:[titan] 2026-01-01 10:00:06 - root - INFO - \x1b[38;2;180;60;0mvalidate step: 10  \x1b[32mloss:  4.5012  \x1b[33mmemory:  1.45GiB(3.66%)  \x1b[34mtps: 99,999\x1b[39m",
         ],
-        {"loss": 4.9503, "peak_memory_gb": 1.35, "tokens_per_s_per_gpu": 45678, "mfu": 0.0106},
+        {"loss": 4.9503, "peak_memory_gb": 1.35, "tokens_per_s_per_gpu": 45678, "mfu": 0.0106, "val_loss": 4.5012},
     ),
     "nanotron": (
         [
             "01/01/2026 10:00:00 [INFO|DP=0|PP=0|TP=0]: iteration: 1 / 15 | consumed_tokens: 4.1K | elapsed_time_per_iteration_ms: 2.2K | tokens_per_sec: 1.86K | tokens_per_sec_per_gpu: 931 | global_batch_size: 16 | lm_loss: 5.58 | lr: 0.00015",
-            "01/01/2026 10:00:01 [INFO|DP=0|PP=0|TP=0]: iteration: 2 / 15 | consumed_tokens: 8.2K | elapsed_time_per_iteration_ms: 125 | tokens_per_sec: 32.8K | tokens_per_sec_per_gpu: 16.4K | global_batch_size: 16 | lm_loss: 5.5 | lr: 0.0003",
+            "01/01/2026 10:00:01 [INFO|DP=0|PP=0|TP=0]: iteration: 2 / 15 | consumed_tokens: 8.2K | time_per_iteration_ms: 125 | tokens_per_sec: 32.8K | tokens_per_sec_per_gpu: 16.4K | global_batch_size: 16 | lm_loss: 5.5 | lr: 0.0003",
         ],
         {"loss": 5.5, "step_s": 0.125, "tokens_per_s": 32800},
     ),

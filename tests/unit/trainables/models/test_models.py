@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainables.models import build
+from trainables.models import build, mismatch
 from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
 from trainables.registry import MODELS, OF_TOKENS
 
@@ -112,6 +113,69 @@ def test_a_user_model_receives_the_arguments_that_it_takes() -> None:
     assert [tuple(each.shape) for each in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
     whole = build({"name": f"{__name__}:own_model", "scale": 2}, input_shape=DIGITS, num_classes=4)
     assert [tuple(each.shape) for each in whole.parameters()] == [(8, 64), (8,)]
+
+
+def test_a_factory_of_any_keys_gets_those_that_it_can_use() -> None:
+    built = build({"name": f"{__name__}:any_keys", "arch": "plain"}, input_shape=(3, 4, 4), num_classes=5)
+    assert [tuple(each.shape) for each in built.parameters()] == [(5, 48), (5,)]
+    given = {"name": f"{__name__}:any_keys", "arch": "plain", "num_classes": 7}
+    assert build(given, input_shape=(3, 4, 4), num_classes=5)[1].out_features == 7  # type: ignore[index, union-attr]
+    with pytest.raises(TypeError, match="colour"):
+        build({"name": f"{__name__}:any_keys", "arch": "plain", "colour": 1}, input_shape=(3, 4, 4), num_classes=5)
+
+
+def test_a_model_that_returns_an_object_gives_its_logits() -> None:
+    built = build({"name": f"{__name__}:WithLogits"}, input_shape=(3, 4, 4), num_classes=5)
+    assert built(torch.ones(2, 3, 4, 4)).tolist() == [48.0, 48.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("own_model", ""),
+        ("PlainModel", ""),
+        ("any_keys", ""),
+        ("few_classes", "logits of 2×10 are needed, and it returns 2×3"),
+        ("of_colours", "does not fit the data's images N×C×H×W = 2×1×8×8: RuntimeError"),
+        ("of_tokens", "does not fit the data's images N×C×H×W = 2×1×8×8: RuntimeError"),
+        ("unfinished", ""),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_found_by_shapes(name: str, fault: str) -> None:
+    model = {"name": f"{__name__}:{name}"} | ({"arch": "plain"} if name == "any_keys" else {})
+    found = mismatch({"model": model, "data": {"name": "digits"}})
+    assert fault in found if fault else found == ""
+
+
+def any_keys(arch: str, **options: Any) -> nn.Module:
+    return of_options(**options)
+
+
+def of_options(*, num_classes: int, in_chans: int = 3, img_size: tuple[int, int] = (8, 8)) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(in_chans * math.prod(img_size), num_classes))
+
+
+class WithLogits(nn.Module):
+    main_input_name = "pixel_values"
+
+    def forward(self, pixel_values: torch.Tensor) -> Any:
+        return SimpleNamespace(logits=pixel_values.flatten(1).sum(1))
+
+
+def few_classes() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+
+def of_colours() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 10, 8), nn.Flatten())
+
+
+def of_tokens(num_classes: int) -> nn.Module:
+    return nn.Embedding(num_classes, num_classes)
+
+
+def unfinished() -> nn.Module:
+    return nn.Linear(int(torch.ones(1).sum().item()), 1)
 
 
 class PlainModel(nn.Sequential):
