@@ -85,8 +85,10 @@ def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing:
     evenly over all classes (Szegedy et al. 2016, section 7).
     """
     if targets.ndim == 2:
-        flat = outputs.flatten(0, 1).float(), targets.flatten()
-        return F.cross_entropy(*flat, reduction="sum", label_smoothing=smoothing) * (scale / targets.shape[1])
+        logits = outputs.flatten(0, 1)
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        total = F.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=smoothing)
+        return total * (scale / targets.shape[1])
     if scale * len(targets) == 1:  # saves the product and its derivative, which matter in short steps
         return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
     total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
