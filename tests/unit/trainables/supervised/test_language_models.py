@@ -50,7 +50,7 @@ def test_losses_are_those_of_one_rank_for_every_layout(data: dict[str, Any], pai
 
 
 def test_layouts_drift_apart_only_by_rounding(data: dict[str, Any], pair: Processes) -> None:
-    """In float32 the losses of 96 steps differ by up to 5e-4, because sums of gradients are rounded in another order."""
+    """In float32 the losses of 96 steps differ by up to 5e-4: sums of gradients are rounded in another order."""
     config = CONFIG | {"data": data, "trainable": SETTINGS | {"precision": "fp64"}, "budget": {"steps": 96}}
     plain = losses(run(request(shares=(BATCH,), config=config)))
     two = losses(run_two(pair, shares=(BATCH // 2,) * 2, config=config)[0])
