@@ -37,7 +37,7 @@ THREADED = 1.15
 """A process that uses more than this multiple of its cores does with threads what others do with processes."""
 
 _STALE_S = 2.0
-"""A process that has written nothing for this long before the others' last line took no part in the end."""
+"""A process whose last step is this much earlier than the others' took no part in the end."""
 
 
 class Adapter:

@@ -96,7 +96,7 @@ class Training:
         self.last_s = self.first_s = None
         self.written_s = self.looked_s = 0.0
         self.epoch = self.completed = self.pauses = self.iterators = 0
-        self.lr = 0.0
+        self.lr = self.at_s = self.cpu_s = 0.0
         self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
         self.gpu = Gpu()
@@ -109,6 +109,7 @@ class Training:
             return
         samples, tokens = self.taken()
         now_s = time.perf_counter()
+        self.at_s, self.cpu_s = time.time(), time.process_time()
         self.first_s = now_s if self.first_s is None else self.first_s
         if self.paused or self.last_s is None:
             now_s = self.gpu.synchronized()
@@ -181,8 +182,8 @@ class Training:
     def write(self):
         """Write the counts so far."""
         counts = {
-            "at_s": time.time(),
-            "cpu_s": time.process_time(),
+            "at_s": self.at_s,
+            "cpu_s": self.cpu_s,
             "epoch": self.epoch,
             "completed": self.completed,
             "lr": self.lr,

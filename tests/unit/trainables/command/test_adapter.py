@@ -55,6 +55,7 @@ for epoch in range(4):
         for x, y in held_out:
             model(x)
             time.sleep(0.05 if "slow" in sys.argv else 0)
+time.sleep(3 if "lingers" in sys.argv and rank == 0 else 0)
 if rank == 0:
     print(json.dumps({"truth": spent / counted}), flush=True)
 """
@@ -113,6 +114,10 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
     told = run(tmp_path, f"{TORCHRUN} slow workers")
     assert told.metrics["workers"] == 2 and told.remarks == []
     assert (told.metrics["steps"], told.metrics["samples"]) == (52, 1000)
+
+
+def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
+    assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
 
 
 def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> None:
