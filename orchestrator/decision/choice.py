@@ -167,7 +167,10 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
         own = accuracies(contest)
         alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
         freedom = float(np.median(own.freedom[compared])) if compared.any() else math.inf
-        truths = pooled_draws(own.point[compared], own.error[compared], freedom, alike, generator, draws)
+        baseline = int(compared[: contest.baseline].sum())
+        truths = pooled_draws(
+            own.point[compared], own.error[compared], freedom, alike, generator, draws, baseline=baseline
+        )
         if truths is not None:
             found = np.full((draws, len(compared)), np.nan)
             found[:, compared] = truths
@@ -215,6 +218,9 @@ LOSS_QUANTILE = 0.95
 BY_DRAWS = 0.01
 """Smaller differences between probabilities may be due to the draws alone."""
 
+SAFE = 0.95
+"""A cell is safe if it is within the margin with at least this probability."""
+
 SHOWN = 0.05
 """A cell is shown to lose accuracy if its chance of being within the margin is below this."""
 
@@ -225,6 +231,8 @@ class Choice:
 
     favourite: int | None
     """The cell that the rule chooses, recommended or not yet (`Contenders.chosen`); None if no cell qualifies."""
+    safe: int | None = None
+    """The same among the cells that are within the margin with probability SAFE; None if chance is unknown."""
     log_objective: Means
     accuracy_difference: Means
     """Differences from the baseline, above 0 if a cell is more accurate; points are NaN if accuracy is not compared."""
@@ -313,7 +321,9 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     if favourite is None:
         return replace(found, p_best=np.full_like(p_best, np.nan))
     behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
-    return replace(found, favourite=favourite, behind=behind)
+    certain = np.where(p_within >= SAFE, found._qualified, np.nan)
+    safe = None if np.isnan(p_within[favourite]) else _best(certain, own, unsure)
+    return replace(found, favourite=favourite, safe=safe, behind=behind)
 
 
 def _best(level: Array, accuracy: Array, unsure: npt.NDArray[np.bool_] | None = None) -> int | None:

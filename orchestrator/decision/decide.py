@@ -402,7 +402,16 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     headline, *details = [*too_few_workers(trials), *answer]
     counts = gpu_counts(found)
     others = () if chosen is None else rivals(found, chosen)
-    named = [*(each.cell_id for each in others), *(count.best.cell_id for count in counts if count.best)]
+    safe = (
+        None
+        if chosen is None or found.choice.safe in (None, chosen)
+        else str(found.cells["cell_id"][found.choice.safe])
+    )
+    named = [
+        *filter(None, [safe]),
+        *(each.cell_id for each in others),
+        *(count.best.cell_id for count in counts if count.best),
+    ]
     outcome = Recommendation(
         objective=terms.objective,
         measure=found.measure.name,
@@ -432,6 +441,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
+        safe_cell_id=safe,
         verdict=CLEAR if sure else TIED if found.are_timed and any(other.tied for other in others) else UNDECIDED,
         rivals=others,
         provisional=bool(doubtful) or baseline is None,

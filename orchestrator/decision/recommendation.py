@@ -206,6 +206,9 @@ class Recommendation:
     name: str = ""
     baseline_cell_id: str | None = None
     """The cell that accuracies are compared with."""
+    safe_cell_id: str | None = None
+    """The best cell that is within the margin with probability SAFE, if that is another one than the chosen cell, which
+    need only be more likely than not; None if chance is unknown."""
     headline: Remark
     """The recommendation in one sentence, or why there is none."""
     details: tuple[Remark, ...] = ()

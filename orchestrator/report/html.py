@@ -27,7 +27,7 @@ from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of,
 from orchestrator.report.vega import script, theme
 from orchestrator.store.files import finite
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import RecommendationText, probability, takes_longer
+from orchestrator.tables.recommendation import RecommendationText, probability, safe_choice, takes_longer
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line, suited
 from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, throughput_of, varying
@@ -60,7 +60,9 @@ def tiles(found: Recommendation) -> list[Tile]:
         f"rule {chosen.values.get('lr_rule')}" + (f", LR {rate:.4g}" if isinstance(rate, float) else ""),
     ]
     use = Tile(title="use", value=chosen.name, lines=setting)
-    return [use, *_outcome_tiles(found, chosen, None if found.is_baseline else baseline)]
+    outcome = _outcome_tiles(found, chosen, None if found.is_baseline else baseline)
+    safe = by_id.get(found.safe_cell_id or "")
+    return [use, *outcome, *([Tile(title="safe choice", value=safe.name, lines=[safe_choice(found)])] if safe else [])]
 
 
 def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:

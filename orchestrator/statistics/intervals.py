@@ -244,8 +244,9 @@ _SMALLEST = 1e-5
 
 
 def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
-    """Return posterior variances and their degrees of freedom, which are infinite if all cells vary alike.
+    """Return posterior variances and their degrees of freedom, at most those of all cells together.
 
+    If all cells vary alike, Smyth takes their common variance as known; here it is known as well as all seeds tell it.
     NaN variances, and freedoms below 1, take the common variance: a cell with one seed borrows all of it. The variances
     stay as they are if fewer than FEWEST_CELLS cells have one, or if most of them are 0.
     """
@@ -254,9 +255,10 @@ def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
         return variance, freedom
     common, prior = _prior(variance[own], freedom[own])
     variance, freedom = np.where(own, variance, 0.0), np.where(own, freedom, 0.0)
+    most = freedom.sum()
     if np.isinf(prior):
-        return np.full_like(variance, common), np.full_like(freedom, np.inf)
-    return (prior * common + freedom * variance) / (prior + freedom), prior + freedom
+        return np.full_like(variance, common), np.full_like(freedom, most)
+    return (prior * common + freedom * variance) / (prior + freedom), np.minimum(prior + freedom, most)
 
 
 def _prior(variance: Array, freedom: Array) -> tuple[float, float]:

@@ -7,11 +7,14 @@ averaged over a grid of them, weighted by their likelihood (Rasmussen and Willia
 Learning", 2006, sections 2.2 and 5.2; Gelman and Hill, "Data Analysis Using Regression and Multilevel/Hierarchical
 Models", 2006, chapter 12, for partial pooling). If cells have nothing in common, the third part fits best, is large
 compared with the errors, and leaves each mean where it is.
+
+The cell that all others are compared with is there for its role: often it is the best tuned. Its own part has a wide
+prior, because a baseline that is drawn towards the others' mean lets too many of them pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,8 +26,8 @@ from orchestrator.statistics.intervals import Array
 FEWEST_CELLS = 5
 """Fewer cells say nothing about their similarity."""
 
-MOST_CELLS = 200
-"""More cells are not pooled: the computation grows with the cube of their number."""
+_MOST_FITTED = 120
+"""Of more groups, only so many fit the covariance: the computation grows with the cube of their number."""
 
 _LENGTHS = (1.5, 4.0)
 """Length scales of the smooth parts, in doublings of the batch."""
@@ -36,6 +39,15 @@ standard deviation of the means."""
 _WIDE = 10.0
 """Standard deviation of the common mean in the same unit: nearly flat."""
 
+_APART = (0.0, 1.0, 3.0)
+"""Standard deviations in the same unit of what sets the baseline apart from other cells."""
+
+_NEGLIGIBLE = 1e-3
+"""Points of the grid with a smaller weight, relative to the largest, are not drawn from."""
+
+_JITTER = 1e-6
+"""Added to the variances of smooth parts, which are otherwise singular."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Likeness:
@@ -46,34 +58,52 @@ class Likeness:
     recipe: npt.NDArray[np.int_]
     """The same number for cells that differ in GPUs and batch only."""
 
-    def covariances(self) -> Iterator[Array]:
-        """Yield every covariance of the grid, for means of standard deviation 1."""
-        doublings = np.abs(np.subtract.outer(np.log2(self.batch), np.log2(self.batch)))
+    def groups(self) -> tuple[Likeness, npt.NDArray[np.int_]]:
+        """Return the distinct batches and recipes, and the group of each cell, which has its smooth parts."""
+        found, of_cell = np.unique(np.stack([self.batch, self.recipe]), axis=1, return_inverse=True)
+        return Likeness(batch=found[0], recipe=found[1].astype(int)), of_cell.ravel()
+
+    def covariance(self, length: float, shared: float, of_recipe: float) -> Array:
+        """Return the covariance of the smooth parts and the common mean, for means of standard deviation 1."""
+        logs = np.log2(self.batch)
+        smooth = np.exp(-0.5 * (np.subtract.outer(logs, logs) / length) ** 2)
         same = np.equal.outer(self.recipe, self.recipe)
-        for length, shared, of_recipe, own in product(_LENGTHS, _SHARED, _SHARED, _OWN):
-            smooth = np.exp(-0.5 * (doublings / length) ** 2)
-            yield shared**2 * smooth + of_recipe**2 * smooth * same + own**2 * np.eye(len(same))
+        return np.asarray((shared**2 + of_recipe**2 * same) * smooth + _JITTER * np.eye(len(logs)) + _WIDE**2)
 
 
 def pooled_draws(
-    mean: Array, error: Array, freedom: float, likeness: Likeness, generator: np.random.Generator, draws: int
+    mean: Array,
+    error: Array,
+    freedom: float,
+    likeness: Likeness,
+    generator: np.random.Generator,
+    draws: int,
+    *,
+    baseline: int | None = None,
 ) -> Array | None:
     """Return draws of the cells' true values, shape (draws, cells), from the means and their errors (0 or more).
 
-    None with fewer than FEWEST_CELLS or more than MOST_CELLS cells, without batches, or if all means are equal. Errors
-    are those of a t distribution with this freedom.
+    None with fewer than FEWEST_CELLS cells, without batches, or if all means are equal. Errors are those of a t
+    distribution with this freedom.
     """
     count, spread = len(mean), float(np.std(mean, ddof=1)) if len(mean) > 1 else 0.0
-    if not FEWEST_CELLS <= count <= MOST_CELLS or spread == 0 or not (likeness.batch > 0).all():
+    if count < FEWEST_CELLS or spread == 0 or not (likeness.batch > 0).all():
         return None
     unit = max(spread, float(np.median(error)))
-    values, noise = (mean - mean.mean()) / unit, np.diag((error / unit) ** 2)
-    grid = [covariance + _WIDE**2 for covariance in likeness.covariances()]
-    fits = np.array([_log_likelihood(values, prior + noise) for prior in grid])
+    values, noise = (mean - mean.mean()) / unit, (error / unit) ** 2
+    is_baseline = np.arange(count) == baseline
+    groups, of_cell = likeness.groups()
+    own_parts = [own**2 + apart**2 * is_baseline for own, apart in product(_OWN, _APART)]
+    data = [_Data.of(values, noise, own, of_cell) for own in own_parts]
+    grid = list(product(_LENGTHS, _SHARED, _SHARED, data))
+    fitted = np.arange(0, len(groups.batch), math.ceil(len(groups.batch) / _MOST_FITTED))
+    few = Likeness(batch=groups.batch[fitted], recipe=groups.recipe[fitted])
+    fits = np.array([each.log_likelihood(few.covariance(*smooth), fitted) for *smooth, each in grid])
     weights = np.exp(fits - fits.max())
+    weights[weights < _NEGLIGIBLE] = 0.0
     parts = [
-        _posterior(values, prior, noise, generator, drawn)
-        for prior, drawn in zip(grid, generator.multinomial(draws, weights / weights.sum()), strict=True)
+        each.posterior(groups.covariance(*smooth), generator, drawn)
+        for (*smooth, each), drawn in zip(grid, generator.multinomial(draws, weights / weights.sum()), strict=True)
         if drawn
     ]
     centres, deviations = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -82,21 +112,48 @@ def pooled_draws(
     return np.asarray(mean.mean() + unit * generator.permutation(centres + deviations), dtype=np.float64)
 
 
-def _log_likelihood(values: Array, covariance: Array) -> float:
-    """Return the log likelihood up to a constant."""
-    lower = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(lower, values)
-    return float(-0.5 * white @ white - np.log(np.diagonal(lower)).sum())
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    """The means by group: the smooth parts are those of the group, own parts and errors are independent."""
 
+    values: Array
+    noise: Array
+    own: Array
+    """Variances of the errors of the means, and of the parts that are a cell's alone."""
+    of_cell: npt.NDArray[np.int_]
+    level: Array
+    variance: Array
+    """Weighted mean of each group, and its variance around what the group's cells share."""
+    within: Array
+    """Log likelihood of the differences within each group, up to a constant."""
 
-def _posterior(
-    values: Array, prior: Array, noise: Array, generator: np.random.Generator, draws: int
-) -> tuple[Array, Array]:
-    """Return the mean of the true values, and draws around it, both of shape (draws, cells)."""
-    gain = np.linalg.solve(prior + noise, prior).T
-    variance = gain @ noise  # prior − gain · prior, without subtracting large numbers
-    lengths, axes = np.linalg.eigh((variance + variance.T) / 2)
-    # The symmetric root is unique; eigenvectors may differ between machines by rounding.
-    root = (axes * np.sqrt(np.maximum(lengths, 0.0))) @ axes.T
-    deviations = generator.standard_normal((draws, len(values))) @ root
-    return np.broadcast_to(gain @ values, deviations.shape), deviations
+    @staticmethod
+    def of(values: Array, noise: Array, own: Array, of_cell: npt.NDArray[np.int_]) -> _Data:
+        total = own + noise
+        variance = 1 / np.bincount(of_cell, 1 / total)
+        level = np.bincount(of_cell, values / total) * variance
+        apart = np.log(total) + (values - level[of_cell]) ** 2 / total
+        within = (np.log(variance) - np.bincount(of_cell, apart)) / 2
+        return _Data(
+            values=values, noise=noise, own=own, of_cell=of_cell, level=level, variance=variance, within=within
+        )
+
+    def log_likelihood(self, covariance: Array, groups: npt.NDArray[np.int_]) -> float:
+        """Return the log likelihood of these groups' cells, up to a constant."""
+        lower = np.linalg.cholesky(covariance + np.diag(self.variance[groups]))
+        white = np.linalg.solve(lower, self.level[groups])
+        return float(self.within[groups].sum() - 0.5 * white @ white - np.log(np.diagonal(lower)).sum())
+
+    def posterior(self, covariance: Array, generator: np.random.Generator, draws: int) -> tuple[Array, Array]:
+        """Return the mean of the cells' true values, and draws around it, both of shape (draws, cells).
+
+        A draw of the groups is one of the prior less what its own noisy levels would tell of it (Matheron's rule).
+        """
+        gain = np.linalg.solve(covariance + np.diag(self.variance), covariance).T
+        true = generator.standard_normal((draws, len(covariance))) @ np.linalg.cholesky(covariance).T
+        seen = true + generator.standard_normal(true.shape) * np.sqrt(self.variance)
+        part = self.own / (self.own + self.noise)
+        centre = (gain @ self.level)[self.of_cell]
+        deviations = ((true - seen @ gain.T)[:, self.of_cell]) * (1 - part)
+        deviations += generator.standard_normal(deviations.shape) * np.sqrt(part * self.noise)
+        return np.broadcast_to(centre + part * (self.values - centre), deviations.shape), deviations

@@ -153,9 +153,31 @@ def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
     if not found.is_baseline and not math.isnan(found.p_within_margin):
         likely = probability(found.p_within_margin)
         label = "Accuracy" if found.metric == Metric() else found.metric.short_label.capitalize()
-        yield label, f"{likely} likely within {found.margin:g} of the baseline's"
+        bet = ", a fast bet" if found.safe_cell_id else ""
+        yield label, f"{likely} likely within {found.margin:g} of the baseline's{bet}"
+    if safe := safe_choice(found):
+        yield "Safe choice", safe
     if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
         yield "Provisional", "; ".join(caveats)
+
+
+def safe_choice(found: Recommendation) -> str:
+    """Return the safe cell with its probability, and what it costs beside the chosen cell; empty if they are one."""
+    by_id = {each.cell_id: each for each in found.shortlist}
+    safe, chosen = (by_id.get(cell_id or "") for cell_id in (found.safe_cell_id, found.cell_id))
+    if safe is None or chosen is None:
+        return ""
+    names = [found.deciding_time, *(["energy"] if found.objective == "energy" else [])]
+    known = [*names, *([] if found.on_cpu else ["cost"])]
+    pairs = {name: [each.figures[name].value for each in (safe, chosen)] for name in known}
+    units = {name: suited(safe.figures[name].unit, *values) for name, values in pairs.items()}
+    costs = [
+        f"{_HEADS[name]} {units[name].text(own)} instead of {units[name].text(other)}"
+        for name, (own, other) in pairs.items()
+        if not math.isnan(own + other)
+    ]
+    likely = probability(safe.p_within_margin)
+    return f"{safe.name}, {likely} likely within {found.margin:g}: {', '.join(costs)}"
 
 
 def sentence(remark: Remark | None) -> str:
@@ -227,7 +249,7 @@ def key_cells(found: Recommendation, most: int) -> TextTable | None:
     by_id = {each.cell_id: each for each in found.shortlist}
     rivals = [each.cell_id for each in _equal_rivals(found)]
     counts = [count.best.cell_id for count in reversed(found.gpu_counts) if count.best]
-    others = [*rivals[:2], *counts] if found.cell_id else list(by_id)
+    others = [found.safe_cell_id, *rivals[:2], *counts] if found.cell_id else list(by_id)
     wanted = dict.fromkeys(filter(None, (found.cell_id, *others)))
     last = found.baseline_cell_id if found.baseline_cell_id != found.cell_id else None
     shown = [by_id[each] for each in wanted if each in by_id and each != last]
@@ -384,6 +406,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "objective": {"name": found.objective, "measure": found.measure or None},
         "verdict": found.verdict or None,
         "recommended": chosen and _setting(chosen),
+        "safe_cell_id": found.safe_cell_id,
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
         "margin": {found.metric.name: found.margin, "tie": TIE},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.trials import collect
-from tests.simulation import worlds, yardstick
+from tests.simulation import margins, worlds, yardstick
 from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, PROCESSES, Noise
 
 
@@ -96,6 +96,18 @@ def test_the_recommendation_is_good_and_calibrated(generator):
     assert found["median regret"] <= 0.02
     assert abs(found["probability of within, as told"] - found["truly within the margin"]) < 0.3
     assert found["behind by no more than told (95%)"] >= 10 / 12
+
+
+@pytest.mark.parametrize(("law", "cells"), [("all near the margin", 16), ("unrelated", 16), ("one law", 256)])
+def test_misses_of_the_margin_are_told_and_the_safe_choice_has_few(law, cells, generator):
+    """Told and true misses differ by about 4% (docs/results/statistics.md), and three standard errors are 7 to 15%."""
+    sims = 150 if cells == 16 else 20
+    found = margins.safe_and_fast(law, cells, 3, sims, generator)
+    told, missed = found["fast bet misses, told"], found["fast bet misses"]
+    assert abs(told - missed) <= margins.TOLD + 3 * (0.2 * 0.8 / sims) ** 0.5
+    assert (
+        found["safe misses"] <= 0.05 + 3 * (0.05 * 0.95 / sims) ** 0.5 and found["slowdown"] < found["safe: slowdown"]
+    )
 
 
 @pytest.mark.parametrize("seeds", [3, 10])

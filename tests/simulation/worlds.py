@@ -170,3 +170,35 @@ class World:
         lost = generator.uniform(0, 0.03, len(related.time))
         lost[0] = 0.0
         return replace(related, time=generator.permutation(related.time), accuracy=0.95 - lost)
+
+
+GRIDS = {
+    4: ((1, 2), (32, 128), 1),
+    16: ((1, 2), (32, 64, 128, 256), 2),
+    64: ((1, 2, 4, 8), (32, 64, 128, 256), 4),
+    256: ((1, 2, 4, 8), (16, 32, 64, 128, 256, 512, 1024, 2048), 8),
+}
+"""GPUs, batches per GPU and number of rules of sweeps, by their number of cells."""
+
+LAWS = ("one law", "unrelated", "all near the margin")
+"""How accuracies depend on batch and rule."""
+
+
+def of_law(law: str, cells: int, generator: np.random.Generator) -> World:
+    """Draw a world with this number of cells; row 0, the baseline, has accuracy 0.9."""
+    counts, batches, rules = GRIDS[cells]
+    grid = [(gpus, batch, rule) for gpus in counts for batch in batches for rule in range(rules)]
+    gpus, batch, rule = np.array(grid, dtype=float).T
+    number = rule.astype(int)
+    doublings = np.log2(gpus * batch / (gpus * batch).min())
+    if law == "unrelated":
+        lost = generator.uniform(0, generator.choice([0.02, 0.03, 0.05]), len(grid))
+    elif law == "all near the margin":
+        lost = 0.01 + generator.normal(0, generator.uniform(0.002, 0.006), len(grid))
+    else:
+        slope = np.append(1.0, generator.uniform(0.1, 1.5, rules))[number] * generator.uniform(0.0005, 0.006)
+        lost = slope * doublings ** generator.uniform(1, 1.5)
+    lost[0] = 0.0
+    rate = gpus / (1 + generator.uniform(0, 0.15) * (gpus - 1)) * batch ** generator.uniform(0.1, 0.8)
+    time = np.exp(generator.normal(0, 0.02, len(grid))) / rate
+    return World(time=time, accuracy=0.9 - lost, batch=gpus * batch, rule=rule)

@@ -34,6 +34,14 @@ def test_the_fastest_within_the_margin_is_chosen():
     assert not found.all_tie
 
 
+def test_the_safe_choice_is_the_fastest_that_surely_keeps_the_margin():
+    accuracy = [[0.9, 0.91, 0.92], [0.9, 0.91, 0.92], [0.892, 0.909, 0.909]]
+    found = chosen_of([[3, 3, 3.1], [2, 2, 2.1], [1, 1, 1.1]], accuracy)
+    assert found.favourite == 2 and 0.5 < found.p_within[2] < 0.95
+    assert found.safe == 1
+    assert chosen_of([[3], [2]], [[0.9], [0.9]]).safe is None  # one seed tells no probability
+
+
 def test_p_within_follows_students_t():
     # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)

@@ -69,8 +69,8 @@ def test_errors_of_few_degrees_of_freedom_have_longer_tails():
     assert np.std(few) > 1.3 * np.std(normal) and np.mean(few) == pytest.approx(np.mean(normal), abs=ERROR / 10)
 
 
-@pytest.mark.parametrize("count", [1, 4, 201])
-def test_too_few_or_too_many_cells_are_not_pooled(count):
+@pytest.mark.parametrize("count", [1, 4])
+def test_too_few_cells_are_not_pooled(count):
     likeness = Likeness(batch=np.full(count, 32.0), recipe=np.zeros(count, dtype=int))
     assert pooled(np.linspace(0.8, 0.9, count), likeness=likeness) is None
 
