@@ -78,7 +78,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
         names = (fixed("model.name"), fixed("data.name")) if target in _SUPERVISED else (target,)
         what = " on ".join(map(str, filter(None, names)))
     lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
-    length = next((f"{n:,g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
+    length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
     return ", ".join(filter(None, (one_line(what, most), length)))
 
 
