@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.file_facts import kept
 from trainables.registry import DATA, TEXTS
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def heads_error(*, width: int, heads: int, kv_heads: int | None) -> str:
 
 
 def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield errors of texts that are on this machine, with the numbers; reads all of a .bin file, once."""
+    """Yield errors of texts that are on this machine, with the numbers; reads all of a .bin file once."""
     data, model = config.get("data") or {}, config.get("model") or {}
     subject = f"data {data.get('name')!r}"
     try:
@@ -252,7 +253,7 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(source, Text):
             sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
         else:
-            sizes = {path: 1 + _largest(path, source.dtype, path.stat().st_mtime_ns) for path in source.files()}
+            sizes = {path: 1 + _largest(path, source.dtype) for path in source.files()}
         beyond = {path: size for path, size in sizes.items() if isinstance(vocabulary, int) and size > vocabulary}
         for path, size in beyond.items():
             yield f"{subject}: {path} has tokens up to {size - 1}, beyond model.vocabulary={vocabulary}"
@@ -283,9 +284,8 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
         yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens"
 
 
-@functools.lru_cache(maxsize=4096)
-def _largest(path: Path, dtype: str, changed_ns: int) -> int:
-    return int(mapped(path, dtype).max())
+def _largest(path: Path, dtype: str) -> int:
+    return kept(path, f"largest {dtype}", lambda path: int(mapped(path, dtype).max()))
 
 
 def _size_of(tokenizer: str) -> int:

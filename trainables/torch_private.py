@@ -7,6 +7,7 @@ takes seconds.
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,12 @@ def pause_stream(cycles: int) -> None:
 def clear_cublas_workspaces() -> None:
     """Free the workspaces of cuBLAS: one for each stream that a trial has used, 65 MB on an H200."""
     sys.modules["torch"]._C._cuda_clearCublasWorkspaces()
+
+
+def fake_tensors() -> AbstractContextManager[object]:
+    """Return a context in which tensors have no data, and transformers skips checks of their values."""
+    mode: AbstractContextManager[object] = import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+    return mode
 
 
 def stop_compile_workers() -> None:

@@ -167,6 +167,16 @@ class Versions:
         key = tuple(str(data.get(name)) for name in ("name", "path", "pattern", "tokenizer"))
         return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
 
+    def model(self, path: str) -> str:
+        """Return a hash of the contents of a model's folder, computed once; `absent` if this machine has none."""
+        if ("model", path) not in self._files:
+            folder = Path(path).expanduser()
+            found = sorted(each for each in folder.rglob("*") if each.is_file())
+            inside = [(each.relative_to(folder), each) for each in found]
+            own = [(name, each) for name, each in inside if not any(part.startswith(".") for part in name.parts)]
+            self._files["model", path] = hash_files(own) if own else "absent"
+        return self._files["model", path]
+
 
 def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
     """Return the version of the package in these folders; without any, of the module in the file `origin`."""
@@ -222,9 +232,9 @@ def data_version(data: Mapping[str, Any]) -> str:
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
     """Return a hash of the files' contents together with their given names."""
     whole = hashlib.sha256()
+    sha256 = pkgutil.resolve_name("trainables.file_facts:sha256")  # knows large files from earlier commands
     for name, path in named:
-        with path.open("rb") as file:
-            part = hashlib.file_digest(file, "sha256").hexdigest()
+        part = sha256(path)
         whole.update(f"{name.as_posix()}\0{part}\n".encode())
     return whole.hexdigest()[:ID_DIGITS]
 

@@ -198,6 +198,8 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
         "source": source,
         "data": versions.data(config.get("data") or {}),
     }
+    if weights := (config.get("model") or {}).get("path"):
+        found["model"] = versions.model(str(weights))
     # Round-tripped as in the journal: keys that are numbers become text.
     return cast(dict[str, Any], json.loads(json.dumps(found)))
 

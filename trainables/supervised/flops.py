@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from trainables.context import Context
 from trainables.process_group import Gang
 from trainables.step.training_step import Precision
 from trainables.supervised.evaluation import Workload
+from trainables.torch_private import fake_tensors
 
 _log = logging.getLogger(__name__)
 
@@ -59,15 +61,17 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], 
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
+    of_transformers = model["name"] == "hf"
+    plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
+    plain |= {"pretrained": False} if of_transformers else {}
     try:
-        with torch.device("meta"):
-            plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
-            plain |= {"pretrained": False} if model["name"] == "hf" else {}
-            counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
-            of_tokens = len(input_shape) == 1
-            inputs = torch.zeros(COUNTED, *input_shape, dtype=torch.int64 if of_tokens else torch.float32)
-        with FlopCounterMode(display=False) as counter:
-            counted(inputs).sum().backward()
+        with fake_tensors() if of_transformers else nullcontext():
+            with torch.device("meta"):
+                counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
+                of_tokens = len(input_shape) == 1
+                inputs = torch.zeros(COUNTED, *input_shape, dtype=torch.int64 if of_tokens else torch.float32)
+            with FlopCounterMode(display=False) as counter:
+                counted(inputs).sum().backward()
     except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None

@@ -23,6 +23,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         "torch._dynamo.utils:counters",
         "torch._dynamo.exc:TorchDynamoException",
         "torch.cuda:_sleep",
+        "torch._subclasses.fake_tensor:FakeTensorMode",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
 )

@@ -230,3 +230,18 @@ def test_import_error_names_file_and_line(folder_own_code, name, told):
 def test_only_syntax_counts_if_other_machines_import(folder_own_code):
     assert list(import_errors(["mine.lacking:train"], installed=False)) == []
     assert len(list(import_errors(["mine.broken:train", "mine.broken:other"], installed=False))) == 1
+
+
+def test_weights_of_a_model_are_part_of_the_version(tmp_path):
+    def version():
+        return Versions().model(str(tmp_path / "model"))
+
+    assert version() == "absent"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights.bin").write_bytes(b"one")
+    first = version()
+    (tmp_path / "model" / ".git").mkdir()
+    (tmp_path / "model" / ".git" / "index").write_bytes(b"what git notes")
+    assert version() == first != "absent"
+    (tmp_path / "model" / "weights.bin").write_bytes(b"two")
+    assert version() != first

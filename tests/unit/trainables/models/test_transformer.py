@@ -163,6 +163,9 @@ def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:
     for further in ({}, {"activation_checkpointing": "full"}):
         answer = run(request(shares=(4,), config=given | {"trainable": timing | further}))
         assert answer["status"] == "ok", answer["trace"]
+    same = {"name": "gpt", "layers": 2, "heads": 2, "width": 16, "sequence_length": 16, "vocabulary": 64}
+    counts = [flops_per_sample(each, input_shape=(16,), num_classes=64) for each in (config, same)]
+    assert counts[0] == counts[1] is not None
     with pytest.raises(RequestError, match="sequence_length=17 is beyond the 16 positions"):
         build(config | {"sequence_length": 17}, input_shape=(16,), num_classes=64)
     with pytest.raises(RequestError, match=r"no config\.json"):
