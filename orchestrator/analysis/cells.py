@@ -18,7 +18,17 @@ from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
-from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval, proportion_interval, welch
+from orchestrator.statistics.intervals import (
+    Array,
+    Interval,
+    Moments,
+    at_least,
+    least_error,
+    logs,
+    mean_interval,
+    proportion_interval,
+    welch,
+)
 from orchestrator.telemetry.timing_gate import Fault
 from sweeps.status import Status
 
@@ -77,8 +87,11 @@ class Differences:
         ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
         return Interval(**ends)
 
-    def tested(self) -> list[Difference]:
-        """Return each cell's difference for tests of equivalence, which need a standard error and so no bootstrap."""
+    def tested(self, least: Array) -> list[Difference]:
+        """Return each cell's difference for tests of equivalence, which need a standard error and so no bootstrap.
+
+        Errors are at least `least`.
+        """
         pairs, same = Moments.of(self.paired), self.same_seeds
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = self.own.variance / self.own.n, self.other.variance / self.other.n
@@ -88,7 +101,7 @@ class Differences:
         freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
         return [
             Difference(point=float(p), error=float(e), freedom=float(f))
-            for p, e, f in zip(point, error, freedom, strict=True)
+            for p, e, f in zip(point, np.maximum(error, least), freedom, strict=True)
         ]
 
 
@@ -101,11 +114,12 @@ def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -
     The reference cell itself has none of them.
     """
     differences = Differences.of(ok, "accuracy", cells.index, cells["reference_cell_id"])
+    least = _least_error(cells, ok, differences.interval().point)
     pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
     compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
     tested = [
         _verdict(each, margin, int(n)) if wanted else ("", np.nan, None)
-        for each, n, wanted in zip(differences.tested(), pairs, compared, strict=True)
+        for each, n, wanted in zip(differences.tested(least), pairs, compared, strict=True)
     ]
     for place, column in enumerate(OF_VERDICT):
         cells[column] = [row[place] for row in tested]
@@ -236,7 +250,7 @@ OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_pe
 
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *OF_TEXTS)
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "tokens_per_s", "accuracy", "val_accuracy", "val_loss")
-_SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
+SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
 """The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
 _ORDER = {status.value: order for order, status in enumerate(Status)}
 
@@ -328,7 +342,7 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
     means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
-    for column, samples in _SAMPLES.items():
+    for column, samples in SAMPLES.items():
         counted = ok.assign(samples=_numbers(ok, samples).where(ok[column].notna()))
         means[column] = proportion_interval(by_cell(cells.index, ok, column), by_cell(cells.index, counted, "samples"))
     for column, interval in means.items():
@@ -396,7 +410,16 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
 def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     reference = comparison.references(cells)
     cells["reference_cell_id"] = reference
-    _put(cells, "accuracy_difference", Differences.of(ok, "accuracy", cells.index, reference).interval())
+    found = Differences.of(ok, "accuracy", cells.index, reference).interval()
+    _put(cells, "accuracy_difference", at_least(found, _least_error(cells, ok, found.point)))
+
+
+def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:
+    """Return the least standard error of each cell's accuracy difference from its reference; 0 if it is unknown."""
+    known = ok[ok["accuracy"].notna()]
+    total = _numbers(known, SAMPLES["accuracy"]).groupby(known["cell_id"]).agg(lambda each: each.sum(skipna=False))
+    own, other = (total.reindex(ids).to_numpy(dtype="float64") for ids in (cells.index, cells["reference_cell_id"]))
+    return np.where(cells["reference_cell_id"] == cells.index, 0.0, least_error(difference, np.minimum(own, other)))
 
 
 def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import by_seed
+from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.curves import LossCurves
 from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
 from orchestrator.decision.claims import OF_CURVES, Claim, Claimed, ExpressionError
 from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
-from orchestrator.statistics.intervals import TAIL, Array, mean_interval
+from orchestrator.statistics.intervals import TAIL, Array, at_least, least_error, mean_interval
 from orchestrator.text.rows import status
 from sweeps.errors import nearest
 from sweeps.status import Status
@@ -39,6 +39,9 @@ _POWER_QUANTILE = 0.8416
 """Quantile of the normal distribution at 80%: the number of seeds is chosen to reach a verdict that often."""
 
 _MOST_SEEDS = 100
+
+_ROUNDING = 1e-12
+"""Differences of equal numbers, such as 0.91 − 0.9 and 0.92 − 0.91, differ by less."""
 
 _UNDECIDED = "the interval includes values for and against it"
 
@@ -53,19 +56,41 @@ class Sides:
     """Whether the sides are times, rates or the like, which are compared by ratio."""
     by_chance: bool = False
     """Whether they vary from seed to seed, as times and accuracies do, but counts need not."""
+    samples: float | None = None
+    """The number of samples, of all seeds together, of which accuracies are the share; NaN if unknown. None for other
+    quantities."""
 
     @staticmethod
-    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
+    def of(
+        left: Array,
+        right: Array,
+        *,
+        by_ratio: bool,
+        margin: float = 0.0,
+        by_chance: bool = False,
+        samples: float | None = None,
+    ) -> Sides:
         """Keep the seeds that have both sides. Ratios need values above 0 and a margin below all of them."""
         known = ~np.isnan(left) & ~np.isnan(right)
         left, right = left[known], right[known]
         above = bool((left > 0).all() and (right > margin).all())
-        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance)
+        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance, samples=samples)
 
     @property
     def are_copies(self) -> bool:
-        """True if all seeds have the same values of a quantity that varies by chance."""
-        return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
+        """True if all seeds have the same values of a quantity that varies by chance, or the same difference."""
+        if not self.by_chance or all(bool((side == side[0]).all()) for side in (self.left, self.right)):
+            return self.by_chance
+        apart = self.compared()
+        equal = abs(apart[0]) > _ROUNDING and bool(np.ptp(apart) < _ROUNDING)
+        return equal and self.samples is not None and math.isnan(self.samples)
+
+    @property
+    def least_error(self) -> float:
+        """The standard error of the mean difference that the number of samples implies; 0 if unknown."""
+        if self.by_ratio or self.samples is None:
+            return 0.0
+        return float(least_error(self.compared().mean(), np.asarray(self.samples)))
 
     def compared(self, shift: float = 0.0) -> Array:
         """Logarithm of left / (right + shift), or left − (right + shift)."""
@@ -108,10 +133,10 @@ class Verdict:
 def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     """Judge a claim; `epochs` is the fewest of its trials, NaN if one does not report it."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
-    tests = _tests(order, claim.margin, sides)
-    found = _read(order, tests) if n else INCONCLUSIVE
+    tests, least = _tests(order, claim.margin, sides), sides.least_error if n else 0.0
+    found = _read(order, tests, least) if n else INCONCLUSIVE
     why = _why(claim, sides, epochs) or (_UNDECIDED if found == INCONCLUSIVE else "")
-    point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
+    point, lo, hi = _interval(sides.compared(), least, back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
         verdict=INCONCLUSIVE if why else found,
@@ -123,7 +148,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
         lo=lo,
         hi=hi,
         n=n,
-        p=_p_value(tests) if why in ("", _UNDECIDED) else math.nan,
+        p=_p_value(tests, least) if why in ("", _UNDECIDED) else math.nan,
         seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
     )
 
@@ -151,8 +176,8 @@ def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
     return [below, above] if order == "==" else [below if order in (">", ">=") else above]
 
 
-def _read(order: str, tests: Sequence[Array]) -> str:
-    ends = [_interval(test)[1:] for test in tests]
+def _read(order: str, tests: Sequence[Array], least: float) -> str:
+    ends = [_interval(test, least)[1:] for test in tests]
     if any(math.isnan(end) for both in ends for end in both):
         return INCONCLUSIVE
     if all(_holds(order, lo) for lo, _ in ends):
@@ -160,13 +185,14 @@ def _read(order: str, tests: Sequence[Array]) -> str:
     return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
 
 
-def _p_value(tests: Sequence[Array]) -> float:
+def _p_value(tests: Sequence[Array], least: float) -> float:
     """Return p of the test that decides: the strongest against the claim, or the weakest for it."""
-    from scipy.special import stdtr
+    from scipy.special import ndtr, stdtr
 
     values = min(tests, key=lambda test: float(test.mean()))
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    return 0.0 if error == 0 else float(2 * stdtr(len(values) - 1, -abs(float(values.mean())) / error))
+    away, error = -abs(float(values.mean())), float(values.std(ddof=1)) / math.sqrt(len(values))
+    of_samples = float(2 * ndtr(away / least)) if least else 0.0
+    return max(of_samples, float(2 * stdtr(len(values) - 1, away / error)) if error else 0.0)
 
 
 def adjusted(found: Sequence[Verdict]) -> list[Verdict]:
@@ -183,11 +209,11 @@ def _holds(order: str, value: float) -> bool:
     return value > 0 if order in "<>" else value >= 0
 
 
-def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
-    """Return the mean and the ends of its interval; NaN without values."""
+def _interval(values: Array, least: float, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
+    """Return the mean and the ends of its interval, for a standard error of at least this; NaN without values."""
     if not len(values):
         return math.nan, math.nan, math.nan
-    found = mean_interval(values[None, :]).map(back)
+    found = at_least(mean_interval(values[None, :]), np.asarray(least)).map(back)
     return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
 
 
@@ -236,8 +262,9 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     except ExpressionError as error:
         return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
     by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
+    samples = values.samples if claimed.columns <= set(SAMPLES) else None
     by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
-    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
+    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance, samples=samples)
     found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
     if values.is_doubtful and found.n:  # further seeds with such timings would not settle it, either
         why = "the timing of one of its cells is not valid"
@@ -261,6 +288,8 @@ class _Values:
         """Whether any timing looked up so far is invalid …"""
         self.of_one_process = False
         """… or of a cell that one process timed."""
+        self.samples = math.inf
+        """The fewest samples, of all seeds together, of the accuracies looked up so far; NaN if unknown."""
 
     def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
         if column in OF_CURVES:
@@ -334,4 +363,9 @@ class _Values:
             cells = self._cells[self._cells["cell_id"].isin(cell_ids)]
             self.is_doubtful |= bool(is_invalid(cells["timing_valid"]).any())
             self.of_one_process |= bool(timed_by_one_process(cells).any())
+        if column in SAMPLES:
+            known = looked_at[looked_at[column].notna()]
+            counts = known[SAMPLES[column]] if SAMPLES[column] in known else pd.Series(np.nan, index=known.index)
+            of_cell = counts.groupby(known["cell_id"]).agg(lambda each: each.sum(skipna=False))
+            self.samples = float(np.minimum(self.samples, of_cell.min(skipna=False)))
         return by_seed(cell_ids, looked_at, column, self._seeds)

@@ -211,6 +211,29 @@ def proportion_interval(values: Array, samples: Array) -> Interval:
     )
 
 
+def least_error(difference: Array, samples: Array) -> Array:
+    """Return the standard error that a difference of two shares of the same samples has at least; 0 if unknown.
+
+    Models whose shares differ by k of n samples disagree on k or more. Equal differences of several seeds are therefore
+    no sign of certainty (Agresti and Min, "Simple improved confidence intervals for comparing matched proportions",
+    Statistics in Medicine 24, 2005: a half is added to each count). `samples` has those of all seeds. A difference of
+    exactly 0 has no error: it is that of the same training under two names.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        squared = (np.abs(difference) + 1 / samples - difference**2) / samples
+    return np.asarray(np.where((squared > 0) & (difference != 0), np.sqrt(np.maximum(squared, 0.0)), 0.0))
+
+
+def at_least(found: Interval, error: Array) -> Interval:
+    """Return the interval, widened to the normal one with this standard error."""
+    from scipy.special import ndtri  # slow to import
+
+    half = float(ndtri(TAIL)) * error
+    return Interval(
+        point=found.point, lo=np.minimum(found.lo, found.point - half), hi=np.maximum(found.hi, found.point + half)
+    )
+
+
 def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) -> Interval:
     """Return the mean of each row with its expanded percentile interval; rows below FEWEST have no interval.
 

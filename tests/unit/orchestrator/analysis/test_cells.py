@@ -537,7 +537,7 @@ def test_equal_seeds_are_paired_and_others_use_welch():
 
 def test_verdicts_agree_with_intervals():
     found = against_a()
-    interval, tested = found.interval(), found.tested()
+    interval, tested = found.interval(), found.tested(np.zeros(1))
     for index in (1, 2):
         half = stats.t.ppf(0.975, tested[index].freedom) * tested[index].error
         assert tested[index].point == pytest.approx(interval.point[index])
@@ -550,7 +550,7 @@ def test_constant_unpaired_seeds_have_no_error():
         {"cell_id": ["a", "a", "b", "b", "b"], "seed": [0, 1, 0, 1, 2], "accuracy": [0.5] * 2 + [0.75] * 3}
     )
     cells = pd.Index(["b"])
-    (found,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested()
+    (found,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested(np.zeros(1))
     assert (found.point, found.error, found.freedom) == pytest.approx((0.25, 0.0, 3.0))
 
 

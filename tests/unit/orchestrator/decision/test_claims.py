@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import norm, ttest_1samp
 
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect
@@ -165,6 +165,27 @@ def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
         assert "| 3 in one process | " in text and "In one process: " in text
     for unmarked in (table(each, "speedup(gpus=2) > 1.5"), table(one, "accuracy(gpus=2) > .8")):
         assert "one process" not in unmarked and "confirmed" in unmarked
+
+
+@pytest.mark.parametrize(("samples", "verdict"), [(None, "inconclusive"), (100, "inconclusive"), (10_000, "confirmed")])
+def test_equal_differences_of_accuracies_are_no_certainty(samples: int | None, verdict: str) -> None:
+    """Two seeds are both .01 more accurate: 2 of 200 samples may be chance, 200 of 20,000 are not."""
+    counted = {} if samples is None else {"test_samples": samples}
+    records = [
+        record_of(gpus, seed, metrics={"samples_per_s": 100.0, "accuracy": 0.9 + (gpus + seed) / 100, **counted})
+        for gpus in (1, 2)
+        for seed in range(2)
+    ]
+    frames = collect(records, scaling="weak", reference_batch_size=32)
+    found = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
+    assert found.verdict == verdict and (samples is None or found.lo < 0.01 < found.hi)
+    if samples:
+        n = 2 * samples
+        half = 1.959964 * math.sqrt((0.01 + 1 / n - 0.01**2) / n)
+        assert (found.lo, found.hi) == pytest.approx((0.01 - half, 0.01 + half))
+        cell = frames[1].set_index("gpus").loc[2]
+        assert (cell["accuracy_difference_lo"], cell["accuracy_difference_hi"]) == pytest.approx((found.lo, found.hi))
+        assert found.p == pytest.approx(2 * norm.cdf(-0.01 * 1.959964 / half))
 
 
 def test_p_values_are_adjusted_for_all_claims(frames: Any) -> None:
