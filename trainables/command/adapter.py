@@ -94,6 +94,10 @@ class Adapter:
         if self.lr and not 0.5 * lr <= self.lr <= 1.01 * lr:
             yield f"the optimizer's learning rate was at most {self.lr:.4g}, and the trial's is {lr:.4g}"
 
+        weights = {each.get("weights") for each in self._trained if each["connected"]} - {None}
+        if len(weights) > 1:
+            yield "the ranks have different weights after the same steps: either each has a part, or they train apart"
+
     @property
     def _trained(self) -> list[dict[str, Any]]:
         """The counts of the processes that trained to the end, with at least half of the steps of the busiest."""

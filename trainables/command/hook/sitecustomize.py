@@ -2,8 +2,8 @@
 """Started by Python in every process of a trial's command: counts and times its optimizer steps, and reads its metrics.
 
 The command's environment puts this folder on PYTHONPATH and names a folder in SWEEP_HOOK; without that variable nothing
-happens. Each process that takes steps writes its counts to `<process id>.json` there, and rows of metrics from Hugging
-Face's Trainer and Lightning to `<process id>.jsonl`. It needs nothing but Python 3.9, and torch if the command uses it.
+happens. Each process that takes steps writes its counts to `<process id>.json` there, and `sweep_frameworks.py` rows of
+metrics to `<process id>.jsonl`. It needs nothing but Python 3.9, and torch if the command uses it.
 
 Times exclude evaluation and checkpoints: an interval between two steps in which either happens does not count. The GPU
 is waited for only at the ends of uninterrupted training, so that the steps between run as they would.
@@ -27,6 +27,7 @@ STOP_FILE = "stop_at_step"
 WRITE_EVERY_S = 0.5
 WARMUP_STEPS = 10
 WARMUP_S = 0.3
+WEIGHTS_AT_STEP = 5
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
 
@@ -97,6 +98,7 @@ class Training:
         self.written_s = self.looked_s = 0.0
         self.epoch = self.completed = self.pauses = self.iterators = 0
         self.lr = self.at_s = self.cpu_s = 0.0
+        self.weights = None
         self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
         self.gpu = Gpu()
@@ -125,6 +127,8 @@ class Training:
         self.paused = self.evaluating = False
         self.last_s = now_s
         self.gpu.step()
+        if self.whole.steps == WEIGHTS_AT_STEP:
+            self.weights = checksum(optimizer)
         rates = [group.get("lr") for group in optimizer.param_groups]
         self.lr = max([self.lr, *(float(rate) for rate in rates if isinstance(rate, (int, float)))])
         if now_s - self.written_s >= WRITE_EVERY_S:
@@ -187,6 +191,7 @@ class Training:
             "epoch": self.epoch,
             "completed": self.completed,
             "lr": self.lr,
+            "weights": self.weights,
             **{name: vars(getattr(self, name)) for name in ("whole", "warm", "later")},
             **PLACE,
         }
@@ -224,6 +229,14 @@ def place(optimizer):
     return found
 
 
+def checksum(optimizer):
+    """Return the sum of the first weights, which replicas have in common; None for a shard."""
+    first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+    if first is None or any(hasattr(first, name) for name in ("placements", "_is_flat_param", "ds_id")):
+        return None
+    return float(first.detach().double().sum())
+
+
 PLACE = {}
 """The last known place of this process: at its exit the process group has gone."""
 
@@ -244,133 +257,6 @@ def size_of(batch):
             if samples:
                 return samples, tokens
     return 0, 0
-
-
-def emit(line):
-    """Append a line to this process's file."""
-    text = json.dumps(line, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
-    try:
-        path = os.path.join(FOLDER, f"{os.getpid()}.jsonl")
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(file, text.encode())
-        finally:
-            os.close(file)
-    except OSError as error:
-        print(f"sweep hook: {error}", file=sys.stderr)
-
-
-def emit_row(epoch, step, values):
-    """Write a row of metrics under their own names, and under the usual ones."""
-    row = {"epoch": epoch, "step": step}
-    for key, value in values.items():
-        try:
-            row[key] = float(value)
-        except (TypeError, ValueError):
-            continue
-        name = key.lower().replace("/", "_")
-        held_out = name.startswith(("val", "eval", "valid"))
-        if name in ("loss", "train_loss", "loss_epoch", "train_loss_epoch"):
-            row["loss"] = row[key]
-        elif held_out and name.endswith("loss"):
-            row["val_loss"] = row[key]
-        elif held_out and name.split("_", 1)[-1] in ("acc", "accuracy", "top1", "acc1"):
-            row["val_accuracy"] = row[key]
-        elif name in ("test_acc", "test_accuracy"):
-            row["accuracy"] = row[key]
-    emit({"row": row})
-
-
-def length(name):
-    """Return a length of the trial's budget; None if it has none of this kind."""
-    text = os.environ.get(f"SWEEP_{name}", "")
-    return float(text) if text else None
-
-
-def is_over(epoch, step):
-    """Return whether the trial's budget is used up, or it asks to stop."""
-    epochs, steps = length("EPOCHS"), length("STEPS")
-    ended = (epochs is not None and epoch >= epochs - 1e-6) or (steps is not None and step >= steps)
-    return ended or TRAINING.should_stop()
-
-
-def begin(framework):
-    """Note the framework."""
-    TRAINING.framework = framework
-    emit({"framework": framework})
-
-
-def transformers_callback(base):
-    """Return the class of a callback for Hugging Face's Trainer."""
-
-    class SweepCallback(base):
-        def on_train_begin(self, args, state, control, **kwargs):
-            begin("transformers")
-
-        def on_step_end(self, args, state, control, **kwargs):
-            # An epoch ends in on_epoch_end: state.epoch reaches it with the last step.
-            if is_over(-1, state.global_step):
-                control.should_training_stop = True
-
-        def on_epoch_end(self, args, state, control, **kwargs):
-            if is_over(state.epoch or 0, state.global_step):
-                control.should_training_stop = True
-
-        def on_evaluate(self, args, state, control, **kwargs):
-            TRAINING.pause()
-
-        def on_save(self, args, state, control, **kwargs):
-            TRAINING.pause()
-
-        def on_log(self, args, state, control, logs=None, **kwargs):
-            if state.is_world_process_zero and logs and not any(key.startswith("train_") for key in logs):
-                emit_row(state.epoch, state.global_step, logs)
-
-    return SweepCallback
-
-
-def lightning_callback(package):
-    """Return a callback for Lightning, from the package's base class."""
-    base = importlib.import_module(f"{package}.callbacks").Callback
-
-    class SweepCallback(base):
-        def __reduce__(self):  # for processes that are spawned
-            return lightning_callback, (package,)
-
-        def on_train_start(self, trainer, module):
-            begin("lightning")
-
-        def on_train_batch_end(self, trainer, module, *rest, **kwargs):
-            if is_over(-1, trainer.global_step):
-                trainer.should_stop = True
-
-        def on_train_epoch_end(self, trainer, module):
-            if trainer.is_global_zero:
-                emit_row(trainer.current_epoch + 1, trainer.global_step, dict(trainer.callback_metrics))
-            if is_over(trainer.current_epoch + 1, trainer.global_step):
-                trainer.should_stop = True
-
-        def on_validation_start(self, trainer, module):
-            TRAINING.pause()
-
-        def on_save_checkpoint(self, trainer, module, checkpoint):
-            TRAINING.pause()
-
-        def on_test_end(self, trainer, module):
-            if trainer.is_global_zero:
-                emit_row(trainer.current_epoch, trainer.global_step, dict(trainer.callback_metrics))
-
-    return SweepCallback()
-
-
-def lightning_callbacks():
-    """Entry point of `lightning.pytorch.callbacks_factory`."""
-    return [lightning_callback("lightning.pytorch")] if FOLDER else []
-
-
-def pytorch_lightning_callbacks():
-    """Entry point of `pytorch_lightning.callbacks_factory`."""
-    return [lightning_callback("pytorch_lightning")] if FOLDER else []
 
 
 def watch_optimizers(module):
@@ -439,6 +325,8 @@ def watch_checkpoints(module):
 
 def watch_trainer(module):
     """Give every Trainer the callback."""
+    from sweep_frameworks import transformers_callback  # beside this file
+
     module.DEFAULT_CALLBACKS.append(transformers_callback(module.TrainerCallback))
 
 

@@ -24,7 +24,7 @@ if group:
     dist.init_process_group("gloo")
 rank, world = (dist.get_rank(), dist.get_world_size()) if group else (0, 1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
-trained = torch.nn.parallel.DistributedDataParallel(model) if group else model
+trained = torch.nn.parallel.DistributedDataParallel(model) if group and "apart" not in sys.argv else model
 optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ["SWEEP_LR"]))
 data = TensorDataset(torch.randn(250, 64), torch.randint(0, 2, (250,)))
 sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=False) if group else None
@@ -116,6 +116,11 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
     assert (told.metrics["steps"], told.metrics["samples"]) == (52, 1000)
 
 
+def test_ranks_that_exchange_no_gradients_are_remarked(tmp_path: Path) -> None:
+    (remark,) = run(tmp_path, f"{TORCHRUN} slow apart").remarks
+    assert "different weights" in remark
+
+
 def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
     assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
 
@@ -137,13 +142,13 @@ def test_another_sitecustomize_runs_as_well(tmp_path: Path) -> None:
     assert told.metrics["truth"] == 1
 
 
-def test_the_hook_is_one_file_for_python_3_9() -> None:
+@pytest.mark.parametrize("name", ["sitecustomize", "sweep_frameworks"])
+def test_the_hook_needs_only_python_3_9(name: str) -> None:
     import ast
 
-    source = (HOOK / "sitecustomize.py").read_text()
-    tree = ast.parse(source, feature_version=(3, 9))
+    tree = ast.parse((HOOK / f"{name}.py").read_text(), feature_version=(3, 9))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "sitecustomize"}
 
 
 def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
