@@ -106,13 +106,14 @@ def critical_batch(found: pd.DataFrame) -> Plot:
     ]
     x = spanning("tokens", "tokens before the branch", found["tokens"])
     y = doubling("batch", "global batch", found["global_batch_size"].tolist())
-    look = {"x": x, "y": y, "color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
+    colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
+    look = {"x": x, "y": y, **(colour if found["group"].nunique() > 1 else {})}
     shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "worse"]}
     layers = [
         mark("line", look, where="datum.largest"),
         {
             **mark("point", {**look, "shape": shape, "tooltip": {"field": "tip"}}, size=60),
-            "params": [ZOOM, picked("cell")],
+            "params": [ZOOM, *([picked("cell")] if found["group"].nunique() > 1 else [])],
         },
     ]
     return Plot(
