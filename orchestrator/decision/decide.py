@@ -417,6 +417,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         measure=found.measure.name,
         metric=terms.metric,
         margin=terms.margin,
+        tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
         baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
         headline=headline,
         details=tuple(details),

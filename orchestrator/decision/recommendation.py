@@ -201,6 +201,8 @@ class Recommendation:
     metric: Metric
     margin: float
     """How much worse than the baseline's the metric may be, in its unit."""
+    tokens: float | None = None
+    """The budget of a trial in tokens, if several batches were compared: longer trainings allow larger ones."""
     cell_id: str | None = None
     """The chosen cell; None if there is nothing to choose from."""
     name: str = ""

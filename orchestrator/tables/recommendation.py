@@ -157,6 +157,8 @@ def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
         yield label, f"{likely} likely within {found.margin:g} of the baseline's{bet}"
     if safe := safe_choice(found):
         yield "Safe choice", safe
+    if found.tokens:
+        yield "Valid for", f"trainings of about {found.tokens:,.0f} tokens; longer ones allow larger batches"
     if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
         yield "Provisional", "; ".join(caveats)
 

@@ -333,6 +333,18 @@ def test_a_probability_is_never_0_or_1(value: float, text: str) -> None:
     assert probability(value) == text
 
 
+@pytest.mark.parametrize(("batches", "told"), [((32, 64), ["100,000,000"]), ((32,), [])])
+def test_a_budget_in_tokens_bounds_the_choice_between_batches(batches: tuple[int, ...], told: list[str]) -> None:
+    trials = [
+        record_of(1, seed, batch=batch, metrics=measured(100 + batch + seed, 0.9))
+        for batch in batches
+        for seed in (0, 1)
+    ]
+    terms = Terms(budget={"tokens": 100_000_000}, axes=AXES)
+    facts = in_sentences(decide(*collect(trials, scaling="weak", reference_batch_size=32), terms)).facts
+    assert [text.split()[3] for label, text in facts if label == "Valid for"] == told
+
+
 def test_high_probabilities_are_certain_and_low_ones_are_not() -> None:
     sure = replace(FOUND, baseline_cell_id="b", p_best=0.97, p_within_margin=0.5)
     assert [chance for _, chance in in_sentences(sure).certainty] == ["97%"]
