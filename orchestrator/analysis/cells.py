@@ -49,8 +49,13 @@ def by_seed(
     cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
 ) -> Array:
     """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
-    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
-    return np.asarray(table.reindex(index=cell_ids, columns=seeds).to_numpy(dtype="float64"))
+    columns = sorted(ok["seed"].unique()) if seeds is None else seeds
+    known = ok[ok[column].notna() & ok["seed"].isin(columns)]
+    row, cells = pd.factorize(known["cell_id"])
+    table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
+    table[row, pd.Index(columns).get_indexer(pd.Index(known["seed"]))] = known[column].to_numpy(dtype="float64")
+    found: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,19 +58,21 @@ class CompositionError(ConfigError):
 def _unfit_overrides(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
     """Add the overrides one by one; yield each that does not fit, as (override, error)."""
     fitting: list[str] = []
+    composed: dict[str, Any] | None = None  # from those that fit
     # Search path, then groups, then keys, since each determines which of the next exist.
     for override in sorted(
         overrides, key=lambda each: 0 if is_search_path(each) else 1 if key_of(each) in groups.names else 2
     ):
         try:
-            resolved(compose(primary(), [*fitting, override]))
+            composed = resolved(compose(primary(), [*fitting, override]))
             fitting.append(override)
         except WRONG as error:
-            yield override, _explained(override, error, fitting, groups)
+            composed = composed or resolved(compose(primary(), []))
+            yield override, _explained(override, error, composed, groups)
 
 
-def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
-    """Return why an override does not fit, with a suggestion."""
+def _explained(override: str, error: Exception, composed: Mapping[str, Any], groups: Groups) -> str:
+    """Return why an override does not fit to what is composed, with a suggestion."""
     key, equals, value = override.lstrip("+~").partition("=")
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
@@ -87,7 +89,7 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
         return f"{unknown(what, value, options)}{_own_code(key, value)}"
     if "Could not override" in str(error):
-        known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
+        known = [*dotted_keys(composed), *groups.names]
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
         return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known)}"

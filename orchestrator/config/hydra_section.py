@@ -6,6 +6,7 @@ modules. A config file may come from a stranger, so it may set only what is list
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +71,7 @@ def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) ->
         config = _hydra_part(primary(), overrides)
         if primary_file() or folders(overrides):
             own = [each for each in overrides if key_of(each).startswith("hydra") and not is_search_path(each)]
-            with with_primary(PRIMARY, None), initialised():
-                shipped = _hydra_part(PRIMARY, own)
+            shipped = _shipped_part(tuple(own))
             if changed := sorted(_differences(config, shipped)):
                 raise ConfigError(
                     f"hydra.{key} is set by a config file, which may not set it; the command line may: hydra.{key}=…"
@@ -98,6 +98,13 @@ def _hydra_part(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     hydra = compose(name, list(overrides), return_hydra_config=True).hydra
     found = OmegaConf.to_container(hydra, resolve=False)
     return cast(dict[str, Any], found)
+
+
+@functools.cache
+def _shipped_part(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """Return Hydra's part with these overrides and without the user's files."""
+    with with_primary(PRIMARY, None), initialised():
+        return _hydra_part(PRIMARY, overrides)
 
 
 def _differences(config: Mapping[str, Any], shipped: Mapping[str, Any]) -> Iterator[str]:

@@ -120,6 +120,7 @@ class Groups:
 
     def __init__(self, overrides: Sequence[str]) -> None:
         self._search_path = [override for override in overrides if is_search_path(override)]
+        self._options: dict[str, list[str]] = {}
 
     @cached_property
     def names(self) -> list[str]:
@@ -131,7 +132,10 @@ class Groups:
 
         A folder of the same name as a choice belongs to that choice.
         """
-        place = primary(), self._search_path
-        own = choices_in(group, *place)
-        folders = [folder for folder in groups_in(group, *place) if folder not in own]
-        return own + [f"{folder}/{name}" for folder in folders for name in choices_in(f"{group}/{folder}", *place)]
+        if group not in self._options:
+            place = primary(), self._search_path
+            own = choices_in(group, *place)
+            folders = [folder for folder in groups_in(group, *place) if folder not in own]
+            below = [f"{folder}/{name}" for folder in folders for name in choices_in(f"{group}/{folder}", *place)]
+            self._options[group] = own + below
+        return self._options[group]

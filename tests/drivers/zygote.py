@@ -37,6 +37,7 @@ def main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     compose_once()
+    decide_once()
     waiting, children = select.poll(), dict[int, tuple[int, str]]()
     waiting.register(0, select.POLLIN)
     requests = os.fdopen(0, "rb", buffering=0, closefd=False)
@@ -62,11 +63,27 @@ def main() -> None:
 
 
 def compose_once() -> None:
-    """Compose once: the grammar of overrides is fast from the second time on."""
+    """Compose once: the grammar of overrides is fast from the second time on, and Hydra's shipped part is known."""
     from orchestrator.cli.app import main as orchestrator
+    from orchestrator.config.hydra_section import check_hydra
+    from orchestrator.config.search_path import initialised
 
     with contextlib.redirect_stdout(io.StringIO()):
         orchestrator(["sweep=batch_scaling", "backend=inprocess", "mode=plan", "sweep.axes.device_batch_size=[8]"])
+    with initialised():
+        check_hydra(["sweep=batch_scaling", "hydra.searchpath=[file:///]"])
+
+
+def decide_once() -> None:
+    """Make the tables of two trials: pandas, scipy and jinja2 are fast from the second time on."""
+    from orchestrator.tables.recommendation import recommendation_markdown
+    from orchestrator.tables.speedup import speedup_markdown
+    from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured
+    from tests.unit.orchestrator.records import record_of
+
+    _, cells, found = decided_with_frames([record_of(g, s, metrics=measured(g, 0.9)) for g in (1, 2) for s in (0, 1)])
+    recommendation_markdown(found, "demo")
+    speedup_markdown(cells)
 
 
 def tell(path: Path, status: int) -> None:

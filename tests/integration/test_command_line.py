@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import pytest
 
 
 def test_a_finished_sweep_runs_nothing_again(place):
@@ -61,6 +62,7 @@ def test_multirun_runs_whole_sweeps(place):
     assert {path.name for path in (place.folder / "results").iterdir()} == {"one", "two"}
 
 
+@pytest.mark.slow
 def test_multirun_sweeps_have_separate_folders(place):
     folders = "results_dir=results/${hydra:job.num}"
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,2", folders, "--multirun")

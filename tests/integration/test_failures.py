@@ -22,6 +22,7 @@ def test_failures_are_rows_and_rerun_is_explicit(place):
     assert len(place.ran()) == 16
 
 
+@pytest.mark.slow
 def test_rerun_repeats_only_selected_trials(place):
     narrow = ("sweep=traced", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0,1]")
     assert place.run(*narrow)[0] == 0

@@ -44,11 +44,7 @@ def command(tmp_path: Path) -> Command:
     return place
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_file_that_trials_write_does_not_identify_them(command: Command, exists: bool) -> None:
-    log = command.folder / "log.txt"
-    if exists:
-        log.write_text("of a user")
+def test_a_file_that_trials_make_does_not_identify_them(command: Command) -> None:
     for _ in range(2):
         status, out, err = command.run()
         assert status == 0 and command.runs == 2, out + err
@@ -56,12 +52,13 @@ def test_a_file_that_trials_write_does_not_identify_them(command: Command, exist
 
 
 def test_a_file_that_a_user_edits_makes_other_trials(command: Command) -> None:
-    assert command.run()[0] == 0
-    (command.folder / "log.txt").unlink()  # to begin a new log is no other sweep
+    (command.folder / "log.txt").write_text("of a user, extended by trials\n")
+    assert command.run()[0] == 0 and command.runs == 2
     (command.folder / "net.yaml").write_text("8")
     status, _, err = command.run()
     assert status == 2 and "source.files.net.yaml" in err and "log.txt" not in err
-    assert command.run("allow_changed=true")[0] == 0 and command.runs == 2
+    status, out, err = command.run("allow_changed=true")
+    assert status == 0 and command.runs == 4, out + err
 
 
 def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
@@ -75,6 +72,7 @@ def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
     assert command.runs == 2
 
 
+@pytest.mark.slow  # which files are outputs is tested with the history
 def test_config_edited_while_the_sweep_runs_is_no_output(command: Command) -> None:
     (command.folder / "net.yaml").write_text("64")
     driver = command.start()
@@ -84,11 +82,3 @@ def test_config_edited_while_the_sweep_runs_is_no_output(command: Command) -> No
     assert driver.returncode == 0, out + err
     status, _, err = command.run()
     assert status == 2 and "source.files.net.yaml" in err
-
-
-def test_code_that_trials_write_is_part_of_them(command: Command) -> None:
-    written = TRAIN + "pathlib.Path('settings.py').write_text(f'batch = {batch}')\n"
-    (command.folder / "train.py").write_text(written)
-    command.run()
-    status, _, err = command.run()
-    assert status == 2 and "source.argv" in err

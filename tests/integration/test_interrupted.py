@@ -21,7 +21,11 @@ def test_a_second_driver_exits_and_names_the_first(place):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_a_sweep_continues_after_a_signal(place, number, status):
     process = place.start("sweep=traced", HOLD_AFTER="2")

@@ -65,6 +65,7 @@ def test_errors_of_a_command_are_reported_before_it_starts(place):
     assert all(part in err for part in ("{batch} is neither", "loss='(' is not a regular", "needs own_ranks")), err
 
 
+@pytest.mark.slow
 def test_a_stopped_command_times_out(place):
     (place.folder / "train.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     axes = ("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")

@@ -119,7 +119,7 @@ def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, genera
     assert found["baseline's seed: no warning"] == 0 and found["baseline's seed: truly within the margin"] >= 0.5
 
 
-@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("seeds", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_slow_seed_does_not_change_the_choice(seeds, generator):
     """At least 90% of the choices are right (docs/results/statistics.md); three standard errors of 20 are 20%."""
     found = yardstick.slow_seeds(CLEAN, seeds, 20, generator)

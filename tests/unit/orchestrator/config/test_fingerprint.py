@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from orchestrator.config import fingerprint
-from orchestrator.config.fingerprint import Versions, data_version, import_errors
+from orchestrator.config.fingerprint import Versions, data_version, import_errors, named_files
 
 
 @pytest.fixture
@@ -162,6 +162,7 @@ def test_an_output_counts_as_before_it_was_written(folder):
     (folder / "log.txt").write_text("of a trial")
     assert version_of(argv, folder) != before
     assert version_of(argv, folder, {"log.txt": "", "other.txt": "1"}) == before
+    assert list(named_files(argv, folder)) == ["log.txt"]  # code is part of the trials, also if trials write it
 
 
 @pytest.mark.parametrize("argv", ["python -m models.net --lr {lr}", ["python", "-m", "models.net"]])

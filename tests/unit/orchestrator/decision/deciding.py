@@ -1,7 +1,11 @@
 """Decisions about records that a test makes up."""
 
+import functools
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import pandas as pd
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
@@ -33,8 +37,21 @@ def swayed(speeds: dict[int, float], accuracies: dict[int, float]) -> list[Trial
 
 def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
     price = terms.get("price_per_gpu_hour")
+    return decided_with_frames(records, price, **terms)[2]
+
+
+def decided_with_frames(
+    records: list[TrialRecord], price: float | None = None, **terms: Any
+) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
+    """Return the trials, the cells and the decision; equal records are decided on once."""
+    return _decided(pickle.dumps((records, price, {"axes": AXES, "arguments": ARGUMENTS} | terms)))
+
+
+@functools.cache
+def _decided(pickled: bytes) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
+    records, price, terms = pickle.loads(pickled)
     frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
-    return decide(*frames, Terms(**{"axes": AXES, "arguments": ARGUMENTS} | terms))
+    return *frames, decide(*frames, Terms(**terms))
 
 
 def codes(remarks: Iterable[Remark]) -> list[str]:

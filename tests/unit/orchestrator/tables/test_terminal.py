@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Terms
-from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import CLEAR, TIED
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.terminal import MOST_LINES, SweepEnd, lines_of, show
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, measured, swayed
+from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured, swayed
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 
@@ -26,10 +23,9 @@ WIDTHS = (80, 120, 200)
 
 
 def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
-    frames = collect(records, scaling="weak", reference_batch_size=32)
-    found = decide(*frames, Terms(**{"axes": AXES, "arguments": ("sweep=demo",)} | (terms or {})))
+    trials, cells, found = decided_with_frames(records, **(terms or {}))
     given = {"trained": "small_cnn on digits", "took_s": 349.0, "files": "results/demo/report.html"}
-    return SweepEnd(found=found, trials=frames[0], cells=frames[1], **given | fields)
+    return SweepEnd(found=found, trials=trials, cells=cells, **given | fields)
 
 
 def rows(end: SweepEnd, width: int = 120) -> list[str]:

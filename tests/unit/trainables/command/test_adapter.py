@@ -104,7 +104,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("argv", WRONG.values(), ids=WRONG.keys())
+SIMILAR = ("one rank of a group", "the launcher's own variable ignored")
+"""They are like another one, and slow."""
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [pytest.param(argv, id=name, marks=[pytest.mark.slow] * (name in SIMILAR)) for name, argv in WRONG.items()],
+)
 def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path) -> None:
     told = run(tmp_path, argv)
     assert told.metrics["workers"] == 1 and len(told.remarks) >= 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -319,16 +320,20 @@ def test_step_seconds_give_throughput_if_the_batch_is_known(
     assert any("no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
 
 
-@pytest.mark.parametrize(
-    ("text", "moves"),
-    [
-        ("kill -STOP $$", False),
-        ("sleep 60", False),
-        ("while :; do :; done", True),
-        ("while :; do echo step; sleep 0.3; done", True),
-    ],
-)
-def test_output_and_cpu_time_are_progress_and_polling_is_not(text: str, moves: bool, tmp_path: Path) -> None:
+def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path: Path) -> None:
+    commands = {
+        "kill -STOP $$": False,
+        "sleep 60": False,
+        "while :; do :; done": True,
+        "while :; do echo step; sleep 0.3; done": True,
+    }
+    with ThreadPoolExecutor() as side_by_side:  # each takes seconds, in which it is only watched
+        found = side_by_side.map(moves, commands, [tmp_path / str(number) for number in range(len(commands))])
+    assert dict(zip(commands, found, strict=True)) == commands
+
+
+def moves(text: str, folder: Path) -> bool:
+    """Return whether a command is seen to progress once it runs."""
     asked: list[tuple[float, bool]] = []
     started = time.monotonic()
 
@@ -336,6 +341,7 @@ def test_output_and_cpu_time_are_progress_and_polling_is_not(text: str, moves: b
         asked.append((time.monotonic() - started, progress))
         return asked[-1][0] > 4.0
 
-    run(tmp_path, ["bash", "-c", text], context(tmp_path, stop_requested=stop_requested))
+    folder.mkdir()
+    run(folder, ["bash", "-c", text], context(folder, stop_requested=stop_requested))
     assert asked[0][1]  # a started command counts, so that the time limit for a first step does not apply
-    assert any(progress for seconds, progress in asked if seconds > 2.0) is moves
+    return any(progress for seconds, progress in asked if seconds > 2.0)
