@@ -94,10 +94,6 @@ class Adapter:
         if self.lr and not 0.5 * lr <= self.lr <= 1.01 * lr:
             yield f"the optimizer's learning rate was at most {self.lr:.4g}, and the trial's is {lr:.4g}"
 
-        weights = {each.get("weights") for each in self._trained if each["connected"]} - {None}
-        if len(weights) > 1:
-            yield "the ranks have different weights after the same steps: either each has a part, or they train apart"
-
     @property
     def _trained(self) -> list[dict[str, Any]]:
         """The counts of the processes that trained to the end, with at least half of the steps of the busiest."""
@@ -112,9 +108,10 @@ class Adapter:
             if each["whole"]["steps"] >= max(1, most / 2) and last_s - each["at_s"] <= _STALE_S + 2 * pace_s
         ]
 
-    def workers(self, gpus: int, cores: float) -> tuple[float | None, str]:
+    def workers(self, gpus: int, cores: float, *, replicas: int = 1) -> tuple[float | None, str]:
         """Return how many processes or GPUs trained together, and why if fewer than `gpus`; None if unknown.
 
+        If each GPU has one of the `replicas` of the model, all have the same weights after the same steps.
         A process without GPUs that keeps clearly more than its share of `cores` busy works with threads instead.
         """
         trained = self._trained
@@ -124,6 +121,9 @@ class Adapter:
         connected = [each for each in trained if each["connected"]]
         if len(trained) > 1 and not connected:
             return 1, f"{len(trained)} processes trained, each by itself: they had no process group"
+        weights = {each.get("weights") for each in self._counts.values() if each["connected"]} - {None}
+        if len(weights) > 1 and replicas == gpus:
+            return 1, "the ranks have different weights after the same steps: they exchange no gradients"
         processes = len({each["rank"] for each in connected}) if world > 1 else max(1, len(connected))
         on_gpus = {gpu for each in trained for gpu in each.get("gpus", ())}
         if on_gpus:

@@ -165,7 +165,8 @@ def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) 
     gpus = context.batch.devices_per_rank
     if gpus <= 1:
         return None, ""
-    counted, why = adapter.workers(gpus, context.threads) if adapter is not None else (None, "")
+    replicas = context.batch.data_parallel_size
+    counted, why = adapter.workers(gpus, context.threads, replicas=replicas) if adapter is not None else (None, "")
     if counted is not None or context.device != "cpu" or not cores:
         return counted, why
     if len(cores) >= gpus or sum(cores) > THREADED * max(1, context.threads // gpus):

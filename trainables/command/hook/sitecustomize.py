@@ -30,6 +30,10 @@ WARMUP_S = 0.3
 WEIGHTS_AT_STEP = 5
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
+OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
+"""Attributes of parameters of which each rank has a part."""
+SHARDING = ("deepspeed", "megatron", "colossalai", "fairscale", "torch.distributed.optim.zero_redundancy_optimizer")
+"""Modules whose optimizers may have a part of the parameters."""
 
 
 class Tally:
@@ -232,7 +236,11 @@ def place(optimizer):
 def checksum(optimizer):
     """Return the sum of the first weights, which replicas have in common; None for a shard."""
     first = next((each for group in optimizer.param_groups for each in group["params"]), None)
-    if first is None or any(hasattr(first, name) for name in ("placements", "_is_flat_param", "ds_id")):
+    if (
+        first is None
+        or any(hasattr(first, name) for name in OF_SHARDS)
+        or any(name in sys.modules for name in SHARDING)
+    ):
         return None
     return float(first.detach().double().sum())
 

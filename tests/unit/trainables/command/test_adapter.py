@@ -123,9 +123,18 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
     assert (told.metrics["steps"], told.metrics["samples"]) == (52, 1000)
 
 
-def test_ranks_that_exchange_no_gradients_are_remarked(tmp_path: Path) -> None:
-    (remark,) = run(tmp_path, f"{TORCHRUN} slow apart").remarks
-    assert "different weights" in remark
+def test_ranks_that_exchange_no_gradients_are_one_worker(tmp_path: Path) -> None:
+    told = run(tmp_path, f"{TORCHRUN} slow apart")
+    assert told.metrics["workers"] == 1 and "different weights" in told.remarks[0]
+
+
+def test_parts_of_a_model_have_different_weights(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path)
+    for rank in (0, 1):
+        (adapter.folder / f"{rank}.json").write_text(json.dumps(counts(rank, weights=float(rank))))
+    adapter.look(now=True)
+    assert adapter.workers(2, cores=2, replicas=1) == (2, "")
+    assert adapter.workers(2, cores=2, replicas=2)[0] == 1
 
 
 def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
