@@ -75,7 +75,7 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
 def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
     told = run(tmp_path, "{python} train.py slow", gpus=1, batch=10)
     found = told.metrics
-    assert found["step_s"] == pytest.approx(found["truth"], rel=0.25)  # on a busy machine; evaluation would double it
+    assert found["step_s"] == pytest.approx(found["truth"], rel=0.5)  # on a busy machine; evaluation would double it
     assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
     assert found["samples_per_s"] == pytest.approx(10 / found["step_s"]) and "workers" not in found
     assert told.remarks == []
