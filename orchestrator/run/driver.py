@@ -304,7 +304,9 @@ def run(
     ):
         if outputs := journal.history.outputs:
             written = ", ".join(sorted(outputs))
-            console.print(f"every trial writes {written}: its contents do not identify trials", soft_wrap=True)
+            console.print(
+                f"every trial writes {written}: its contents do not identify trials", soft_wrap=True, markup=False
+            )
             grid = grid.with_outputs(outputs)
         sweep = SweepRun(
             request=request,

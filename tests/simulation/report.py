@@ -224,7 +224,8 @@ def markdown(found: dict) -> str:
         *section(
             f"Recommendation ({n['recommendation']} random sweeps of 18 cells; shares"
             f" {by_chance(0.5, n['recommendation'])} at most)",
-            "This section, and those on collapses, further seeds and other rules, were measured before the"
+            "This section, and those on shrunk variances, collapses, slow seeds, further seeds and other rules, were"
+            " measured before the"
             " baseline was set apart in pooling. Regret: how much longer the chosen cell truly takes than the best"
             " cell truly within the margin, of the choices that truly are within it. Its tail is of sweeps in"
             " which a faster cell's accuracy lies so near the margin that these seeds do not tell on which side;"
