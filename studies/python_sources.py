@@ -18,9 +18,12 @@ import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 END = "<|end|>"
 BATCH = 2000
@@ -47,6 +50,8 @@ def texts(most_bytes: int) -> Iterator[tuple[str, str]]:
 
 def trained(sources: Sequence[str], vocabulary: int) -> Tokenizer:
     """Return a byte-level BPE tokenizer trained on these texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
