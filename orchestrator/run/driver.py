@@ -283,8 +283,8 @@ def run(
 ) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    Raises ConfigError if the journal is of another config, LockedError if
-    another driver owns it. `secrets` are kept out of everything that is written.
+    Raises ConfigError if the journal is of another config, LockedError if another driver owns it. `secrets` are kept
+    out of everything that is written.
     """
     check_reachable(request)
     check_extensions(request)

@@ -50,8 +50,9 @@ def branches(
         for _, group in point.groupby(_SIDE):
             records = group.to_dict("records")
             batch = int(records[0][_SIDE])
-            pairs = [(row["score"], of_reference.get(_key(row, [POINT, *fixed, "seed"]), math.nan)) for row in records]
-            losses = np.array([[of_reference_score - score for score, of_reference_score in pairs]])
+            scores = np.array([row["score"] for row in records])
+            at_reference = [of_reference.get(_key(row, [POINT, *fixed, "seed"]), math.nan) for row in records]
+            losses = np.array([at_reference]) - scores
             ends = mean_interval(losses)
             within = bool(ends.point[0] <= margin)
             rises = rises and (within or batch < reference)
@@ -63,7 +64,7 @@ def branches(
                     "window_tokens": int(records[0]["tokens"] - records[0][POINT]),
                     _SIDE: batch,
                     "batch_tokens": batch * int(records[0]["sequence_length"]),
-                    metric.name: metric.sign * float(np.mean([score for score, _ in pairs])),
+                    metric.name: metric.sign * float(scores.mean()),
                     "score_loss": float(ends.point[0]),
                     "score_loss_lo": float(ends.lo[0]),
                     "score_loss_hi": float(ends.hi[0]),
