@@ -1,117 +1,113 @@
 """Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report
 
 python -m tests.simulation.report 10000 1000 recommendation rules     # these numbers of simulations, only these parts
+python -m tests.simulation.report --jobs 16                           # in 16 processes, with the same results
 
-Prints each part with its seconds. The tables have the Monte Carlo error: ± is two standard errors, for a share of N
-simulations at most 1/√N.
+Prints each condition with its seconds. The tables have the Monte Carlo error: ± is two standard errors, for a share of
+N simulations at most 1/√N.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
 from tests.simulation import margins, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, GRIDS, LAWS, LOSSES, PROCESSES, Noise, World
+from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, GRIDS, LAWS, LOSSES, PROCESSES, World
 
 SEEDS = (3, 5, 10)
 FEW_SEEDS = (2, 3, 5)
 MARGIN = 0.03
 
+Conditions = dict[tuple[str, ...], Callable[[Generator], object]]
+"""The simulations of a part, by their place in its results."""
 
-def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
-    """Return the simulations by part: `sims` for the cheap estimators, `few` for the expensive ones."""
+
+def parts(sims: int, few: int) -> dict[str, Conditions]:
+    """Return the conditions of each part: `sims` simulations for the cheap estimators, `few` for the expensive ones."""
     noises = {"clean": CLEAN, **CONTAMINATED}
     two = {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}
 
-    def by_seeds(noises: dict[str, Noise], seeds: Sequence[int], rate: Callable[[Noise, int], object]) -> dict:
+    def by_seeds(
+        cases: dict[str, object], seeds: Sequence[int], sims: int, rate: Callable[..., object], *more: object
+    ) -> Conditions:
         return {
-            told: {str(n): said(f"{told}, n = {n}", rate, noise, n) for n in seeds} for told, noise in noises.items()
+            (told, str(n)): lambda g, case=case, n=n: rate(case, n, sims, g, *more)
+            for told, case in cases.items()
+            for n in seeds
         }
 
-    def by_n(seeds: Sequence[int], rate: Callable[[int], dict]) -> dict:
-        return {str(n): said(f"n = {n}", rate, n) for n in seeds}
+    def by_n(seeds: Sequence[int], rate: Callable[..., object]) -> Conditions:
+        return {(str(n),): lambda g, n=n: rate(CLEAN, n, few, g) for n in seeds}
 
     return {
-        "interval coverage": lambda g: by_seeds(
-            noises, SEEDS, lambda noise, n: yardstick.interval_coverage(noise, n, sims, g)
-        ),
-        "accuracy coverage": lambda g: {
-            f"{p:g}": {
-                str(samples): yardstick.accuracy_coverage(p, samples, sims, g) for samples in (300, 1000, 10_000)
-            }
+        "interval coverage": by_seeds(noises, SEEDS, sims, yardstick.interval_coverage),
+        "accuracy coverage": {
+            (f"{p:g}", str(samples)): lambda g, p=p, samples=samples: yardstick.accuracy_coverage(p, samples, sims, g)
             for p in (0.9, 0.97, 0.99, 0.999)
+            for samples in (300, 1000, 10_000)
         },
-        "coverage by process": lambda g: by_seeds(
-            PROCESSES,
-            FEW_SEEDS,
-            lambda noise, n: {"speed-up": yardstick.interval_coverage(noise, n, sims, g)["paired ratio"]},
+        "coverage by process": by_seeds(PROCESSES, FEW_SEEDS, sims, yardstick.speedup_coverage),
+        "coverage under drift": by_seeds(DRIFTS, (2, *SEEDS), few, yardstick.coverage_in_order),
+        "shrunken coverage": by_seeds(noises, (2, *SEEDS), few // 4, yardstick.shrunken_coverage),
+        "median time coverage": by_seeds(
+            {f"{share:.0%} unreached": share for share in (0.0, 0.1, 0.3)}, SEEDS, few, yardstick.median_coverage
         ),
-        "coverage under drift": lambda g: by_seeds(
-            DRIFTS, (2, *SEEDS), lambda drift, n: yardstick.coverage_in_order(drift, n, few, g)
-        ),
-        "shrunken coverage": lambda g: by_seeds(
-            noises, (2, *SEEDS), lambda noise, n: yardstick.shrunken_coverage(noise, n, few // 4, g)
-        ),
-        "median time coverage": lambda g: {
-            f"{share:.0%} unreached": by_n(SEEDS, lambda n, share=share: yardstick.median_coverage(share, n, few, g))
-            for share in (0.0, 0.1, 0.3)
-        },
-        "false equivalence": lambda g: by_seeds(
-            noises, SEEDS, lambda noise, n: yardstick.false_equivalence(noise, n, 30 * sims, g, MARGIN)
-        ),
-        "recommendation": lambda g: (
-            by_seeds(two, SEEDS, lambda noise, n: yardstick.recommendations(noise, n, few, g))
-            | by_seeds(
-                {"clean, accuracies unrelated": CLEAN},
-                SEEDS,
-                lambda noise, n: yardstick.recommendations(noise, n, few, g, World.unrelated),
-            )
-        ),
-        "safe and fast": lambda g: {
-            f"{law}, {cells} cells": by_n(
-                (1, 2, 3, 5),
-                lambda n, law=law, cells=cells: margins.safe_and_fast(
-                    law, cells, n, int(few * margins.SWEEPS[cells]), g
-                ),
+        "false equivalence": by_seeds(noises, SEEDS, 30 * sims, yardstick.false_equivalence, MARGIN),
+        "recommendation": by_seeds(two, SEEDS, few, yardstick.recommendations)
+        | by_seeds({"clean, accuracies unrelated": CLEAN}, SEEDS, few, yardstick.recommendations, World.unrelated),
+        "safe and fast": {
+            (f"{law}, {cells} cells", str(n)): lambda g, law=law, cells=cells, n=n: margins.safe_and_fast(
+                law, cells, n, int(few * margins.SWEEPS[cells]), g
             )
             for law in LAWS
             for cells in GRIDS
+            for n in (1, *FEW_SEEDS)
         },
-        "collapses": lambda g: by_n(SEEDS, lambda n: yardstick.collapses(CLEAN, n, few, g)),
-        "slow seeds": lambda g: by_n(SEEDS, lambda n: yardstick.slow_seeds(CLEAN, n, few, g)),
-        "followed": lambda g: by_n(SEEDS[:2], lambda n: yardstick.followed(CLEAN, n, few, g)),
-        "rules": lambda g: by_rule(by_n(SEEDS, lambda n: yardstick.rules(CLEAN, n, few, g))),
-        "usl coverage": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.usl_coverage(noise, n, few, g)),
-        "prediction": lambda g: {
-            truth: by_n(SEEDS, lambda n, truth=truth: yardstick.prediction_coverage(truth, CLEAN, n, few, g))
+        "collapses": by_n(SEEDS, yardstick.collapses),
+        "slow seeds": by_n(SEEDS, yardstick.slow_seeds),
+        "followed": by_n(SEEDS[:2], yardstick.followed),
+        "rules": by_n(SEEDS, yardstick.rules),
+        "usl coverage": by_seeds(two, SEEDS, few, yardstick.usl_coverage),
+        "prediction": {
+            (truth, str(n)): lambda g, truth=truth, n=n: yardstick.prediction_coverage(truth, CLEAN, n, few, g)
             for truth in LOSSES
+            for n in SEEDS
         },
-        "comparison": lambda g: {
-            f"{told}, {cells} cells": by_n(
-                SEEDS, lambda n, noise=noise, cells=cells: yardstick.marked_by_compare(noise, n, few, g, cells)
+        "comparison": {
+            (f"{told}, {cells} cells", str(n)): lambda g, noise=noise, cells=cells, n=n: yardstick.marked_by_compare(
+                noise, n, few, g, cells
             )
             for told, noise in {"clean": CLEAN, **PROCESSES}.items()
             for cells in (4, 18)
+            for n in SEEDS
         },
-        "claims": lambda g: {
-            str(claims): by_n(SEEDS, lambda n, claims=claims: yardstick.false_verdicts(claims, n, few, g))
-            for claims in (2, 5, 12)
-        },
+        "claims": by_seeds({str(claims): claims for claims in (2, 5, 12)}, SEEDS, few, yardstick.false_verdicts),
     }
 
 
-def said(what: str, rate: Callable, *given: object) -> object:
-    """Return the result of the call, and print how long it took."""
+def simulated(sims: int, few: int, part: str, place: tuple[str, ...]) -> tuple[object, float]:
+    """Return the result of one condition and its seconds; its generator depends on nothing but its names."""
     began = time.perf_counter()
-    found = rate(*given)
-    print(f"  {what}: {time.perf_counter() - began:.1f} s", flush=True)
+    generator = np.random.default_rng(list("/".join((part, *place)).encode()))
+    return parts(sims, few)[part][place](generator), time.perf_counter() - began
+
+
+def nested(results: dict[tuple[str, ...], object]) -> dict:
+    """Turn {(key, further key): value} into {key: {further key: value}}."""
+    found: dict = {}
+    for (*above, last), value in results.items():
+        level = found
+        for key in above:
+            level = level.setdefault(key, {})
+        level[last] = value
     return found
 
 
@@ -311,17 +307,30 @@ def markdown(found: dict) -> str:
 
 def main() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results"
-    sims, few = (int(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 else (10_000, 1000)
-    known = parts(sims, few)
-    asked = sys.argv[3:] or list(known)
-    found = json.loads((folder / "statistics.json").read_text()) if sys.argv[3:] else {"simulations": {}}
-    for name in asked:
-        print(name, flush=True)
-        found[name] = known[name](np.random.default_rng(2026))
-        found["simulations"][name] = counts(sims, few)[name]
-        if all(part in found for part in known):
-            (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-            (folder / "statistics.md").write_text(markdown(found))
+    options = argparse.ArgumentParser(prog="python -m tests.simulation.report")
+    options.add_argument("sims", nargs="?", type=int, default=10_000)
+    options.add_argument("few", nargs="?", type=int, default=1000)
+    options.add_argument("parts", nargs="*")
+    options.add_argument("--jobs", type=int, default=1)
+    given = options.parse_args()
+    sims, few, known = given.sims, given.few, parts(given.sims, given.few)
+    found = json.loads((folder / "statistics.json").read_text()) if given.parts else {"simulations": {}}
+    with ProcessPoolExecutor(given.jobs) as pool:
+        running = {
+            name: {place: pool.submit(simulated, sims, few, name, place) for place in known[name]}
+            for name in given.parts or known
+        }
+        for name, futures in running.items():
+            print(name, flush=True)
+            results = {}
+            for place, future in futures.items():
+                results[place], seconds = future.result()
+                print(f"  {', '.join(place)}: {seconds:.1f} s", flush=True)
+            found[name] = by_rule(nested(results)) if name == "rules" else nested(results)
+            found["simulations"][name] = counts(sims, few)[name]
+            if all(part in found for part in known):
+                (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+                (folder / "statistics.md").write_text(markdown(found))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,11 @@ def interval_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     }
 
 
+def speedup_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return the coverage of a comparison paired by seed."""
+    return {"speed-up": interval_coverage(noise, seeds, sims, generator)["paired ratio"]}
+
+
 def accuracy_coverage(p: float, samples: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
     """Return by number of seeds the coverage of a cell's accuracy; seeds have different samples."""
     found = {}
