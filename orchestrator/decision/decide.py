@@ -362,6 +362,15 @@ def _beats(one: TradeOff, other: TradeOff, sign: float) -> bool:
     return bool(known) and min(known) >= 0 and max(known) > 0
 
 
+def largest_batch(found: Contenders, chosen: int) -> str | None:
+    """Return the most accurate cell with the largest global batch; None if the chosen cell's is as large."""
+    batch, scores = found.cells["global_batch_size"], found.cells["score"]
+    largest = (batch == batch.max()) & scores.notna() & np.isfinite(found.choice.log_objective.point)
+    if found.contest.baseline is None or batch[chosen] == batch.max() or not largest.any():
+        return None
+    return str(found.cells["cell_id"][scores[largest].idxmax()])
+
+
 def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
     """Return the best cell for each number of GPUs tried, from the fewest to the most.
 
@@ -407,8 +416,9 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         if chosen is None or found.choice.safe in (None, chosen)
         else str(found.cells["cell_id"][found.choice.safe])
     )
+    largest = None if chosen is None else largest_batch(found, chosen)
     named = [
-        *filter(None, [safe]),
+        *filter(None, [safe, largest]),
         *(each.cell_id for each in others),
         *(count.best.cell_id for count in counts if count.best),
     ]
@@ -443,6 +453,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
         safe_cell_id=safe,
+        largest_batch_cell_id=largest,
         verdict=CLEAR if sure else TIED if found.are_timed and any(other.tied for other in others) else UNDECIDED,
         rivals=others,
         provisional=bool(doubtful) or baseline is None,

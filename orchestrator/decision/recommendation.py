@@ -211,6 +211,8 @@ class Recommendation:
     safe_cell_id: str | None = None
     """The best cell that is within the margin with probability SAFE, if that is another one than the chosen cell, which
     need only be more likely than not; None if chance is unknown."""
+    largest_batch_cell_id: str | None = None
+    """The most accurate cell with the largest global batch, if that is larger than the chosen cell's."""
     headline: Remark
     """The recommendation in one sentence, or why there is none."""
     details: tuple[Remark, ...] = ()

@@ -87,9 +87,10 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         return
     reached = chosen.figures[name].value
     if not math.isnan(reached):
-        known = baseline is not None and not math.isnan(chosen.figures[f"{name}_difference"].value)
-        other = baseline.figures[name].value if baseline and known else math.nan
-        lines = [] if math.isnan(other) else [f"baseline {other:.3f}; {found.margin:g} {found.metric.worse} is allowed"]
+        difference, lines = chosen.figures[f"{name}_difference"].value, []
+        if baseline and not math.isnan(difference):
+            lines = [f"{difference:+.3f} against the baseline's {baseline.figures[name].value:.3f}"]
+            lines += [f"{found.margin:g} {found.metric.worse} is allowed"]
         seeds = figures.counted(chosen.n_ok, "seed", "seeds")
         yield Tile(title=found.metric.label, value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
 
@@ -173,8 +174,6 @@ class Page:
     tiles: Sequence[Tile]
     chances: Sequence[str]
     """Lines below the verdict."""
-    steps: Sequence[tuple[str, str]]
-    """For each step of the GPU axis its name, and whether it is worth it with the figures."""
     largest_loss: str
     claims: Sequence[TextTable]
     findings: Sequence[Finding]

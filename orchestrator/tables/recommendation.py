@@ -30,7 +30,6 @@ from orchestrator.decision.recommendation import (
     Remark,
     Rival,
     Setting,
-    StepSpeed,
     TradeOff,
     is_sure,
 )
@@ -59,6 +58,10 @@ class RecommendationText:
     """The cells in question."""
     steps: Sequence[tuple[str, str]]
     """Whether each number of GPUs is worth it, as (number, text)."""
+    larger_batch: Sequence[tuple[str, str]]
+    """What the largest batch yields, in the same form; empty if the chosen cell has it."""
+    how_sure: Sequence[tuple[str, str]]
+    """P(best) in words, in the same form; empty if it is unknown."""
     facts: Sequence[tuple[str, str]]
     """Further facts about the choice, as (label, text)."""
     unsettled: Sequence[str]
@@ -98,6 +101,8 @@ def in_sentences(found: Recommendation) -> RecommendationText:
         details=[*_beside(found), *map(sentence, found.details)],
         cells=key_cells(found, 5),
         steps=[(each.name, step_text(each, found, by_batch=True)) for each in found.gpu_steps],
+        larger_batch=list(_larger_batch(found)),
+        how_sure=[] if math.isnan(found.p_best) else [("How sure", _line("how_sure", found))],
         facts=list(_facts(found)),
         unsettled=[sentence(each) for each in found.sensitivity if each.code in _UNSETTLED],
         cell_id=found.cell_id,
@@ -129,38 +134,45 @@ def _equal_rivals(found: Recommendation) -> list[Rival]:
 
 def _beside(found: Recommendation) -> list[str]:
     """Return a sentence on the eligible rivals that are as likely to be the best as the chosen cell, or more likely."""
-    rivals = _equal_rivals(found)
+    rivals, tied = _equal_rivals(found), found.verdict == TIED
     reasons = {each.cell_id: each.why_not for each in found.shortlist}
-    chosen = next((each for each in found.shortlist if each.cell_id == found.cell_id), None)
-    if not rivals or chosen is None:
+    named = [each for each in rivals if reasons.get(each.cell_id)][: 2 if tied else 1]
+    if not named:
         return []
-    return [
-        _line(
-            "beside",
-            {
-                "tied": found.verdict == TIED,
-                "names": [each.name for each in rivals],
-                "p_rival": rivals[0].p_best,
-                "p_chosen": found.p_best,
-                "seeds": chosen.n_ok,
-                "why": reasons.get(rivals[0].cell_id),
-            },
-        )
-    ]
+    told = [{"name": each.name, "p_best": each.p_best, "why": reasons[each.cell_id]} for each in named]
+    values = {"tied": tied, "rivals": told, "more": len(rivals) - len(named), "p_chosen": found.p_best}
+    return [_line("beside", values)]
 
 
 def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
-    if not found.is_baseline and not math.isnan(found.p_within_margin):
-        likely = probability(found.p_within_margin)
+    chosen = next((each for each in found.shortlist if each.cell_id == found.cell_id), None)
+    if chosen and not found.is_baseline and not math.isnan(found.p_within_margin):
         label = "Accuracy" if found.metric == Metric() else found.metric.short_label.capitalize()
-        bet = ", a fast bet" if found.safe_cell_id else ""
-        yield label, f"{likely} likely within {found.margin:g} of the baseline's{bet}"
+        values = {"margin": found.margin, "p_within": found.p_within_margin, **_difference(found, chosen)}
+        yield label, _line("accuracy_kept", values)
     if safe := safe_choice(found):
         yield "Safe choice", safe
     if found.tokens:
         yield "Valid for", f"trainings of about {found.tokens:,.0f} tokens; longer ones allow larger batches"
     if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
         yield "Provisional", "; ".join(caveats)
+
+
+def _difference(found: Recommendation, cell: Setting) -> dict[str, Any]:
+    """Return by how much a cell's metric differs from the baseline's, above 0 if it is better, and the metric."""
+    difference = cell.figures[f"{found.metric.name}_difference"].value
+    return {"metric": found.metric, "difference": found.metric.sign * difference}
+
+
+def _larger_batch(found: Recommendation) -> Iterator[tuple[str, str]]:
+    """Yield what the largest batch yields beside the baseline, if it is larger than the chosen cell's."""
+    by_id = {each.cell_id: each for each in found.shortlist}
+    largest, baseline = by_id.get(found.largest_batch_cell_id or ""), by_id.get(found.baseline_cell_id or "")
+    tied = {each.cell_id for each in found.rivals if each.eligible}
+    if largest and baseline and largest.cell_id not in tied:
+        own_s, of_baseline_s = (each.figures[found.deciding_time].value for each in (largest, baseline))
+        values = {"name": largest.name, "speed": of_baseline_s / own_s, **_difference(found, largest)}
+        yield "Larger batch", _line("larger_batch", values)
 
 
 def safe_choice(found: Recommendation) -> str:
@@ -178,8 +190,8 @@ def safe_choice(found: Recommendation) -> str:
         for name, (own, other) in pairs.items()
         if not math.isnan(own + other)
     ]
-    likely = probability(safe.p_within_margin)
-    return f"{safe.name}, {likely} likely within {found.margin:g}: {', '.join(costs)}"
+    values = {"name": safe.name, "p_within": safe.p_within_margin, "margin": found.margin, "costs": costs}
+    return _line("safe_cell", values)
 
 
 def sentence(remark: Remark | None) -> str:
@@ -308,24 +320,26 @@ MATERIAL = 0.1
 
 
 def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
-    """Return `not worth it: 0.62–0.71× at 32 each`; without `by_batch` one range for all batches."""
+    """Return `not worth it: 0.71× the speed at batch 32 each`; without `by_batch` one range for all."""
     gain = ""
     if step.worth == WORTH:
         gain = f"{figures.times(step.gain)}× as fast" if found.objective == "time" else ""
         if not math.isnan(step.cost):
             gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
     if by_batch:
-        loses = "which loses accuracy" if found.metric == Metric() else "which misses the margin"
-        speeds = "; ".join(_speed(each, loses) for each in step.by_batch)
+        speeds = ", ".join(_speeds(step, "loses accuracy" if found.metric == Metric() else "misses the margin"))
     else:
         known = [end for each in step.by_batch for end in (each.lo, each.hi)]
-        speeds = _range(min(known), max(known)) if known else ""
+        speeds = f"{_range(min(known), max(known))} the speed" if known else ""
     return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
 
 
-def _speed(speed: StepSpeed, loses: str) -> str:
-    text = f"{_range(speed.lo, speed.hi)} at {speed.batch}{' in all' if speed.is_global else ' each'}"
-    return f"{text}, {loses}" if speed.keeps_margin is False else text
+def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
+    """Yield the speed at each batch, in full for the first."""
+    for each in step.by_batch:
+        in_full = f"the speed at batch {each.batch}{' in all' if each.is_global else ' each'}"
+        where = in_full if each is step.by_batch[0] else f"at {each.batch}"
+        yield f"{_range(each.lo, each.hi)} {where}{f' ({loses})' if each.keeps_margin is False else ''}"
 
 
 def _range(lo: float, hi: float) -> str:

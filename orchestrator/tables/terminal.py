@@ -78,7 +78,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
             Text(one_line(_heading(end), width), "dim"),
             *_block(_headline(text, width)),
             *_block(_table(end.found, rows, width)),
-            *_block(_facts(end, text, width, detailed=detailed, most=most)),
+            *_block(_facts(end, text, width, rows, detailed=detailed, most=most)),
             Text(),
             _last(text, end.files),
         ]
@@ -96,7 +96,7 @@ def _heading(end: SweepEnd) -> str:
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
     devices = ["CPU" if each == "cpu" else str(each) for each in end.cells["device"].dropna().unique()]
     took = "" if end.took_s is None else _duration(end.took_s)
-    counts = f"{int(ok.sum())}/{len(ok)} ok, {timed} timed"
+    counts = f"{int(ok.sum())}/{len(ok)} ok, {'all timings undisturbed' if timed == ok.sum() else f'{timed} timed'}"
     return " · ".join(filter(None, [str(end.cells["sweep"].iloc[0]), end.trained, " + ".join(devices), counts, took]))
 
 
@@ -153,9 +153,12 @@ def _width(frame: pd.DataFrame, column: str) -> int:
     return max(map(cell_len, [column, *frame[column]]))
 
 
-def _facts(end: SweepEnd, text: RecommendationText, width: int, *, detailed: bool, most: int) -> list[Text]:
+def _facts(
+    end: SweepEnd, text: RecommendationText, width: int, rows: int, *, detailed: bool, most: int
+) -> list[Text]:
     """Return the lines below the table, each fact on at most `most` lines."""
     lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
+    lines += [*text.larger_batch, *text.how_sure] if rows else []
     lines += [*text.facts, *_timings(end.trials), *_not_ok(end.trials)]
     found = [line for label, sentence in lines for line in _labelled(label, sentence, width, most)]
     problems = _shortened(end.problems, 2 * most - 1)  # with the path of their trace, which is not cut

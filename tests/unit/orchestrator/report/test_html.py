@@ -319,7 +319,7 @@ def test_tiles_compare_the_choice_with_the_baseline() -> None:
     ]
     assert numbers(shown[0]) == ["2", "512", "1,024", "0.2"]
     assert numbers(shown[1]) == ["18.0", "1.80", "3", "3"]
-    assert numbers(shown[2]) == ["18.0", "111"] and numbers(shown[3]) == ["0.950", "0.01", "3"]
+    assert numbers(shown[2]) == ["18.0", "111"] and numbers(shown[3]) == ["0.004", "0.950", "0.01", "3"]
 
 
 def test_a_chosen_baseline_has_no_comparison() -> None:

@@ -216,7 +216,7 @@ def test_cells_not_chosen_have_a_reason(records: list[TrialRecord]) -> None:
         "1-32-none": "above_chosen",
         "3-32-none": "accuracy_too_low",
     }
-    assert other["why_not"] == sentence(why["3-32-none"]) and "0.0500" in other["why_not"]
+    assert other["why_not"] == sentence(why["3-32-none"]) and "0.050" in other["why_not"]
     assert "100%" in found["baseline"]["why_not"] and "2×32 none" in found["baseline"]["why_not"]
     assert found["recommended"]["why_not"] is None and len(found["not_considered"]) == 1
 
