@@ -116,7 +116,7 @@ class LearningRate:
     """The global batch that the rule starts from; None: the trial's batch."""
 
 
-_TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy"}
+_TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy", "val_loss": "val_loss"}
 """{key of a row: the trial's metric that its last value becomes}"""
 
 
@@ -168,7 +168,7 @@ class Context:
     def report(self, row: Mapping[str, Any]) -> None:
         """Add a row to the learning curve, usually one per epoch; only rank 0's rows are kept.
 
-        The last row's `epoch`, `loss` and `val_accuracy` also become the trial's, unless `summarize` sets them.
+        The last row's `epoch`, `loss`, `val_accuracy` and `val_loss` become the trial's, unless `summarize` sets them.
         """
         self.metrics |= {name: row[key] for key, name in _TRIAL_METRICS.items() if key in row}
         self.observe("reported")

@@ -6,6 +6,7 @@ test accuracy against the reference cell, the time and cost to reach a target ac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,9 +267,11 @@ def summary_frame(
     *,
     price_per_gpu_hour: float | None = None,
     margin: float = MARGIN,
-    metric: str = "val_accuracy",
+    metrics: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes, `metric`.
+    """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes, `metrics`.
+
+    The metrics are columns of `trials`; each has an interval.
 
     Figures are means over the cell's ok seeds. Times and rates have geometric means and are compared by ratios, so that
     `speedup` is exactly the ratio of two `samples_per_s`. Accuracies, powers, energies and `wall_s` have arithmetic
@@ -293,11 +296,18 @@ def summary_frame(
     add_target(cells, ok, price_per_gpu_hour)
     add_scaling_loss(cells, ok)
     cells["note"] = cell_notes(cells, trials)
-    of_metric = (metric, f"{metric}_lo", f"{metric}_hi")
-    if metric not in cells:
-        _put(cells, metric, mean_interval(by_cell(cells.index, ok.assign(**{metric: _numbers(ok, metric)}), metric)))
-    columns = dict.fromkeys((*COLUMNS, *FURTHER, *comparison.axis_columns.values(), *of_metric))
+    for metric in metrics:
+        if f"{metric}_lo" not in cells:
+            _put(cells, metric, mean_interval(by_cell(cells.index, ok.assign(value=_numbers(ok, metric)), "value")))
+    of_metrics = (f"{metric}{end}" for metric in metrics for end in ("", "_lo", "_hi"))
+    columns = dict.fromkeys((*COLUMNS, *FURTHER, *comparison.axis_columns.values(), *of_metrics))
     return cells[list(columns)].reset_index(drop=True)
+
+
+def further_metrics(cells: pd.DataFrame) -> list[str]:
+    """Return the columns of a summary that are metrics beyond the standard ones: each has an interval."""
+    standard = (*COLUMNS, *FURTHER, "time_s")  # the report adds the time that the recommendation compares
+    return [name for name in cells.columns if f"{name}_lo" in cells.columns and name not in standard]
 
 
 def further_axes(cells: pd.DataFrame) -> list[str]:

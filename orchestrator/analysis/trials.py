@@ -27,6 +27,7 @@ from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry import timing_gate
+from sweeps.axes import is_number
 from sweeps.errors import ConfigError
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
@@ -129,6 +130,17 @@ COLUMNS = (
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
+_ONLY_OF_TRIALS = frozenset(
+    (
+        *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
+        *("slowest_rank", "workers", "busy_gpus", "micro_batch_size", "compile_failures", "noise_scale", "gain"),
+        *("val_samples", "test_samples", "flops_per_sample", "matrix_flops_per_s", "reserved_memory_gb"),
+        *("device_memory_gb", "cpu_util", "sm_clock_mhz", "temperature_c", "foreign_cpu", "foreign_gpu_processes"),
+        *("idle_gpu_processes", "throttled_periods", "swapped_pages"),
+    )
+)
+"""Numbers of telemetry and of the shipped trainables that are no columns of the summary."""
+
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
 
 _SEPARATE = ("device_model", "process")
@@ -151,8 +163,8 @@ def collect(
     """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
     `baseline` names the cell to compare with as {axis: value}; scaling and reference are as in `Comparison`.
-    Accuracies that differ by less than `margin` are equivalent. `metric` becomes a column of the cells, with interval.
-    Raises ConfigError if the baseline names an axis that no record has.
+    Accuracies that differ by less than `margin` are equivalent. `metric` and `own_metrics` become columns of the cells,
+    with intervals. Raises ConfigError if the baseline names an axis that no record has.
     """
     comparison = Comparison(
         scaling=scaling,
@@ -162,8 +174,9 @@ def collect(
     )
     in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
     trials = with_collapsed(trials_frame(in_order), margin, metric, higher_is_better=higher_is_better)
+    metrics = dict.fromkeys([metric, *own_metrics(records)])
     return trials, summary_frame(
-        trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin, metric=metric
+        trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin, metrics=list(metrics)
     )
 
 
@@ -248,6 +261,14 @@ def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str
     names = dict.fromkeys(name for record in records for name in record.metrics)
     measured = (*MEASURED, *cells.OF_TEXTS)
     return {name: f"metrics.{name}" if name in taken and name not in measured else name for name in names}
+
+
+def own_metrics(records: Sequence[TrialRecord]) -> list[str]:
+    """Return the columns of the numbers that a user's own code reports, such as `perplexity`."""
+    columns = _metric_columns(records, {*_RESERVED, *axis_columns(records).values()})
+    numbers = {name for record in records for name, value in record.metrics.items() if is_number(value)}
+    own = (columns[name] for name in columns if name in numbers - _ONLY_OF_TRIALS)
+    return [column for column in own if column not in _RESERVED]
 
 
 def _fields(record: TrialRecord) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from orchestrator.analysis.cells import further_metrics
 from orchestrator.config.metric import Metric
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
@@ -286,20 +287,24 @@ def cell_table(cells: pd.DataFrame, metric: Metric) -> Table:
     """Return a row for each cell `with_times`, in the order of the speed-up table, with everything measured."""
     differing = varying(cells)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    return _table(ordered, [_text("cell", lambda row: cell_label(row, differing)), *_columns(_FIGURES, cells, metric)])
+    columns = _columns(_FIGURES, cells, cells, metric)
+    return _table(ordered, [_text("cell", lambda row: cell_label(row, differing)), *columns])
 
 
 def trial_table(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> Table:
     """Return a row for each trial."""
     differing = varying(cells)
-    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *_columns(_TRIAL, trials, metric)])
+    columns = _columns(_TRIAL, trials, cells, metric)
+    return _table(trials, [_text("cell", lambda row: cell_label(row, differing)), *columns])
 
 
-def _columns(columns: Sequence[Column], frame: pd.DataFrame, metric: Metric) -> list[Column]:
-    """Return the columns, with the throughput, and with the metric of choice if it is no accuracy."""
+def _columns(columns: Sequence[Column], frame: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> list[Column]:
+    """Return the columns, with the throughput, the metric of choice if it is no accuracy, and further metrics."""
     titles = [column.title for column in columns]
     accuracies = next(place for place, title in enumerate(titles) if title.endswith("accuracy"))
     chosen = [] if metric.name in ("accuracy", "val_accuracy") else [_measured(metric.label, metric.name, _three)]
+    others = [name for name in further_metrics(cells) if name != metric.name]
+    chosen += [_measured(Metric(name=name).label, name) for name in others]
     further = {accuracies: chosen, titles.index("epoch [s]"): [_timed(*throughput_of(frame))]}
     return [each for place, column in enumerate(columns) for each in (*further.get(place, ()), column)]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
+from orchestrator.analysis.cells import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, not_ok, status, varying
@@ -44,6 +47,8 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
         ]
         if worse:
             content += ["Worse than at the reference batch:", "", *worse, ""]
+    if names := further_metrics(cells):
+        content += ["Other metrics, with 95% intervals:", "", markdown(metrics_frame(ordered, names)), ""]
     failed = [figures.plain(f"- {line}") for line in not_ok(ordered, differing)]
     if failed:
         content += ["Not ok:", "", *failed, ""]
@@ -82,6 +87,19 @@ def accuracy_frame(cells: pd.DataFrame) -> pd.DataFrame:
     }
     grouped = texts.groupby([pd.Series(values, name=name) for name, values in keys.items()], sort=False, dropna=False)
     return grouped.agg(" / ".join).unstack("lr_rule").fillna("").reset_index().rename_axis(columns=None)
+
+
+def metrics_frame(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each cell with these metrics as text."""
+    differing = varying(cells)
+    return pd.DataFrame(
+        {"cell": cell_label(row, differing)}
+        | {
+            name: figures.with_interval(row[name], row[f"{name}_lo"], row[f"{name}_hi"], figures.number)
+            for name in names
+        }
+        for row in cells.to_dict("records")
+    )
 
 
 def _order(cells: pd.DataFrame) -> list[str]:

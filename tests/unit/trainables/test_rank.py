@@ -55,6 +55,13 @@ def test_metrics_become_json_without_nan() -> None:
     assert run(request("tests.unit.trainables.polluters:say_nan"))["metrics"] == {"loss": 0.5, "epochs": 3}
 
 
+def test_the_last_row_gives_metrics_of_the_trial() -> None:
+    context = Context.alone()
+    for epoch in (1, 2):
+        context.report({"epoch": epoch, "val_loss": 3.0 / epoch, "samples": 8 * epoch})
+    assert context.metrics == {"epochs": 2, "val_loss": 1.5}
+
+
 @pytest.mark.parametrize("leave", ["leave_a_thread", "leave_a_child"])
 def test_background_work_makes_a_process_not_reusable(leave: str) -> None:
     try:

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.analysis.cells import further_axes, further_metrics
 from orchestrator.analysis.trials import (
     COLUMNS,
     cell_axes,
@@ -17,11 +19,13 @@ from orchestrator.analysis.trials import (
     cotenants,
     epochs_trained,
     frames,
+    own_metrics,
     parsed_cell,
     stragglers,
     trials_frame,
 )
-from orchestrator.store.journal import Journal
+from orchestrator.store.history import History
+from orchestrator.store.journal import Journal, replay
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.tables.speedup import speedup_markdown
@@ -29,6 +33,8 @@ from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
+
+PUBLISHED = Path(__file__).parents[4] / "docs/results/published"
 
 
 def test_a_record_is_a_row() -> None:
@@ -66,6 +72,24 @@ def test_metrics_never_overwrite_columns_of_the_record() -> None:
 def test_an_axis_named_like_a_metric_stays_an_axis() -> None:
     row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
     assert (row["width"], row["metrics.width"]) == (8, 9.5)
+
+
+@pytest.mark.parametrize("metric", ["val_accuracy", "perplexity", "loss", "bits_per_byte"])
+def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
+    own = {"perplexity": 7.0, "tokens_per_s": 5.0, "seed": 3, "version": "a", "workers": 2, "loss": 4.0}
+    records = [record_of(1, seed, metrics=own | {"perplexity": 7.0 + seed}) for seed in (0, 1)]
+    cells = collect(records, scaling="weak", metric=metric)[1]
+    assert set(further_metrics(cells)) == {"perplexity", "metrics.seed", metric} - {"val_accuracy", "bits_per_byte"}
+    assert further_axes(cells) == []
+    row = cells.iloc[0]
+    assert (row["perplexity"], row["tokens_per_s"], row["metrics.seed"]) == (7.5, pytest.approx(5.0), 3)
+    assert row["perplexity_hi"] == pytest.approx(7.5 + 12.7062 * 0.5)  # t(1), and s/√2
+
+
+@pytest.mark.parametrize("name", ["batch_vs_tpu_grid", "unequal_pair_core", "batch_vs_tpu_recipe_two_h200"])
+def test_numbers_of_shipped_code_stay_in_trials(name: str) -> None:
+    rows = History(replay(PUBLISHED / name / "journal.jsonl").records).rows
+    assert rows and own_metrics(list(rows.values())) == []
 
 
 def test_a_metric_that_is_no_number_is_empty() -> None:

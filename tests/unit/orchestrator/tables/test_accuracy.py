@@ -27,6 +27,12 @@ def test_a_missing_accuracy_is_explained() -> None:
     assert why_none(cells) == NONE and NONE in accuracy_markdown(cells)
 
 
+def test_other_metrics_follow() -> None:
+    records = [record_of(1, seed, metrics={"accuracy": 0.9, "perplexity": 12.0}) for seed in (0, 1)]
+    text = accuracy_markdown(collect(records, scaling="weak")[1])
+    assert table_rows(text.partition("Other metrics")[2]) == [{"cell": "1×32 none", "perplexity": "12.0 [12.0, 12.0]"}]
+
+
 def test_without_a_reference_nothing_is_compared() -> None:
     cells = collect([record_of(gpus, metrics={"accuracy": 0.9}) for gpus in (1, 2)], scaling="strong")[1]
     assert "Not compared:" in accuracy_markdown(cells)
