@@ -26,7 +26,7 @@ from orchestrator.report.vega import static_files
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import in_sentences, step_text
+from orchestrator.tables.recommendation import in_sentences
 from sweeps.status import Status
 
 _PLOT_FILES = (".svg", ".png")

@@ -118,7 +118,7 @@ class SweepSummary:
         ]
 
     def failures(self) -> list[str]:
-        """Return a line for each reason why trials failed, with the file to read; other statuses are in the tables.
+        """Return a line for each reason why trials failed, with what to do; other statuses are in the tables.
 
         Reasons that differ only in numbers (a batch size, a shape) are merged; the first one's text is shown.
         """
@@ -131,7 +131,8 @@ class SweepSummary:
             first = alike[0]
             trace = self.layout.trace(first.trial_id)
             see = trace if trace.exists() else self.layout.trial(first.trial_id)
-            lines.append(f"{len(alike)} of {len(self.ends)} trials failed: {first.note} (see {see})")
+            hint = f"rerun=failed runs {'them' if len(alike) > 1 else 'it'} again"
+            lines.append(f"{len(alike)} of {len(self.ends)} trials failed ({hint}): {first.note} (see {see})")
         return lines
 
     def show(self, console: Console, took_s: float | None = None) -> None:

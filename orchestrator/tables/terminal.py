@@ -153,9 +153,7 @@ def _width(frame: pd.DataFrame, column: str) -> int:
     return max(map(cell_len, [column, *frame[column]]))
 
 
-def _facts(
-    end: SweepEnd, text: RecommendationText, width: int, rows: int, *, detailed: bool, most: int
-) -> list[Text]:
+def _facts(end: SweepEnd, text: RecommendationText, width: int, rows: int, *, detailed: bool, most: int) -> list[Text]:
     """Return the lines below the table, each fact on at most `most` lines."""
     lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
     lines += [*text.larger_batch, *text.how_sure] if rows else []

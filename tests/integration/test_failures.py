@@ -13,7 +13,7 @@ def test_failures_are_rows_and_rerun_is_explicit(place):
     assert status == 1
     trials = pd.read_csv(place.results / "tables/trials.csv")
     assert trials.groupby("seed").status.unique().map(list).to_dict() == {0: ["ok"], 1: ["failed"], 2: ["diverged"]}
-    assert "RuntimeError: this seed breaks" in out
+    assert "RuntimeError: this seed breaks" in out and "rerun=failed" in out
     failed = trials[trials.status == "failed"].trial_id.iloc[0]
     assert 'raise RuntimeError("this seed breaks")' in (place.results / "trials" / failed / "rank0.log").read_text()
     assert place.run("sweep=traced", "trainable.breaks=1", "trainable.diverges=2")[0] == 1

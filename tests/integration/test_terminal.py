@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 
+import pandas as pd
 import pytest
 
 from tests.drivers.place import SMALL, Place, wait_for
@@ -74,6 +75,47 @@ def test_ctrl_c_restores_the_terminal(tmp_path, times):
     said = text.index("interrupted: stopping the running trials")
     assert max(len(line) for line in re.split(r"[\r\n]+", text[said : said + 90])[:2]) <= COLUMNS
     assert times == 2 or "4 planned trials" in text
+
+
+HOLD = """
+import json, os, pathlib, time
+print(json.dumps({"epoch": 1, "loss": 0.5, "val_accuracy": 0.9, "epoch_s": 3.0}), flush=True)
+if os.environ["SWEEP_SEED"] != "0":
+    pathlib.Path(os.environ["BEGAN"]).touch()
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("load", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_on_a_command_writes_the_tables(tmp_path, load):
+    """`load`: busy processes for each core, from the moment at which the second trial's command runs."""
+    place, screen, began = Place(tmp_path), Screen(), tmp_path / "began"
+    (tmp_path / "hold.py").write_text(HOLD)
+    sweep = ("sweep=batch_scaling", "trainable=command", "trainable.argv='{python} -S hold.py'", "sweep.axes.gpus=[1]")
+    axes = ("sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0,1,2]")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *place.command((*sweep, *axes, "warmup_epochs=0"))],
+        cwd=tmp_path,
+        env=place.environment({"BEGAN": str(began), "TERM": "xterm", "COLUMNS": str(COLUMNS)}),
+        stdin=screen.theirs,
+        stdout=screen.theirs,
+        stderr=screen.theirs,
+        start_new_session=True,
+    )
+    os.close(screen.theirs)
+    wait_for(began.exists, process)
+    wait_for(lambda: "1 running, 1 waiting, 1 ok" in screen.text, process)  # while the command holds
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(load * os.cpu_count())]
+    try:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    summary = pd.read_csv(tmp_path / "results/batch_scaling/tables/summary.csv")
+    assert summary[["n_seeds", "n_ok"]].values.tolist() == [[1, 1]]
+    assert "2 planned trials" in screen.whole()
 
 
 @pytest.mark.parametrize("backend", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)])

@@ -60,7 +60,11 @@ def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -
 def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str], None]) -> None:
     terms = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.03}
     problems = [
-        ("Failed", "1 of 108 trials failed: RuntimeError: the disk is full (see results/demo/trials/x/error.txt)")
+        (
+            "Failed",
+            "1 of 108 trials failed (rerun=failed runs it again): RuntimeError: the disk is full"
+            " (see results/demo/trials/x/error.txt)",
+        )
     ]
     end = ended(demo.records(evil=demo.EVIL), terms, problems=problems)
     golden(f"terminal/gpus_{width}.txt", "".join(f"{line}\n" for line in rows(end, width)))
