@@ -96,17 +96,24 @@ class Adapter:
 
     @property
     def _trained(self) -> list[dict[str, Any]]:
-        """The counts of the processes that trained to the end, with at least half of the steps of the busiest."""
-        most = max((each["whole"]["steps"] for each in self._counts.values()), default=0)
-        last_s = max((each["at_s"] for each in self._counts.values()), default=0.0)
-        pace_s = max(
-            (each["whole"]["seconds"] / max(1, each["whole"]["steps"]) for each in self._counts.values()), default=0
-        )
-        return [
-            each
-            for each in self._counts.values()
-            if each["whole"]["steps"] >= max(1, most / 2) and last_s - each["at_s"] <= _STALE_S + 2 * pace_s
-        ]
+        """The counts of the processes that trained to the end, with at least half of the steps of the busiest.
+
+        On a busy machine, ranks take the same last step at very different times: their steps count instead.
+        """
+        every = list(self._counts.values())
+        most = max((each["whole"]["steps"] for each in every), default=0)
+        last_s = max((each["at_s"] for each in every), default=0.0)
+        pace_s = max((each["whole"]["seconds"] / max(1, each["whole"]["steps"]) for each in every), default=0)
+        ranks: dict[int, float] = {}
+        for each in every:
+            ranks[each["rank"]] = max(each["at_s"], ranks.get(each["rank"], 0.0))
+
+        def is_to_the_end(each: Mapping[str, Any]) -> bool:
+            has_all_steps = each["world"] > 1 and each["whole"]["steps"] == most
+            is_latest = each["at_s"] == ranks[each["rank"]]  # not of an earlier training by the same command
+            return bool(has_all_steps and is_latest) or last_s - each["at_s"] <= _STALE_S + 2 * pace_s
+
+        return [each for each in every if each["whole"]["steps"] >= max(1, most / 2) and is_to_the_end(each)]
 
     def workers(self, gpus: int, cores: float, *, replicas: int = 1) -> tuple[float | None, str]:
         """Return how many processes or GPUs trained together, and why if fewer than `gpus`; None if unknown.

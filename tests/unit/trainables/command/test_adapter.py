@@ -215,7 +215,8 @@ def counts(rank: int, world: int = 2, *, steps: int = 100, at_s: float = 50.0, *
     [
         ([counts(0), counts(1)], 2),
         ([counts(0), counts(1, steps=20)], 1),  # a rank that stopped taking steps
-        ([counts(0), counts(1, at_s=10.0)], 1),  # a rank that died
+        ([counts(0), counts(1, steps=60, at_s=10.0)], 1),  # a rank that died
+        ([counts(0), counts(1, at_s=40.0)], 2),  # a busy machine: the same last step, ten seconds later
         ([counts(0)], 1),
         ([counts(0, gpus=["a"]), counts(1, gpus=["a"])], 1),  # both ranks on one GPU
         ([counts(0, gpus=["a"]), counts(1, gpus=["b"])], 2),
@@ -240,6 +241,14 @@ def test_workers_are_the_processes_that_train_together(
     assert busy is None or all(each["cpu_s"] == each["at_s"] for each in processes)
     count, why = adapter.workers(2, cores=2)
     assert count == workers and bool(why) is (workers == 1)
+
+
+def test_an_earlier_training_by_the_same_command_does_not_count(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path)
+    for pid, found in enumerate([counts(0, at_s=9.0), counts(1, at_s=9.0), counts(0), counts(1)]):
+        (adapter.folder / f"{pid}.json").write_text(json.dumps(found))
+    adapter.look(now=True)
+    assert (adapter.samples_per_step, adapter.figures(16)["samples"]) == (16, 1600)
 
 
 BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
