@@ -137,13 +137,12 @@ class Means:
 
 def log_objectives(objective: Array) -> Means:
     """Estimate the logarithms of the cells' objectives."""
-    values = logs(objective)
-    return _means(Moments.of(values), _own_variances(values))
+    return _means(logs(objective))
 
 
 def accuracies(contest: Contest) -> Means:
     """Estimate the cells' accuracies without collapsed seeds, independent of the baseline's."""
-    return _means(Moments.of(contest.sound), _own_variances(contest.sound))
+    return _means(contest.sound)
 
 
 def accuracy_differences(contest: Contest) -> Means:
@@ -179,34 +178,35 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
     return None
 
 
-def _own_variances(values: Array) -> Array:
+def _means(values: Array) -> Means:
+    moments = Moments.of(values)
+    variance, spent = _own_variances(values)
+    pooled, freedom = shrunken(variance, moments.n - 1, spent)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(freedom > 0, np.sqrt(pooled / moments.n), np.nan)
+    return Means(point=moments.mean, n=moments.n, error=error, freedom=freedom)
+
+
+def _own_variances(values: Array) -> tuple[Array, int]:
     """Return variances between seeds, without a seed's common effect if most cells have the same seeds.
 
-    The median over the cells estimates that effect. It is robust to outliers and absorbs about 0.43/C of a normal
-    cell's own variance (1 − 2/C + π/2C). With two cells the median is the mean and absorbs half.
+    Also return the degrees of freedom that estimating the common effect takes from all cells together. The effect is
+    the mean over the cells: their median varies with single cells if there are few, so that these seem to vary little.
     """
     known = ~np.isnan(values)
     measured, complete = known.any(axis=1), known.any(axis=0)
     cells = int(measured.sum())
     if cells < 2 or (known[np.ix_(measured, complete)].mean(axis=0) < _MOST).any():
-        return Moments.of(values).variance
+        return Moments.of(values).variance, 0
     found = values[np.ix_(measured, complete)]
     deviations = found - np.nanmean(found, axis=1, keepdims=True)
-    kept = 0.5 if cells == 2 else 1 - (2 - math.pi / 2) / cells
     variance = np.full(len(values), np.nan)
-    variance[measured] = Moments.of(deviations - np.nanmedian(deviations, axis=0)).variance / kept
-    return variance
+    variance[measured] = Moments.of(deviations - np.nanmean(deviations, axis=0)).variance / (1 - 1 / cells)
+    return variance, found.shape[1] - 1
 
 
 _MOST = 0.75
 """A seed's common effect is removed if at least this part of the cells has the seed."""
-
-
-def _means(moments: Moments, variance: Array) -> Means:
-    pooled, freedom = shrunken(variance, moments.n - 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        error = np.where(freedom > 0, np.sqrt(pooled / moments.n), np.nan)
-    return Means(point=moments.mean, n=moments.n, error=error, freedom=freedom)
 
 
 TIE = 0.02

@@ -266,8 +266,8 @@ _SMALLEST = 1e-5
 """Variances are at least this part of their median: the logarithm of 0 would dominate all others."""
 
 
-def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
-    """Return posterior variances and their degrees of freedom, at most those of all cells together.
+def shrunken(variance: Array, freedom: Array, spent: int = 0) -> tuple[Array, Array]:
+    """Return posterior variances and their degrees of freedom, at most those of all cells together, less those `spent`.
 
     If all cells vary alike, Smyth takes their common variance as known; here it is known as well as all seeds tell it.
     NaN variances, and freedoms below 1, take the common variance: a cell with one seed borrows all of it. The variances
@@ -278,7 +278,7 @@ def shrunken(variance: Array, freedom: Array) -> tuple[Array, Array]:
         return variance, freedom
     common, prior = _prior(variance[own], freedom[own])
     variance, freedom = np.where(own, variance, 0.0), np.where(own, freedom, 0.0)
-    most = freedom.sum()
+    most = freedom.sum() - spent
     if np.isinf(prior):
         return np.full_like(variance, common), np.full_like(freedom, most)
     return (prior * common + freedom * variance) / (prior + freedom), np.minimum(prior + freedom, most)

@@ -77,8 +77,9 @@ def test_drift_over_a_sweep_on_gpus_stays_within_the_interval(drift, seeds, gene
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10])
-def test_shrunken_variances_cover_too(seeds, generator):
-    assert 0.92 <= yardstick.shrunken_coverage(CLEAN, seeds, 25, generator) <= 0.98
+@pytest.mark.parametrize(("cells", "sims"), [(4, 500), (18, 100)])
+def test_shrunken_variances_cover_too(cells, sims, seeds, generator):
+    assert 0.92 <= yardstick.shrunken_coverage(CLEAN, seeds, sims, generator, cells) <= 0.98
 
 
 def test_unreached_targets_do_not_bias_the_median(generator):

@@ -292,7 +292,7 @@ def test_probabilities_match_simulated_sweeps(mean: float) -> None:
         played[1, 2] = generator.normal(true, sigma)
         end = Contest(objective=seconds, accuracy=played, baseline=0, margin=0.01)
         chosen += choose(end, generator, 1_000).favourite == 1
-    assert own.freedom[1] == 9
+    assert own.freedom[1] == 7
     assert Outlook(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
 
 
