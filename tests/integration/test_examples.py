@@ -36,7 +36,6 @@ def test_an_example_can_be_planned(folder, capsys):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
 def test_an_example_ends_with_figures(folder):
-    sweep = (folder / "conf/sweep/mine.yaml").read_text()
     script = (folder / "train.py").read_text() if (folder / "train.py").is_file() else ""
     for framework in ("accelerate", "lightning"):
         if f"import {framework}" in script or f"from {framework}" in script:
@@ -47,8 +46,6 @@ def test_an_example_ends_with_figures(folder):
         "sweep.axes.device_batch_size=[64]",
         "sweep.axes.lr_rule=[sqrt]",
     ]
-    if "ACCELERATE_USE_CPU" in sweep:
-        small.append("trainable.env.ACCELERATE_USE_CPU='true'")
     results = run_sweep({"sweep": "mine", "backend": "inprocess"}, *small, config_dir="conf")
     (trial,) = results.trials.to_dict("records")
     assert trial["status"] == "ok", trial["note"]

@@ -131,6 +131,8 @@ class Adapter:
         weights = {each.get("weights") for each in self._counts.values() if each["connected"]} - {None}
         if len(weights) > 1 and replicas == gpus:
             return 1, "the ranks have different weights after the same steps: they exchange no gradients"
+        if self._repeats and replicas == gpus:
+            return 1, "the ranks train on the same samples"
         processes = len({each["rank"] for each in connected}) if world > 1 else max(1, len(connected))
         on_gpus = {gpu for each in trained for gpu in each.get("gpus", ())}
         if on_gpus:
@@ -165,6 +167,8 @@ class Adapter:
         samples_per_step = self.samples_per_step or global_batch_size
         if self.samples_per_step:
             found["samples"] = sum(each["whole"]["samples"] for each in self._replicas)
+        elif global_batch_size:
+            found["samples"] = whole_steps * global_batch_size
         tokens = sum(each["whole"]["tokens"] for each in self._replicas)
         if tokens:
             found["tokens"] = tokens
@@ -184,7 +188,14 @@ class Adapter:
     def _replicas(self) -> list[dict[str, Any]]:
         """The processes that trained together: only one of several that trained each by itself."""
         trained = self._trained
-        return trained if any(each["connected"] for each in trained) else trained[:1]
+        return trained if any(each["connected"] for each in trained) and not self._repeats else trained[:1]
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether several ranks with all weights took the same samples: a loader without a distributed sampler."""
+        connected = [each for each in self._trained if each["connected"] and each.get("weights") is not None]
+        contents = {each.get("content") for each in connected}
+        return len(connected) > 1 and len(contents) == 1 and None not in contents
 
     @property
     def samples_per_step(self) -> float | None:

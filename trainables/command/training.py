@@ -274,7 +274,8 @@ def _environment(
         "PET_MASTER_PORT": str(values["port"]),  # torchrun's default is the same for every trial of a node
         "OMP_NUM_THREADS": str(max(1, context.threads // values["gpus"])),
     }
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if context.device == "cpu" else {}
+    # Without the second one, several processes of accelerate and of Hugging Face's Trainer train apart.
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"} if context.device == "cpu" else {}
     variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
     if settings.python:  # its launchers, such as torchrun, are beside it

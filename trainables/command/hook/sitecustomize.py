@@ -27,7 +27,9 @@ STOP_FILE = "stop_at_step"
 WRITE_EVERY_S = 0.5
 WARMUP_STEPS = 10
 WARMUP_S = 0.3
-WEIGHTS_AT_STEP = 5
+COMPARED_STEPS = 5
+"""After so many steps, the weights and the samples so far are compared between ranks."""
+COMPARED_VALUES = 4096
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
 OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
@@ -102,7 +104,8 @@ class Training:
         self.written_s = self.looked_s = 0.0
         self.epoch = self.completed = self.pauses = self.iterators = 0
         self.lr = self.at_s = self.cpu_s = 0.0
-        self.weights = None
+        self.weights = self.content = None
+        self.contents = []
         self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
         self.gpu = Gpu()
@@ -113,7 +116,7 @@ class Training:
             self.optimizer = id(optimizer)
         if id(optimizer) != self.optimizer or is_capturing():
             return
-        samples, tokens = self.taken()
+        samples, tokens, content = self.taken()
         now_s = time.perf_counter()
         self.at_s, self.cpu_s = time.time(), time.process_time()
         self.first_s = now_s if self.first_s is None else self.first_s
@@ -131,8 +134,12 @@ class Training:
         self.paused = self.evaluating = False
         self.last_s = now_s
         self.gpu.step()
-        if self.whole.steps == WEIGHTS_AT_STEP:
+        if self.whole.steps <= COMPARED_STEPS:
+            self.contents.append(content)
+        if self.whole.steps == COMPARED_STEPS:
             self.weights = checksum(optimizer)
+            if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
+                self.content = sum(self.contents)
         rates = [group.get("lr") for group in optimizer.param_groups]
         self.lr = max([self.lr, *(float(rate) for rate in rates if isinstance(rate, (int, float)))])
         if now_s - self.written_s >= WRITE_EVERY_S:
@@ -141,14 +148,14 @@ class Training:
             self.write()
 
     def taken(self):
-        """Return the samples and tokens that the training's loader has given since the last step."""
+        """Return the samples and tokens that the training's loader has given since the last step, and their content."""
         candidates = [key for key, each in self.pending.items() if not each[2]] or list(self.pending)
         key = candidates[-1] if candidates else None
-        samples, tokens = self.pending[key][:2] if key is not None else (0, 0)
+        samples, tokens, _, content = self.pending[key] if key is not None else (0, 0, False, None)
         if key is not None and key != self.iterator:
             self.iterator, self.epoch, self.completed = key, self.epoch + 1, self.whole.steps
         self.pending.clear()
-        return samples, tokens
+        return samples, tokens, content
 
     def batch(self, iterator, batch, indices):
         """Note a batch that a loader gives, from so many `indices`; those during an evaluation do not count.
@@ -160,8 +167,10 @@ class Training:
         if not hasattr(iterator, "sweep_number"):  # the id of an iterator that has gone may be given again
             self.iterators += 1
             iterator.sweep_number = self.iterators
-        before = self.pending.pop(iterator.sweep_number, (0, 0, self.evaluating))
-        self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2])
+        before = self.pending.pop(iterator.sweep_number, (0, 0, self.evaluating, 0.0))
+        content = content_of(batch) if self.whole.steps < COMPARED_STEPS else None
+        content = None if content is None or before[3] is None else before[3] + content
+        self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2], content)
 
     def pause(self):
         """Note that something other than training happens: the time until the next step does not count."""
@@ -196,6 +205,7 @@ class Training:
             "completed": self.completed,
             "lr": self.lr,
             "weights": self.weights,
+            "content": self.content,
             **{name: vars(getattr(self, name)) for name in ("whole", "warm", "later")},
             **PLACE,
         }
@@ -265,6 +275,19 @@ def size_of(batch):
             if samples:
                 return samples, tokens
     return 0, 0
+
+
+def content_of(batch):
+    """Return the sum of the first values of each tensor of a batch; None if it has no tensors."""
+    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
+        batch = [batch[key] for key in batch.keys()]
+    if isinstance(batch, (list, tuple)):
+        sums = [each for each in map(content_of, batch) if each is not None]
+        return sum(sums) if sums else None
+    try:
+        return float(batch.reshape(-1)[:COMPARED_VALUES].double().sum())
+    except Exception:  # no tensor, or one of an unusual kind
+        return None
 
 
 def watch_optimizers(module):

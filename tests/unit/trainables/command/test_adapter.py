@@ -27,7 +27,8 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.L
 trained = torch.nn.parallel.DistributedDataParallel(model) if group and "apart" not in sys.argv else model
 optimizer = torch.optim.SGD(model.parameters(), lr=float(os.environ["SWEEP_LR"]))
 data = TensorDataset(torch.randn(250, 64), torch.randint(0, 2, (250,)))
-sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=False) if group else None
+is_divided = group and "same" not in sys.argv
+sampler = torch.utils.data.DistributedSampler(data, world, rank, shuffle=False) if is_divided else None
 batch = int(os.environ["SWEEP_DEVICE_BATCH_SIZE"])
 def pairs(rows):
     return tuple(map(torch.stack, zip(*rows, *rows)))
@@ -126,6 +127,14 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
 def test_ranks_that_exchange_no_gradients_are_one_worker(tmp_path: Path) -> None:
     told = run(tmp_path, f"{TORCHRUN} slow apart")
     assert told.metrics["workers"] == 1 and "different weights" in told.remarks[0]
+
+
+@pytest.mark.parametrize("how", ["same", pytest.param("same apart", marks=pytest.mark.slow)])
+def test_ranks_with_the_same_samples_are_one_worker(how: str, tmp_path: Path) -> None:
+    """Without a distributed sampler; apart, their weights are the same, too."""
+    told = run(tmp_path, f"{TORCHRUN} slow {how}")
+    assert told.metrics["workers"] == 1 and "same samples" in told.remarks[0]
+    assert (told.metrics["steps"], told.metrics["samples"]) == (100, 1000)
 
 
 def test_parts_of_a_model_have_different_weights(tmp_path: Path) -> None:
@@ -249,6 +258,17 @@ def test_an_earlier_training_by_the_same_command_does_not_count(tmp_path: Path) 
         (adapter.folder / f"{pid}.json").write_text(json.dumps(found))
     adapter.look(now=True)
     assert (adapter.samples_per_step, adapter.figures(16)["samples"]) == (16, 1600)
+
+
+def test_without_a_loader_a_step_has_the_global_batch(tmp_path: Path) -> None:
+    adapter = Adapter(tmp_path)
+    tally = {"steps": 100, "seconds": 10.0, "samples": 0, "tokens": 0}
+    found = counts(0, 1, whole=tally, warm=tally, later=tally)
+    (adapter.folder / "1.json").write_text(json.dumps(found))
+    adapter.look(now=True)
+    figures = adapter.figures(20)
+    assert (figures["samples"], figures["samples_per_s"]) == (2000, pytest.approx(200.0))
+    assert "samples" not in adapter.figures(None)
 
 
 BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"

@@ -54,6 +54,7 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     assert environment["SWEEP_DEVICE_BATCH_SIZE"] == "32" and environment["SWEEP_TRIAL_ID"] == "alone"
     assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["ACCELERATE_USE_CPU"] == "true"
     assert "RANK" not in environment and environment["KEPT"] == "as it was"
     assert cwd == str(tmp_path / "trial" / "work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
 
