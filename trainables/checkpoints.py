@@ -55,7 +55,8 @@ class Checkpoints:
         if newest is None:
             return None
         number, contents = newest
-        first, own = (unpacked(contents[rank], self._device) for rank in (0, self._rank))
+        first = unpacked(contents[0], self._device)
+        own = first if self._rank == 0 else unpacked(contents[self._rank], self._device)
         if first["owner"] != self._owner:
             return None
         self._number = number

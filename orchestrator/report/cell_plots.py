@@ -17,7 +17,7 @@ from orchestrator.analysis.cells import by_cell
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
 from orchestrator.analysis.validity import only_sound
-from orchestrator.config.metric import Metric
+from orchestrator.config.metric import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import (
     FADED,
@@ -44,7 +44,7 @@ from orchestrator.report.plot import (
 )
 from orchestrator.report.vega import Spec
 from orchestrator.statistics.intervals import logs, mean_interval
-from orchestrator.tables.accuracy import only_validation, why_none
+from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
@@ -105,9 +105,7 @@ def cell_rows(cells: pd.DataFrame, found: Recommendation | None) -> list[dict[st
 
 
 _FIGURES = {
-    **{
-        f"{name}{end}": f"{name}{end}" for name in ("accuracy", "val_accuracy", "speedup") for end in ("", "_lo", "_hi")
-    },
+    **{f"{name}{end}": f"{name}{end}" for name in ("accuracy", "speedup") for end in ("", "_lo", "_hi")},
     **{name: name for name in ("efficiency", *LOST)},
     "to_target": "time_to_target_s",
     "memory": "peak_memory_gb",
@@ -134,7 +132,7 @@ def _panel_title(row: Row, columns: Iterable[str], cells: pd.DataFrame) -> str:
 
 def metric_of(found: Recommendation | None) -> Metric:
     """Return the metric of choice."""
-    return found.metric if found else Metric()
+    return found.metric if found else VAL_ACCURACY
 
 
 def _front(rows: pd.DataFrame, sign: float) -> set[int]:
@@ -158,7 +156,7 @@ def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], found: Recommendation |
         trade_off(cells, pd.DataFrame(list(rows)), found),
         speedup(cells),
         *speedup_by_batch(cells),
-        accuracy(cells),
+        accuracy(cells, metric_of(found)),
         time_to_target(cells),
         why_not_linear(cells),
         memory(cells),
@@ -334,22 +332,23 @@ def _lines(x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = 
     return in_panels(layers, field=panel)
 
 
-def accuracy(cells: pd.DataFrame) -> Plot:
-    """Return the chart of accuracy by global batch, one line per rule: of the test set, else validation."""
-    column = "val_accuracy" if only_validation(cells) else "accuracy"
-    title = "validation accuracy" if column == "val_accuracy" else "test accuracy"
+def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
+    """Return the chart of accuracy by global batch, one line per rule: of the test set, else the metric of choice."""
+    column = shown_column(cells, metric)
+    title = "test accuracy" if column == "accuracy" else metric.label
     plot = Plot(
         name="accuracy",
-        title="Accuracy by batch size",
+        title=f"{'Accuracy' if metric == VAL_ACCURACY else metric.label.capitalize()} by batch size",
         about=f"{title.capitalize()} by global batch: up to which batch each learning-rate rule works. {_BAND}",
-        absent=why_none(cells),
+        absent=why_none(cells, metric),
     )
     if plot.absent:
         return plot
     domain = clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
     x = doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
     colour = category("rule", word("lr_rule", cells), sort=None, type="nominal")
-    return _with(plot, _lines(x, quantity(column, title, domain=domain, nice=False), colour, "count_panel"))
+    field = "accuracy" if column == "accuracy" else "metric"
+    return _with(plot, _lines(x, quantity(field, title, domain=domain, nice=False), colour, "count_panel"))
 
 
 def time_to_target(cells: pd.DataFrame) -> Plot:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from orchestrator.config.schema import value_at
 from orchestrator.decision.recommendation import Recommendation
+from orchestrator.report.cell_plots import metric_of
 from orchestrator.report.plot import Plot
 from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
@@ -127,7 +128,7 @@ def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
         *(_plot(plot) for plot in plots if plot.spec),
         _section("Not drawn", absent),
         _as_section(speedup_markdown(data.cells)),
-        _as_section(accuracy_markdown(data.cells)),
+        _as_section(accuracy_markdown(data.cells, metric_of(data.recommendation))),
         *(_section(table.title, table.markdown()) for table in others),
         _section("Cells that are not ok", failed),
         _section("Machine, versions and command", ["| what | value |", "|:--|:--|", *machine]),

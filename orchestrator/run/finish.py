@@ -223,7 +223,8 @@ class Reported:
         """Return the printed documents, the recommendation and the claims first."""
         first = [each.text for each in self.further if each.file == CLAIMS]
         last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
-        documents = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
+        tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.metric)]
+        documents = [self.decision, *first, *tables, *last]
         return [document for document in documents if document]
 
     def tables(self) -> list[TextTable]:
@@ -290,8 +291,8 @@ def report_on(
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
     texts |= {each.file: each.text for each in further}
     texts |= {f"{Path(each.file).stem}.csv": each.rows.to_csv(index=False) for each in further if each.rows is not None}
-    write_tables(layout, trials, cells, texts)
-    steps.run("the LaTeX tables", lambda: write_latex(layout, cells))
+    write_tables(layout, trials, cells, texts, terms.metric)
+    steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
 
     if request.html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))

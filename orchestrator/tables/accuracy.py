@@ -1,4 +1,8 @@
-"""The accuracy table in Markdown: which batch sizes and learning-rate rules lose accuracy."""
+"""The accuracy table in Markdown: which batch sizes and learning-rate rules lose accuracy.
+
+It shows accuracies on the test set if there are any, else on the validation set. A sweep that compares cells by another
+metric, such as a loss, has that metric in the same table.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,31 @@ import pandas as pd
 
 from orchestrator.analysis.cells import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
+from orchestrator.config.metric import VAL_ACCURACY, Metric
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, not_ok, status, varying
 from sweeps.status import Status
 
-NONE = "No trial reported an accuracy."
-_UNTRAINED = (
-    f"No accuracies are shown: after fewer than {FEWEST_STEPS} optimizer steps, they say nothing about batches or"
-    " learning rates. summary.csv has them."
-)
 
+def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
+    """Return the document: the table, the cells with a lower accuracy, and the cells that are not ok.
 
-def accuracy_markdown(cells: pd.DataFrame) -> str:
-    """Return the document: the table, the cells with a lower accuracy, and the cells that are not ok."""
+    `metric` is the metric of choice.
+    """
     if cells.empty:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
     ordered = in_order(cells, [*_order(cells), "lr_rule"])
-    if absent := why_none(cells):
+    column = shown_column(cells, metric)
+    if absent := why_none(cells, metric):
         content = [absent, ""]
-    elif only_validation(cells):
+    elif column != "accuracy":
+        no_test = "No trial reported an accuracy on a test set. " if metric == VAL_ACCURACY else ""
         about = (
-            "No trial reported an accuracy on a test set. This is val_accuracy, which is used to choose cells. ±:"
-            f" half-width of the 95% interval over the ok seeds ({method(cells)}). It is not compared with the"
-            " reference batch."
+            f"{no_test}This is {column}, which is used to choose cells. ±: half-width of the 95% interval over the ok"
+            f" seeds ({method(cells)}). It is not compared with the reference batch."
         )
-        content = [about, "", markdown(validation_frame(cells)), ""]
+        content = [about, "", markdown(accuracy_frame(cells, metric)), ""]
     else:
         about = (
             "On the test set, which is not used to choose cells. ±: half-width of the 95% interval over the ok seeds"
@@ -52,30 +55,36 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     failed = [figures.plain(f"- {line}") for line in not_ok(ordered, differing)]
     if failed:
         content += ["Not ok:", "", *failed, ""]
-    return "\n".join([*head(cells, "Accuracy"), *content])
+    title = "Accuracy" if metric == VAL_ACCURACY else metric.label.capitalize()
+    return "\n".join([*head(cells, title), *content])
 
 
-def why_none(cells: pd.DataFrame) -> str:
-    """Return why there is no accuracy to show; empty if there is one."""
-    known = cells["accuracy"].notna() | cells["val_accuracy"].notna()
-    if not known.any():
-        return NONE
-    return _UNTRAINED if is_untrained(cells[known]).all() else ""
+def why_none(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
+    """Return why there is nothing to show; empty if there is something."""
+    column = shown_column(cells, metric)
+    word = "accuracy" if metric == VAL_ACCURACY else column
+    known = cells[cells[column].notna()] if column in cells else cells.iloc[:0]
+    if known.empty:
+        return f"No trial reported {'an accuracy' if metric == VAL_ACCURACY else column}."
+    return _UNTRAINED.format(word) if is_untrained(known).all() else ""
 
 
-def only_validation(cells: pd.DataFrame) -> bool:
-    """Return whether only validation accuracy is known."""
-    return bool(cells["val_accuracy"].notna().any() and cells["accuracy"].isna().all())
+_UNTRAINED = (
+    f"No {{}} is shown: after fewer than {FEWEST_STEPS} optimizer steps, it says nothing about batches or"
+    " learning rates. summary.csv has it."
+)
 
 
-def validation_frame(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `accuracy_frame` with val_accuracy, for sweeps that report nothing else."""
-    return accuracy_frame(cells.assign(**{f"accuracy{end}": cells[f"val_accuracy{end}"] for end in ("", "_lo", "_hi")}))
+def shown_column(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
+    """Return the column that the table shows: the metric of choice; of accuracies that of the test set if known."""
+    return "accuracy" if metric == VAL_ACCURACY and cells["accuracy"].notna().any() else metric.name
 
 
-def accuracy_frame(cells: pd.DataFrame) -> pd.DataFrame:
+def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.DataFrame:
     """Return the table as text: a row for each batch and GPU count, a column for each learning-rate rule."""
-    differing = varying(cells)
+    differing, column = varying(cells), shown_column(cells, metric)
+    if column in cells and column != "accuracy":
+        cells = cells.assign(**{f"accuracy{end}": cells[f"{column}{end}"] for end in ("", "_lo", "_hi")})
     ordered = in_order(cells, [*_order(cells), "lr_rule"])
     records = ordered.to_dict("records")
     texts = pd.Series([_text(row) for row in records])

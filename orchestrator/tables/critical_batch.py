@@ -7,7 +7,6 @@ size revisited", section 3).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,49 +39,60 @@ def branches(
     found = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
     found = found.assign(score=metric.score(found)).dropna(subset="score")
     fixed = ["gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
-    plain = found[(found[_SIDE] == reference) & (found["lr_multiplier"] == 1)]
-    of_reference = {_key(row, [POINT, *fixed, "seed"]): row["score"] for row in plain.to_dict("records")}
     keys = ["lr_rule", "lr_multiplier", *fixed]
+    found = _with_references(found, keys, reference)
+    at_reference = found[found[_SIDE] == reference].set_index([*keys, POINT, "seed"])["score"]
+    found = found.assign(score_loss=_matching(at_reference, found) - found["score"])
     varied = [key for key in keys if found[key].nunique(dropna=False) > 1]
-    rows = []
-    for _, point in found.groupby([*keys, POINT], sort=False, dropna=False):
-        rises = True
-        for _, group in point.groupby(_SIDE):
-            records = group.to_dict("records")
-            batch = int(records[0][_SIDE])
-            scores = np.array([row["score"] for row in records])
-            at_reference = [of_reference.get(_key(row, [POINT, *fixed, "seed"]), math.nan) for row in records]
-            losses = np.array([at_reference]) - scores
-            ends = mean_interval(losses)
-            within = bool(ends.point[0] <= margin)
-            rises = rises and (within or batch < reference)
-            rows.append(
-                {
-                    **{key: records[0][key] for key in keys},
-                    "group": named(records[0], varied),
-                    "tokens": int(records[0][POINT]),
-                    "window_tokens": int(records[0]["tokens"] - records[0][POINT]),
-                    _SIDE: batch,
-                    "batch_tokens": batch * int(records[0]["sequence_length"]),
-                    metric.name: metric.sign * float(scores.mean()),
-                    "score_loss": float(ends.point[0]),
-                    "score_loss_lo": float(ends.lo[0]),
-                    "score_loss_hi": float(ends.hi[0]),
-                    "n_seeds": int((~np.isnan(losses)).sum()),
-                    "within": within,
-                    "largest": rises and batch >= reference,
-                }
-            )
-    frame = pd.DataFrame(rows)
-    if frame.empty:
-        return frame
-    last = frame[frame["largest"]].groupby(["group", "tokens"], sort=False)[_SIDE].transform("max")
-    frame["largest"] = frame["largest"] & (frame[_SIDE] == last.reindex(frame.index))
-    return frame.sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
+    rows = [
+        _row(group, keys, varied, metric, margin) for _, group in found.groupby([*keys, POINT, _SIDE], dropna=False)
+    ]
+    if not rows:
+        return pd.DataFrame()
+    frame = pd.DataFrame(rows).sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
+    above = frame[_SIDE] > reference
+    until = (frame["within"] | ~above).groupby([frame["group"], frame["tokens"]]).cummin() & (frame[_SIDE] >= reference)
+    last = frame[_SIDE].where(until).groupby([frame["group"], frame["tokens"]]).transform("max")
+    return frame.assign(largest=until & (frame[_SIDE] == last))
 
 
-def _key(row: Mapping[Any, Any], columns: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(figures.asked(row[column]) for column in columns)
+def _with_references(found: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
+    """Return the branches, with those at the reference batch for each rule: they are the same for all rules."""
+    rule = ["lr_rule", "lr_multiplier"]
+    others = [key for key in keys if key not in rule]
+    plain = found[(found[_SIDE] == reference) & (found["lr_multiplier"] == 1)]
+    plain = plain.drop_duplicates([*others, POINT, "seed"]).drop(columns=rule)
+    every = found[[*rule, *others, POINT]].drop_duplicates().merge(plain, on=[*others, POINT])
+    return pd.concat([found[found[_SIDE] != reference], every], ignore_index=True)
+
+
+def _matching(values: pd.Series[Any], rows: pd.DataFrame) -> pd.Series[Any]:
+    """Return the values at the rows' keys, which are the names of the index; NaN where there is none."""
+    places = pd.MultiIndex.from_frame(rows[list(values.index.names)])
+    return pd.Series(values.reindex(places).to_numpy(), index=rows.index)
+
+
+def _row(
+    group: pd.DataFrame, keys: Sequence[str], varied: Sequence[str], metric: Metric, margin: float
+) -> dict[str, Any]:
+    """Return the row of the branches that differ in the seed only."""
+    first = group.to_dict("records")[0]
+    losses = group["score_loss"].to_numpy(dtype="float64")
+    ends = mean_interval(losses[None])
+    return {
+        **{key: first[key] for key in keys},
+        "group": named(first, varied),
+        "tokens": int(first[POINT]),
+        "window_tokens": int(first["tokens"] - first[POINT]),
+        _SIDE: int(first[_SIDE]),
+        "batch_tokens": int(first[_SIDE] * first["sequence_length"]),
+        metric.name: metric.sign * float(group["score"].mean()),
+        "score_loss": float(ends.point[0]),
+        "score_loss_lo": float(ends.lo[0]),
+        "score_loss_hi": float(ends.hi[0]),
+        "n_seeds": int((~np.isnan(losses)).sum()),
+        "within": bool(ends.point[0] <= margin),
+    }
 
 
 def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, reference: int) -> TextTable:
@@ -124,12 +134,14 @@ def _difference(row: Mapping[Any, Any]) -> str:
 
 
 def in_one_line(found: pd.DataFrame) -> str:
-    """Return the largest batches in a sentence, of one group: `16 after 16,384 tokens, 64 after 65,536`."""
-    first = found[found["group"] == found["group"].iloc[0]]
-    largest = first[first["largest"]].to_dict("records")
-    tried = first.groupby("tokens")[_SIDE].max()
+    """Return the largest batches in a sentence: `16 after 16,384 tokens, 64 after 65,536 (lr_rule=sqrt); …`."""
+    return "; ".join(_of_group(str(name), group) for name, group in found.groupby("group", sort=False))
+
+
+def _of_group(name: str, group: pd.DataFrame) -> str:
+    tried = group.groupby("tokens")[_SIDE].max()
     parts = [
-        f"{'≥ ' if row[_SIDE] == tried[row['tokens']] else ''}{row[_SIDE]:,} after {row['tokens']:,}" for row in largest
+        f"{'≥ ' if row[_SIDE] == tried[row['tokens']] else ''}{row[_SIDE]:,} after {row['tokens']:,}"
+        for row in group[group["largest"]].to_dict("records")
     ]
-    name = first["group"].iloc[0]
     return f"{', '.join(parts)} tokens{f' ({name})' if name else ''}"

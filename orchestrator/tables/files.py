@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from orchestrator.config.metric import VAL_ACCURACY, Metric
 from orchestrator.store.files import make_directory, write_durably, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
@@ -17,7 +18,11 @@ from orchestrator.text.table import latex_table
 
 
 def write_tables(
-    layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, texts: Mapping[str, str] | None = None
+    layout: Layout,
+    trials: pd.DataFrame,
+    cells: pd.DataFrame,
+    texts: Mapping[str, str] | None = None,
+    metric: Metric = VAL_ACCURACY,
 ) -> list[Path]:
     """Write every table of the sweep and further `texts` by name, each file whole or not at all; return the paths."""
     contents = {
@@ -27,7 +32,7 @@ def write_tables(
         "summary.csv": _csv(cells),
         "summary.parquet": _parquet(cells),
         "speedup.md": speedup_markdown(cells).encode(),
-        "accuracy.md": accuracy_markdown(cells).encode(),
+        "accuracy.md": accuracy_markdown(cells, metric).encode(),
     }
     make_directory(layout.tables)
     for name, content in contents.items():
@@ -35,12 +40,12 @@ def write_tables(
     return [layout.table(name) for name in contents]
 
 
-def write_latex(layout: Layout, cells: pd.DataFrame) -> list[Path]:
+def write_latex(layout: Layout, cells: pd.DataFrame, metric: Metric) -> list[Path]:
     """Write the tables for papers; return the paths."""
     sweep = cells["sweep"].iloc[0]
     contents = {
         "speedup.tex": latex_table(speedup_frame(cells), f"Speed-up: {sweep}"),
-        "accuracy.tex": latex_table(accuracy_frame(cells), f"Accuracy: {sweep}"),
+        "accuracy.tex": latex_table(accuracy_frame(cells, metric), f"{metric.label.capitalize()}: {sweep}"),
     }
     for name, text in contents.items():
         write_durably(layout.table(name), text.encode(errors="replace"))

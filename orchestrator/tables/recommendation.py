@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from orchestrator.config.metric import Metric
+from orchestrator.config.metric import VAL_ACCURACY
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
@@ -147,7 +147,7 @@ def _beside(found: Recommendation) -> list[str]:
 def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
     chosen = next((each for each in found.shortlist if each.cell_id == found.cell_id), None)
     if chosen and not found.is_baseline and not math.isnan(found.p_within_margin):
-        label = "Accuracy" if found.metric == Metric() else found.metric.short_label.capitalize()
+        label = "Accuracy" if found.metric == VAL_ACCURACY else found.metric.short_label.capitalize()
         values = {"margin": found.margin, "p_within": found.p_within_margin, **_difference(found, chosen)}
         yield label, _line("accuracy_kept", values)
     if safe := safe_choice(found):
@@ -327,7 +327,7 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
         if not math.isnan(step.cost):
             gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
     if by_batch:
-        speeds = ", ".join(_speeds(step, "loses accuracy" if found.metric == Metric() else "misses the margin"))
+        speeds = ", ".join(_speeds(step, "loses accuracy" if found.metric == VAL_ACCURACY else "misses the margin"))
     else:
         known = [end for each in step.by_batch for end in (each.lo, each.hi)]
         speeds = f"{_range(min(known), max(known))} the speed" if known else ""

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import CLEAR, GpuStep, Recommendation
+from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, GpuStep, Recommendation
 from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.figures import one_line
@@ -96,7 +96,9 @@ def _heading(end: SweepEnd) -> str:
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
     devices = ["CPU" if each == "cpu" else str(each) for each in end.cells["device"].dropna().unique()]
     took = "" if end.took_s is None else _duration(end.took_s)
-    counts = f"{int(ok.sum())}/{len(ok)} ok, {'all timings undisturbed' if timed == ok.sum() else f'{timed} timed'}"
+    counts = f"{int(ok.sum())}/{len(ok)} ok"
+    if end.found.objective != NO_OBJECTIVE:
+        counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
     return " · ".join(filter(None, [str(end.cells["sweep"].iloc[0]), end.trained, " + ".join(devices), counts, took]))
 
 
@@ -157,7 +159,8 @@ def _facts(end: SweepEnd, text: RecommendationText, width: int, rows: int, *, de
     """Return the lines below the table, each fact on at most `most` lines."""
     lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
     lines += [*text.larger_batch, *text.how_sure] if rows else []
-    lines += [*text.facts, *_timings(end.trials), *_not_ok(end.trials)]
+    timings = _timings(end.trials) if end.found.objective != NO_OBJECTIVE else ()
+    lines += [*text.facts, *timings, *_not_ok(end.trials)]
     found = [line for label, sentence in lines for line in _labelled(label, sentence, width, most)]
     problems = _shortened(end.problems, 2 * most - 1)  # with the path of their trace, which is not cut
     found += [line for label, sentence in problems for line in _labelled(label, sentence, width, 3)]

@@ -71,7 +71,7 @@ def named(row: Row, columns: Sequence[str]) -> str:
     values = {column: row[column] for column in columns}
     if "gpus" in values:  # next to fractions, a frame holds whole numbers of GPUs as floats
         values["gpus"] = f"{values['gpus']:g}"
-    return ", ".join(f"{axis(column)}={figures.asked(value)}" for column, value in values.items())
+    return ", ".join(f"{axis(column)}={figures.fact(figures.asked(value))}" for column, value in values.items())
 
 
 def axis(column: str) -> str:

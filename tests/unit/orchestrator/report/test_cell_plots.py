@@ -61,8 +61,8 @@ def test_front_cells_are_beaten_by_no_cell(sweep: tuple[pd.DataFrame, list[dict]
     for row in timed:
         beaten = any(
             each["time"] <= row["time"]
-            and each["val_accuracy"] >= row["val_accuracy"]
-            and (each["time"], each["val_accuracy"]) != (row["time"], row["val_accuracy"])
+            and each["metric"] >= row["metric"]
+            and (each["time"], each["metric"]) != (row["time"], row["metric"])
             for each in timed
         )
         assert row["on_front"] is not beaten, row["cell"]

@@ -1,8 +1,9 @@
 import pytest
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.metric import Metric
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.accuracy import NONE, accuracy_frame, accuracy_markdown, only_validation, why_none
+from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown, shown_column, why_none
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.tables.markdown import table_rows
 
@@ -24,7 +25,7 @@ def test_accuracies_are_compared_with_the_reference_batch(records: list[TrialRec
 
 def test_a_missing_accuracy_is_explained() -> None:
     cells = collect([record_of(gpus, metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)], scaling="strong")[1]
-    assert why_none(cells) == NONE and NONE in accuracy_markdown(cells)
+    assert why_none(cells) and why_none(cells) in accuracy_markdown(cells)
 
 
 def test_other_metrics_follow() -> None:
@@ -40,10 +41,18 @@ def test_without_a_reference_nothing_is_compared() -> None:
 
 def test_validation_accuracy_replaces_a_missing_test_accuracy() -> None:
     cells = collect([record_of(gpus, metrics={"val_accuracy": 0.9 + gpus / 100}) for gpus in (1, 2)], scaling="weak")[1]
-    assert only_validation(cells) and "val_accuracy" in accuracy_markdown(cells)
+    assert shown_column(cells) == "val_accuracy" and "val_accuracy" in accuracy_markdown(cells)
     assert [row["none"] for row in table_rows(accuracy_markdown(cells))] == ["0.910", "0.920"]
     seeds = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
     assert "0.910 ± 0.025" in accuracy_markdown(collect(seeds, scaling="weak")[1])  # t(2) = 4.303, s = .01
+
+
+def test_another_metric_of_choice_is_shown() -> None:
+    metrics = {"val_accuracy": 0.3, "val_loss": 2.5}
+    cells = collect([record_of(1, seed, metrics=metrics) for seed in (0, 1)], scaling="weak")[1]
+    loss = Metric(name="val_loss", higher_is_better=False)
+    assert [row["none"] for row in table_rows(accuracy_markdown(cells, loss))] == ["2.500 ± 0.000"]
+    assert why_none(cells, Metric(name="perplexity"))
 
 
 @pytest.mark.parametrize(("name", "steps"), [("accuracy", (2, 9)), ("val_accuracy", (2, 2))])

@@ -1,5 +1,6 @@
 """The critical batch by branching, from losses that are known."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.metric import Metric
+from orchestrator.store.record import TrialRecord
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from sweeps.branch import POINT
 from sweeps.status import Status
@@ -17,8 +19,13 @@ WORSE = {8: {8: 0.0, 16: 0.05, 32: 0.01}, 64: {8: 0.0, 16: -0.01, 32: 0.015, 64:
 """{point: {batch: how much worse it is than at 8}}"""
 
 
-def found(worse: dict[int, dict[int, float]] = WORSE, **other: Any) -> pd.DataFrame:
-    records = [
+def found(worse: dict[int, dict[int, float]] = WORSE, more: Sequence[TrialRecord] = (), **other: Any) -> pd.DataFrame:
+    base = record_of(1, 0, batch=8, axes={POINT: None}, metrics={"val_loss": 1.0, "tokens": 80})
+    return branches(*collect([base, *records(worse, **other), *more], scaling="strong"), LOSS, 0.02, 8)
+
+
+def records(worse: dict[int, dict[int, float]], lr_rule: str = "sqrt", **other: Any) -> list[TrialRecord]:
+    return [
         record_of(
             1,
             seed,
@@ -29,15 +36,13 @@ def found(worse: dict[int, dict[int, float]] = WORSE, **other: Any) -> pd.DataFr
                 "tokens": point + 8,
                 "sequence_length": 4,
             },
-            lr_rule="sqrt",
+            lr_rule=lr_rule,
             **other,
         )
         for point, losses in worse.items()
         for batch, loss in losses.items()
         for seed in (0, 1)
     ]
-    base = record_of(1, 0, batch=8, axes={POINT: None}, metrics={"val_loss": 1.0, "tokens": 80})
-    return branches(*collect([base, *records], scaling="strong"), LOSS, 0.02, 8)
 
 
 def test_largest_batch_is_the_last_before_one_is_worse() -> None:
@@ -63,6 +68,13 @@ def test_table_and_line_tell_what_was_tried() -> None:
     open_ended = found({8: {8: 0.0, 16: 0.0}})
     assert critical_batch_table(open_ended, LOSS, 0.02, 8).frame["largest batch"].tolist() == ["at least 16"]
     assert in_one_line(open_ended) == "≥ 16 after 8 tokens"
+
+
+def test_rules_share_the_branches_at_the_reference_batch() -> None:
+    rows = found({64: {8: 0.0, 16: 0.01}}, records({64: {16: 0.05}}, "linear"))
+    largest = {row["lr_rule"]: row["global_batch_size"] for row in rows[rows["largest"]].to_dict("records")}
+    assert largest == {"sqrt": 16, "linear": 8}
+    assert in_one_line(rows).count("after 64 tokens") == 2
 
 
 def test_sweeps_without_branches_have_none() -> None:
