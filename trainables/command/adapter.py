@@ -192,7 +192,7 @@ class Adapter:
 
     @property
     def _repeats(self) -> bool:
-        """Whether several ranks with all weights took the same samples: a loader without a distributed sampler."""
+        """Return whether several ranks with all weights took the same samples, as without a distributed sampler."""
         connected = [each for each in self._trained if each["connected"] and each.get("weights") is not None]
         contents = {each.get("content") for each in connected}
         return len(connected) > 1 and len(contents) == 1 and None not in contents
