@@ -44,6 +44,7 @@ function fitted(spec, width, labelLimit, first) {
   }
   found.columns = Math.max(1, Math.floor(width / 350));
   found.spec.width = Math.floor(width / found.columns) - 85;
+  found.facet.header = { ...found.facet.header, labelLimit: found.spec.width };
   return found;
 }
 
