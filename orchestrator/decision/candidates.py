@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import by_seed
+from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.objective import Measure, measured
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
@@ -358,6 +358,7 @@ class Contenders:
             margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
+            samples=_samples(trials, terms),
         )
         names = [cell_label(row, differing) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)
@@ -389,6 +390,12 @@ class Contenders:
 def _stragglers(trials: pd.DataFrame, cells: pd.DataFrame) -> Array:
     slow = trials.loc[trials["timing_fault"] == Fault.STRAGGLER.value, "cell_id"].value_counts()
     return np.asarray(slow.reindex(cells["cell_id"], fill_value=0).to_numpy(dtype="float64"))
+
+
+def _samples(trials: pd.DataFrame, terms: Terms) -> float:
+    """Return the fewest samples of which a score is the share; NaN if it is no share, or unknown."""
+    column = SAMPLES.get(terms.metric.name)
+    return float(trials[column].min()) if column in trials else math.nan
 
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.decision.recommendation import SURE
-from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, logs, shrunken
+from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs, shrunken
 from orchestrator.statistics.outliers import share_draws
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 
@@ -54,6 +54,8 @@ class Contest:
     """Similarity of the cells; None if each is treated on its own."""
     collapsed: npt.NDArray[np.bool_] | None = None
     """Which accuracies collapsed (`statistics.outliers`); None if none did."""
+    samples: float = math.nan
+    """The number of samples of which each accuracy is the share; NaN if unknown."""
 
     @property
     def sound(self) -> Array:
@@ -146,7 +148,10 @@ def accuracies(contest: Contest) -> Means:
 
 
 def accuracy_differences(contest: Contest) -> Means:
-    """Estimate each cell's accuracy minus the baseline's, whose error enters all differences."""
+    """Estimate each cell's accuracy minus the baseline's, whose error enters all differences.
+
+    Errors are at least those that the number of samples implies: shares of few samples are equal by chance.
+    """
     accuracy, base = contest.sound, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
@@ -155,8 +160,12 @@ def accuracy_differences(contest: Contest) -> Means:
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
     equivalent_cells = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
+    if contest.likeness:
+        equivalent_cells &= contest.likeness.batch == contest.likeness.batch[base]
     itself = equivalent_cells | (np.arange(len(accuracy)) == base)
-    return replace(found, error=np.where(itself, 0.0, found.error), freedom=np.where(itself, np.inf, found.freedom))
+    apart = np.where(found.point == 0, np.finfo(float).tiny, found.point)  # `least_error` takes 0 for the same training
+    error = np.maximum(found.error, least_error(apart, contest.samples * found.n))
+    return replace(found, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, found.freedom))
 
 
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
@@ -167,9 +176,8 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
         alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
         freedom = float(np.median(own.freedom[compared])) if compared.any() else math.inf
         baseline = int(compared[: contest.baseline].sum())
-        truths = pooled_draws(
-            own.point[compared], own.error[compared], freedom, alike, generator, draws, baseline=baseline
-        )
+        error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
+        truths = pooled_draws(own.point[compared], error[compared], freedom, alike, generator, draws, baseline=baseline)
         if truths is not None:
             found = np.full((draws, len(compared)), np.nan)
             found[:, compared] = truths

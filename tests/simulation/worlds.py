@@ -8,6 +8,7 @@ have median 0 in the logarithm, so they do not change the truth of a ratio.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -202,3 +203,35 @@ def of_law(law: str, cells: int, generator: np.random.Generator) -> World:
     rate = gpus / (1 + generator.uniform(0, 0.15) * (gpus - 1)) * batch ** generator.uniform(0.1, 0.8)
     time = np.exp(generator.normal(0, 0.02, len(grid))) / rate
     return World(time=time, accuracy=0.9 - lost, batch=gpus * batch, rule=rule)
+
+
+OTHER_LAWS = ("cliff", "a best batch by rule", "digits")
+"""Laws of accuracies that pooling does not expect."""
+
+_DIGITS = Path(__file__).parents[2] / "docs" / "results" / "batch_scaling" / "accuracies.csv"
+
+
+def of_other_law(law: str, seeds: int, generator: np.random.Generator) -> tuple[World, np.ndarray, float]:
+    """Draw a world of 16 cells, its accuracies by cell and seed, and the number of samples that they are shares of.
+
+    Seeds vary more beyond the cliff or far from the best batch, and more in some cells than in others. The digits'
+    accuracies are kept ones, of 30 seeds on 144 samples; the truth is their mean.
+    """
+    world = of_law("one law", 16, generator)
+    if law == "digits":
+        kept = np.loadtxt(_DIGITS, delimiter=",", skiprows=1, usecols=3).reshape(18, 30)
+        rows = np.append(0, 1 + np.sort(generator.choice(17, 15, replace=False)))
+        batch = 32.0 * 2 ** (rows // 3)
+        time = np.exp(generator.normal(0, 0.02, 16)) / batch ** generator.uniform(0.1, 0.8)
+        world = World(time=time, accuracy=kept[rows].mean(axis=1), batch=batch, rule=rows % 3)
+        return world, kept[rows][:, generator.choice(30, seeds, replace=False)], 144
+    doublings, rule = np.log2(world.batch / world.batch.min()), world.rule.astype(int)
+    if law == "cliff":
+        far = np.maximum(0.0, doublings - generator.uniform(0, doublings.max() + 1, 2)[rule])
+    else:
+        far = np.abs(doublings - generator.uniform(0, doublings.max(), 2)[rule])
+    lost = far * generator.uniform(0.003, 0.03)
+    unlike = generator.choice([0.001, 0.003, 0.006]) * (1 + far) * np.exp(0.5 * generator.standard_normal(16))
+    samples = generator.choice([500, 2000, 10_000])
+    true = np.clip(0.9 - lost[:, None] + unlike[:, None] * generator.standard_normal((16, seeds)), 0, 1)
+    return replace(world, accuracy=0.9 - lost), generator.binomial(samples, true) / samples, samples

@@ -190,12 +190,18 @@ def contest(
     return measured(world, objective, accuracy), regret, truly
 
 
-def measured(world: World, objective: np.ndarray, accuracy: np.ndarray) -> Contest:
+def measured(world: World, objective: np.ndarray, accuracy: np.ndarray, samples: float = np.nan) -> Contest:
     """Return the values as the sweep measures them."""
     likeness = Likeness(batch=world.batch, recipe=np.unique(world.rule, return_inverse=True)[1])
     flags = collapsed(accuracy, MARGIN)
     return Contest(
-        objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, likeness=likeness, collapsed=flags
+        objective=objective,
+        accuracy=accuracy,
+        baseline=0,
+        margin=MARGIN,
+        likeness=likeness,
+        collapsed=flags,
+        samples=samples,
     )
 
 

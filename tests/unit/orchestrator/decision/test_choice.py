@@ -42,6 +42,20 @@ def test_the_safe_choice_is_the_fastest_that_surely_keeps_the_margin():
     assert chosen_of([[3], [2]], [[0.9], [0.9]]).safe is None  # one seed tells no probability
 
 
+def test_equal_shares_of_few_samples_are_not_certain():
+    """Both seeds classify as many of 144 samples correctly as the baseline's, or one less."""
+    share = np.array([[140, 140], [140, 140], [140, 140], [139, 139]]) / 144
+    asked = contest([[4, 4], [3, 3.1], [2, 2.1], [1, 1.1]], share)
+    apart = Likeness(batch=np.array([1.0, 2.0, 4.0, 8.0]), recipe=np.zeros(4, dtype=int))
+    unknown, known = (
+        choose(replace(asked, likeness=apart, samples=samples), np.random.default_rng(0)) for samples in (NAN, 144.0)
+    )
+    assert (known.p_within[2:] < unknown.p_within[2:] - 0.02).all() and (known.p_within >= 0.5).all()
+    same = Likeness(batch=np.ones(4), recipe=np.arange(4))
+    found = choose(replace(asked, likeness=same, samples=144.0), np.random.default_rng(0))
+    assert found.p_within[2] == 1
+
+
 def test_p_within_follows_students_t():
     # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
