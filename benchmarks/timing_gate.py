@@ -1,14 +1,15 @@
 """Test the timing gate on windows of a training, half of them with a deliberate neighbour.
 
-    python -m benchmarks.timing_gate [--device cuda] [--windows 120] [--seconds 2] [--out FILE.json]
+    python -m benchmarks.timing_gate [--device cuda] [--of command] [--windows 120] [--seconds 2] [--out FILE.json]
 
 Every second window gets a neighbour: processes that take an eighth to all of the cores from within the window on. On a
 GPU these alternate with a process that multiplies matrices on the same device, from before the window or from within it
-on. A window is disturbed if its neighbours took more than 5% of the cores' time by their own account, or used its GPU.
-It is caught if the gate gives any reason against it. Goals: at least 95% of the disturbed windows caught, at most 2%
-false alarms. Use a quiet machine, because other programs disturb windows, too; the foreign share of clean windows shows
-how quiet it was. About 5 minutes. Swap, throttling and clocks are tested with fakes in
-tests/unit/orchestrator/telemetry.
+on. With `--of function` or `--of command` the timed part of a window lies between its first and its last report, as for
+users' own code. A window is disturbed if its neighbours took more than 5% of the cores' time by their own account, or
+used its GPU. It is caught if the gate gives any reason against it. Goals: at least 95% of the disturbed windows caught,
+at most 2% false alarms. Use a quiet machine, because other programs disturb windows, too. For users' own code their CPU
+time is summed process by process, and a clean window in which they took more than 5% does not count. About 5 minutes,
+for commands 15. Swap, throttling and clocks are tested with fakes in tests/unit/orchestrator/telemetry.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -31,11 +34,14 @@ import torch
 from benchmarks.figures import machine, tell
 from benchmarks.why_not_linear import Neighbour
 from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.foreign_load import Census, Owners, census, family
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import WINDOW
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from orchestrator.telemetry.timing_gate import disturbed as disturbances_of
 from tests.unit.orchestrator.records import record_of
+from trainables.command.training import train as command
+from trainables.context import Context
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
 """Of all cores, taken by neighbours, in turn."""
@@ -96,11 +102,96 @@ class Training:
                 torch.cuda.synchronize()
 
 
+SCRIPT = """
+import json, os, sys, time
+import torch
+torch.set_num_threads(1)
+data = torch.utils.data.TensorDataset(torch.randn(512, 256))
+loader = torch.utils.data.DataLoader(data, 64, num_workers=1)
+model = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+open(sys.argv[2], "w").close()
+ends, epoch = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < ends:
+    for (x,) in loader:
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    epoch += 1
+    print(json.dumps({"epoch": epoch, "loss": 0.5}), flush=True)
+"""
+
+
+def own_code(of: str, seconds: float, observe: Callable[[str], None], begins: Callable[[], None]) -> None:
+    """Run a function or a command for some seconds; `begins` is called when its training begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        began, trial = Path(folder) / "began", Path(folder) / "trial"
+        trial.mkdir()
+        context = Context.alone(trial_dir=trial, observe=observe)
+        if of == "function":
+            begins()
+            training, ends = Training("cpu"), time.monotonic() + seconds
+            while time.monotonic() < ends:
+                training.until(time.monotonic() + 0.2)
+                context.report({"loss": 0.5})
+            return
+        script = Path(folder) / "train.py"
+        script.write_text(SCRIPT)
+
+        def begin() -> None:
+            while not began.exists():
+                time.sleep(0.02)
+            begins()
+
+        watching = threading.Thread(target=begin, daemon=True)
+        watching.start()
+        section = {"argv": [sys.executable, str(script), str(seconds), str(began)], "metrics": {"loss": None}}
+        command({"trainable": section, "budget": {"epochs": 1}}, context)
+        watching.join()
+
+
+class Others:
+    """The CPU time of processes that never were descendants of this one, between the first and the last report."""
+
+    def __init__(self) -> None:
+        self._own = {os.getpid()}
+        self._first: Census | None = None
+        self._last: Census | None = None
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def reported(self) -> None:
+        """Note a report."""
+        if self._first is None:
+            self._first = census(time.monotonic())
+        elif time.monotonic() - (self._last or self._first).time_s > 0.2:
+            self._last = census(time.monotonic())
+
+    def share(self) -> float:
+        """Return their share of the cores' time; NaN after fewer than two reports."""
+        self._ends.set()
+        self._thread.join()
+        first, last = self._first, self._last
+        if first is None or last is None:
+            return math.nan
+        spent_s = last.steal_s - first.steal_s
+        for pid in {*first.processes, *last.processes} - self._own:
+            now, before = last.processes.get(pid), first.processes.get(pid)
+            spent_s += (now.cpu_s if now else 0.0) - (before.cpu_s if before else 0.0)
+        return max(0.0, spent_s) / (last.time_s - first.time_s) / len(os.sched_getaffinity(0))
+
+    def _look(self) -> None:
+        while not self._ends.wait(0.25):
+            self._own |= family(census(0.0).processes, Owners(roots=self._own))
+
+
 class Bench:
     """The state that all windows share."""
 
-    def __init__(self, device: str, seconds: float) -> None:
-        self._device, self._seconds = device, seconds
+    def __init__(self, device: str, seconds: float, of: str) -> None:
+        self._device, self._seconds, self._of = device, seconds, of
         self._told = Path(f"/tmp/neighbour.{os.getpid()}")
         self._training = Training(device)
         self._gpu = Neighbour(device, -1, gpu=0) if device == "cuda" else None
@@ -109,6 +200,8 @@ class Bench:
     def window(self, share: float, on_gpu: str) -> dict[str, Any]:
         """Time one window beside neighbours; return the gate's verdict and the neighbours' CPU time."""
         request = {"device": self._device, "rank": 0, "gpus_per_rank": int(self._device == "cuda")}
+        if self._of != "window":
+            return self._own_code(share, request)
         busy = None
         with self._beside(on_gpu == "from before", at_once=True), Sampler.on(Sampling(hz=5), request) as sampler:
             sampler.observe(WINDOW)
@@ -124,6 +217,27 @@ class Bench:
             "neighbour": taken_s / (self._seconds * len(os.sched_getaffinity(0))),
             "on_gpu": on_gpu,
             "metrics": metrics,
+        }
+
+    def _own_code(self, share: float, request: dict[str, Any]) -> dict[str, Any]:
+        others, busy = Others(), []
+        with Sampler.on(Sampling(hz=5), request) as sampler:
+
+            def observe(phase: str) -> None:
+                sampler.observe(phase)
+                others.reported()
+
+            def begins() -> None:
+                if share:
+                    busy.append(OnCores(share, self._seconds, self._told))
+
+            own_code(self._of, self._seconds, observe, begins)
+        taken_s = sum(each.taken_s() for each in busy)
+        return {
+            "neighbour": taken_s / (self._seconds * len(os.sched_getaffinity(0))),
+            "on_gpu": "",
+            "others": others.share(),
+            "metrics": figures([sampler.readings()], {}, alone=False),
         }
 
     def close(self) -> None:
@@ -152,7 +266,11 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
     """Count the caught windows of each kind."""
     reasons = judged(windows)
     disturbed = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
-    clean = [i for i, each in enumerate(windows) if each["neighbour"] == 0 and not each["on_gpu"]]
+    clean = [
+        i
+        for i, each in enumerate(windows)
+        if each["neighbour"] == 0 and not each["on_gpu"] and not each.get("others", 0.0) > FOREIGN_CPU
+    ]
     caught = sum(bool(reasons[i]) for i in disturbed) / len(disturbed) if disturbed else None
     alarms = sum(bool(reasons[i]) for i in clean) / len(clean) if clean else None
     foreign = [windows[i]["metrics"].get("foreign_cpu", math.nan) for i in clean]
@@ -196,12 +314,13 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--of", choices=("window", "function", "command"), default="window")
     parser.add_argument("--windows", type=int, default=120)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    bench = Bench(chosen.device, chosen.seconds)
+    bench = Bench(chosen.device, chosen.seconds, chosen.of)
     try:
         kinds = turns(chosen.device)
         windows = [bench.window(*next(kinds)) for _ in range(chosen.windows)]

@@ -66,6 +66,7 @@ defaults:
 sweep:
   name: traced
   axes: {gpus: [1], device_batch_size: [8, 16], lr_rule: [none, linear], seed: [0, 1, 2]}
+rerun_invalid: 0   # on a busy machine, a trial that is timed again would count as a further execution
 trusted_modules: [traced_training]
 """
 
