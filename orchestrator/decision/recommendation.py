@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.config.metric import Metric
+from orchestrator.config.metric import VAL_ACCURACY, Metric
 from orchestrator.config.request import Terms
 
 NO_OBJECTIVE = "none"
@@ -256,6 +256,11 @@ class Recommendation:
     def is_baseline(self) -> bool:
         """True if the chosen cell is the one that accuracies are compared with."""
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
+
+
+def metric_of(found: Recommendation | None) -> Metric:
+    """Return the metric of choice."""
+    return found.metric if found else VAL_ACCURACY
 
 
 def not_made(terms: Terms) -> Recommendation:

@@ -18,7 +18,7 @@ from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
 from orchestrator.analysis.validity import only_sound
 from orchestrator.config.metric import VAL_ACCURACY, Metric
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.recommendation import Recommendation, metric_of
 from orchestrator.report.plot import (
     FADED,
     GREY,
@@ -128,11 +128,6 @@ def _panel_title(row: Row, columns: Iterable[str], cells: pd.DataFrame) -> str:
         named(row, others),
     ]
     return label_of(", ".join(filter(None, parts)))
-
-
-def metric_of(found: Recommendation | None) -> Metric:
-    """Return the metric of choice."""
-    return found.metric if found else VAL_ACCURACY
 
 
 def _front(rows: pd.DataFrame, sign: float) -> set[int]:

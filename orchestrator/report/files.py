@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, metric_of, with_times
+from orchestrator.decision.recommendation import metric_of
+from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, with_times
 from orchestrator.report.curve_plots import (
     Samples,
     chosen_trials,

@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config.schema import value_at
-from orchestrator.decision.recommendation import Recommendation
-from orchestrator.report.cell_plots import metric_of
+from orchestrator.decision.recommendation import Recommendation, metric_of
 from orchestrator.report.plot import Plot
 from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown

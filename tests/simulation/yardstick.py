@@ -214,6 +214,8 @@ def recommendations(
         asked, regret, truly = contest(noise, seeds, generator, draw)
         found = choose(asked, generator, DRAWS)
         chosen, behind = found.favourite, found.behind
+        if chosen is None:  # no recommendation: the baseline has a collapsed seed, and no cell is within the margin
+            continue
         right = truly[chosen] and regret[chosen] <= 0.02
         holds = regret[chosen] <= behind + 1e-9
         rows.append((regret[chosen], truly[chosen], found.p_within[chosen], found.p_best[chosen], right, holds, behind))
@@ -256,8 +258,10 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
             values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
             found = choose(measured(world, *values), generator, DRAWS)
-            asked, needed = further_seeds(_contenders(found, ran), found.favourite)
             chosen = found.favourite
+            if chosen is None:
+                break
+            asked, needed = further_seeds(_contenders(found, ran), chosen)
             sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
             rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
             ran[asked] = np.minimum(needed, MOST_SEEDS)
