@@ -278,6 +278,7 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         name: [bool(reasons[i]) for i in disturbed if (windows[i]["on_gpu"] or "on the cores") == name]
         for name in ("on the cores", *ON_GPU)
     }
+    differences = [each["metrics"]["foreign_cpu"] - each["others"] for each in windows if "others" in each]
     return {
         "caught": caught,
         "alarms_on_clean": alarms,
@@ -289,6 +290,7 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         "missed": [_told(windows[i]) for i in disturbed if not reasons[i]],
         "alarms": dict(Counter(reasons[i] for i in clean if reasons[i])),
         "foreign_cpu_of_clean_median": median(foreign) if foreign else None,
+        "largest_difference_from_others": max(map(abs, differences)) if differences else None,
         **machine(device),
         "windows": [each | {"reason": reason} for each, reason in zip(windows, reasons, strict=True)],
     }
