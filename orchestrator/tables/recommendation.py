@@ -258,12 +258,15 @@ def _template() -> Any:
 def key_cells(found: Recommendation, most: int) -> TextTable | None:
     """Return a table of at most `most` cells: the chosen one, rivals, the best of other GPU counts, and the baseline.
 
+    Among the rivals is the likeliest best one that is not eligible, if it is likelier than the chosen cell.
+
     None if there are none.
     """
     by_id = {each.cell_id: each for each in found.shortlist}
     rivals = [each.cell_id for each in _equal_rivals(found)]
     counts = [count.best.cell_id for count in reversed(found.gpu_counts) if count.best]
-    others = [found.safe_cell_id, *rivals[:2], *counts] if found.cell_id else list(by_id)
+    likelier = [each.cell_id for each in found.rivals if not each.eligible and each.p_best > found.p_best]
+    others = [found.safe_cell_id, *likelier[:1], *rivals[:2], *counts] if found.cell_id else list(by_id)
     wanted = dict.fromkeys(filter(None, (found.cell_id, *others)))
     last = found.baseline_cell_id if found.baseline_cell_id != found.cell_id else None
     shown = [by_id[each] for each in wanted if each in by_id and each != last]
@@ -300,9 +303,14 @@ def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting 
         **dict(total(name) for name in _HEADS if name in known),
         "speed": speeds,
         found.metric.short_label: ["" if math.isnan(value) else f"{value:.3f}" for value in values(found.metric.name)],
-        "P(best)": ["-" if math.isnan(each.p_best) else probability(each.p_best, short=True) for each in shown],
+        "P(within)": [_chance(each.p_within_margin) for each in shown] if of_baseline == of_baseline else [],
+        "P(best)": [_chance(each.p_best) for each in shown],
         "timed": [f"{each.n_timed}/{each.n_ok}{'' if each.n_timed == each.n_ok else ' !'}" for each in shown],
     }
+
+
+def _chance(value: float) -> str:
+    return "-" if math.isnan(value) else probability(value, short=True)
 
 
 _HEADS = {"time": "time", "total_time": "total", "energy": "energy", "cost": "training cost"}

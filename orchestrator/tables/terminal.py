@@ -62,23 +62,24 @@ def show(end: SweepEnd, console: Console) -> None:
 
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
-    """Return the lines; with fewer rows, and shorter sentences, if there would be more than MOST_LINES."""
+    """Return the lines; with fewer rows and facts, and shorter sentences, if there would be more than MOST_LINES."""
     text = in_sentences(end.found)
     found: list[Text] = []
-    for rows, detailed, most in (
-        (5, True, 2),
-        (4, True, 2),
-        (4, False, 2),
-        (3, False, 2),
-        (3, False, 1),
-        (2, False, 1),
-        (0, False, 1),
+    for rows, detailed, most, whole in (
+        (5, True, 2, True),
+        (4, True, 2, True),
+        (4, False, 2, True),
+        (4, False, 2, False),
+        (4, False, 1, False),
+        (3, False, 1, False),
+        (2, False, 1, False),
+        (0, False, 1, False),
     ):
         found = [
             Text(one_line(_heading(end), width), "dim"),
             *_block(_headline(text, width)),
             *_block(_table(end.found, rows, width)),
-            *_block(_facts(end, text, width, rows, detailed=detailed, most=most)),
+            *_block(_facts(end, text, width, detailed=detailed, most=most, whole=whole)),
             Text(),
             _last(text, end.files),
         ]
@@ -133,8 +134,8 @@ def _table(found: Recommendation, rows: int, width: int) -> list[Text]:
     if table is None or not rows:
         return []
     frame = table.frame.map(lambda value: one_line(str(value)))
-    for column in ("LR", "training cost", "energy"):  # the first to go
-        label = width - 2 - sum(2 + _width(frame, other) for other in frame.columns[1:])
+    for column in ("LR", "training cost", "energy", "P(within)"):  # the first to go
+        label = width - 3 - sum(2 + _width(frame, other) for other in frame.columns[1:])
         named = [other for other in frame.columns[1:] if other.startswith(column)]
         if named and label < min(_width(frame, frame.columns[0]), _LEAST_LABEL + 8):
             frame = frame.drop(columns=named)
@@ -155,10 +156,12 @@ def _width(frame: pd.DataFrame, column: str) -> int:
     return max(map(cell_len, [column, *frame[column]]))
 
 
-def _facts(end: SweepEnd, text: RecommendationText, width: int, rows: int, *, detailed: bool, most: int) -> list[Text]:
-    """Return the lines below the table, each fact on at most `most` lines."""
+def _facts(
+    end: SweepEnd, text: RecommendationText, width: int, *, detailed: bool, most: int, whole: bool
+) -> list[Text]:
+    """Return the lines below the table, each fact on at most `most` lines; if not `whole`, only the decisive ones."""
     lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
-    lines += [*text.larger_batch, *text.how_sure] if rows else []
+    lines += [*text.larger_batch, *text.how_sure] if whole else []
     timings = _timings(end.trials) if end.found.objective != NO_OBJECTIVE else ()
     lines += [*text.facts, *timings, *_not_ok(end.trials)]
     found = [line for label, sentence in lines for line in _labelled(label, sentence, width, most)]
