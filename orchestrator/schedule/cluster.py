@@ -126,8 +126,19 @@ class Placement:
         """Return the same placement among other nodes; it holds nothing if one of its nodes is gone."""
         numbers = {(node.name, node.node_id): number for number, node in enumerate(now)}
         places = [numbers.get((before[held.node].name, before[held.node].node_id)) for held in self.held]
-        there = (held._replace(node=place) for held, place in zip(self.held, places, strict=True) if place is not None)
+        there = (
+            held._replace(node=place, gpus=_renumbered(held.gpus, int(now[place].gpus)))
+            for held, place in zip(self.held, places, strict=True)
+            if place is not None
+        )
         return Placement(shape=self.shape, held=tuple(there) if None not in places else ())
+
+
+def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
+    """Return GPUs with numbers below `count`, of a node that may have lost some of its GPUs."""
+    free = iter(sorted(set(range(count)) - {gpu for gpu, _ in held}))
+    numbers = ((gpu if gpu < count else next(free, None), units) for gpu, units in held)
+    return tuple((gpu, units) for gpu, units in numbers if gpu is not None)
 
 
 def devices(shape: Shape) -> int:

@@ -134,9 +134,9 @@ _EFFICIENCY = 0.5
 
 
 def logs(values: npt.ArrayLike) -> Array:
-    """Return natural logarithms; NaN for values that are not above 0."""
+    """Return natural logarithms; NaN for values that are infinite or not above 0."""
     numbers = np.asarray(values, dtype=np.float64)
-    return np.log(np.where(numbers > 0, numbers, np.nan))
+    return np.log(np.where((numbers > 0) & np.isfinite(numbers), numbers, np.nan))
 
 
 def mean(values: npt.ArrayLike) -> Interval:

@@ -141,7 +141,7 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     gathered([tmp_path / "brought"], tmp_path / "data_parallel_curves")
     reported("data_parallel", "full", tmp_path / "data_parallel_curves")
     names = {path.name for path in kept(tmp_path / "data_parallel_curves", tmp_path / "docs")}
-    assert {JOURNAL, "claims.md", "summary.csv", "published.md", "loss_distance.md", "loss.svg"} <= names
+    assert {JOURNAL, "claims.md", "summary.csv", "loss_distance.md", "loss.svg"} <= names
     rows = [line.split(" | ") for line in (tmp_path / "docs" / "claims.md").read_text().splitlines()]
     said = {row[0].strip("| "): row[1].strip().partition(":")[0] for row in rows if len(row) > 3}
     verdicts = [verdict for sentence, verdict in said.items() if sentence.endswith(".")]

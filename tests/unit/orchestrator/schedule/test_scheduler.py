@@ -152,6 +152,17 @@ def test_a_mixed_pair_has_one_gpu_of_each_type():
     assert "there is room for 0" in why_infeasible(gang("none", 2, types=("H200",)).gang, nodes)
 
 
+def test_node_that_lost_a_gpu_keeps_its_running_trial():
+    node = Node(name="a", cpus=8, gpus=2)
+    scheduler = Scheduler([gang("first", 1), gang("second", 1), gang("third", 1)], (node,), unknown)
+    assert started(scheduler) == ["first", "second"]
+    scheduler.ended("first")
+    scheduler.set_nodes([dataclasses.replace(node, gpus=1)])
+    assert started(scheduler) == []
+    scheduler.ended("second")
+    assert started(scheduler) == ["third"]
+
+
 def test_trial_of_a_lost_node_starts_elsewhere():
     trials = [gang("left", 4), gang("right", 4), gang("later", 4)]
     scheduler = Scheduler(trials, PAIR, unknown)
