@@ -43,6 +43,10 @@ UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""
 
 
+_PROVISIONAL = "Provisional"
+"""The label of the reasons why a recommendation is provisional."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecommendationText:
     """A recommendation in plain sentences, without markup."""
@@ -83,8 +87,9 @@ class RecommendationText:
 
     @property
     def behind_lead(self) -> list[str]:
-        """The sentences after the lead: the details and the caveats."""
-        return [*self.details, *([f"Provisional: {'; '.join(self.caveats)}."] if self.caveats else [])]
+        """The sentences after the lead: the details and the caveats, without probabilities that are shown anyway."""
+        provisional = [text for label, text in self.facts if label == _PROVISIONAL]
+        return [*self.details, *(f"{_PROVISIONAL}: {text}." for text in provisional)]
 
     @property
     def sentence(self) -> str:
@@ -155,7 +160,7 @@ def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
     if found.tokens:
         yield "Valid for", f"trainings of about {found.tokens:,.0f} tokens; longer ones allow larger batches"
     if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
-        yield "Provisional", "; ".join(caveats)
+        yield _PROVISIONAL, "; ".join(caveats)
 
 
 def _difference(found: Recommendation, cell: Setting) -> dict[str, Any]:

@@ -107,7 +107,9 @@ def learnt(trial):
     whole = trial.batch.global_batch_size == 256 and trial.axes["model.batch_norm"] == "replica"
     gain = {"none": 0.3, "sqrt": 0.15, "linear": 0.0}[trial.lr.rule] if whole else 0.0
     chance = 0.001 * [-1, 0, 1][trial.seed]
-    accuracy = 0.92 + chance + 0.0001 * trial.batch.global_batch_size * trial.seed / 256 - 0.02 * whole
+    accuracy = (
+        0.92 + chance + 0.0001 * trial.batch.global_batch_size * trial.seed / 256 - (0.02 + 0.0002 * trial.seed) * whole
+    )
     losses = [(1.1 if whole else 1.0) * (1 + gain) * (1 + 10 * chance) * 0.9**epoch for epoch in range(50)]
     return accuracy, losses
 
