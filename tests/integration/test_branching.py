@@ -31,6 +31,7 @@ def checkpoints(place):
     return sorted(place.results.glob("trials/*/branch-*"))
 
 
+@pytest.mark.slow
 def test_branches_have_a_table_and_leave_no_checkpoint(place):
     status, out, err = place.run(*TINY)
     assert status == 0, err

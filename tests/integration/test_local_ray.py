@@ -42,6 +42,7 @@ def is_loopback(address: str) -> bool:
     return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
+@pytest.mark.slow
 def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place: Place, short: Path) -> None:
     driver = place.start_afresh(*SWEEP, "cluster.dashboard=true", RAY_TMPDIR=str(short))
     found: set[tuple[str, str]] = set()

@@ -142,6 +142,7 @@ def test_disturbed_windows_are_caught_and_clean_ones_pass() -> None:
     assert sum(share > FOREIGN_CPU for share in disturbed) >= 0.95 * len(disturbed)
 
 
+@pytest.mark.slow
 def test_load_now_counts_programs_that_are_not_children() -> None:
     busy = "exec timeout 20 sh -c 'while :; do :; done'"
     told = subprocess.run(["sh", "-c", f"{busy} >/dev/null & echo $!"], capture_output=True, text=True, check=True)

@@ -82,6 +82,7 @@ def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> N
     assert told.remarks == []
 
 
+@pytest.mark.slow
 def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
     """Four steps of 80, 80, 80 and 10."""
     found = run(tmp_path, "{python} train.py slow", gpus=1, batch=80).metrics
@@ -89,7 +90,9 @@ def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
     assert found["samples_per_s"] == pytest.approx(62.5 / found["step_s"])
 
 
-@pytest.mark.parametrize("how", ["", "workers", "workers kept"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("", "workers")), "workers kept"]
+)
 def test_a_pair_of_rows_is_one_sample(how: str, tmp_path: Path) -> None:
     told = run(tmp_path, f"{{python}} train.py slow pairs {how}", gpus=1, batch=80)
     assert (told.metrics["steps"], told.metrics["samples"], told.remarks) == (16, 1000, [])
@@ -118,6 +121,7 @@ def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path
     assert told.metrics["workers"] == 1 and len(told.remarks) >= 1
 
 
+@pytest.mark.slow
 def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
     told = run(tmp_path, f"{TORCHRUN} slow workers")
     assert told.metrics["workers"] == 2 and told.remarks == []
@@ -146,6 +150,7 @@ def test_parts_of_a_model_have_different_weights(tmp_path: Path) -> None:
     assert adapter.workers(2, cores=2, replicas=2)[0] == 1
 
 
+@pytest.mark.slow
 def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
     assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
 
