@@ -18,6 +18,7 @@ COLUMNS = """
 """Other people's scripts rely on these, in this order."""
 
 
+@pytest.mark.slow
 def test_batch_scaling_with_one_and_two_workers(tmp_path):
     ended = orchestrate(
         tmp_path,
