@@ -65,6 +65,7 @@ def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:
     ends = Ends()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as results:
+        (Path(results) / "trials").mkdir()
         backend.run(trials, Path(results), ends)
     wall_s = time.monotonic() - started
     slots = CPUS // ranks

@@ -166,6 +166,7 @@ def test_a_trial_survives_a_lost_node(raylets):
     wait_for(lambda: rows.exists() and rows.stat().st_size > 0, process)
     began, killed = time.monotonic(), time.time()
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    wait_for(lambda: raylets.journal("retried"), process)  # else the trial could end before its node is missed
     raylets.release.touch()
     out, err = process.communicate(timeout=400)
     took_s = time.monotonic() - began
