@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log
 from statistics import median
 from typing import Any
 
@@ -17,7 +17,10 @@ from sweeps.status import Status
 SHORTEST_WINDOW_S = 2.0
 FEWEST_WINDOW_STEPS = 50
 FOREIGN_CPU = 0.05
-"""Fraction of the time of a rank's cores; processes of the gang, the driver and Ray are not foreign."""
+"""Fraction of the time of a rank's cores; processes of the gang, the driver and Ray are not foreign.
+
+On a GPU it is multiplied by the share of a step in which the GPU waits for the host, because only that can be longer.
+"""
 SLOW_CLOCK = 0.95
 """Fraction of the device's median clock over all windows."""
 SWAPPED_PAGES = 256
@@ -64,7 +67,7 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     """For each ok trial, only the disturbances from outside, which need not recur."""
     clocks = _median_clocks(records)
     return {
-        record.trial_id: _against(record.metrics, clocks.get(_device(record))) if record.timing != "shared" else []
+        record.trial_id: _against(record, clocks.get(_device(record))) if record.timing != "shared" else []
         for record in records
         if record.status is Status.OK
     }
@@ -155,7 +158,7 @@ def _outvoted(records: Sequence[TrialRecord], found: Mapping[str, Judgement]) ->
         trial_id
         for trial_id, record in own.items()
         if len(others := rates.get(record.cell_id, [])) > 1
-        and log(min(others) / record.metrics["samples_per_s"]) > AGREEING * log(max(others) / min(others))
+        and math.log(min(others) / record.metrics["samples_per_s"]) > AGREEING * math.log(max(others) / min(others))
     }
 
 
@@ -170,9 +173,10 @@ def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
     return Judgement(fault=Fault.DISTURBED if disturbances else None, reasons=disturbances)
 
 
-def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list[str]:
+def _against(record: TrialRecord, median_clock_mhz: float | None) -> list[str]:
+    metrics = record.metrics
     reasons = (
-        _foreign_cpu(metrics),
+        _foreign_cpu(metrics, 1.0 if record.device == "cpu" else _waiting_share(metrics)),
         _more_than(metrics, "foreign_gpu_processes", 0, "{:.0f} foreign processes on the GPUs"),
         _more_than(metrics, "throttled_periods", 0, "the CPU quota ran out in {:.0f} periods"),
         _more_than(metrics, "swapped_pages", SWAPPED_PAGES, "{:.0f} pages were swapped"),
@@ -205,8 +209,17 @@ def _is_short(record: TrialRecord) -> bool:
     return too_brief or is_below("window_steps", "steps", FEWEST_WINDOW_STEPS)
 
 
-def _foreign_cpu(metrics: Mapping[str, Any]) -> str:
-    reason, by = _more_than(metrics, "foreign_cpu", FOREIGN_CPU, "others took {:.0%} of the cores' time"), ""
+def _waiting_share(metrics: Mapping[str, Any]) -> float:
+    """Return the share of a step in which the GPU waits for launches or data; 1 if it is not known."""
+    step_s, host_s = figure(metrics, "step_s"), figure(metrics, "step_host_s")
+    if not step_s or host_s is None:
+        return 1.0
+    return (host_s + (figure(metrics, "step_data_s") or 0.0)) / step_s
+
+
+def _foreign_cpu(metrics: Mapping[str, Any], share: float) -> str:
+    limit = FOREIGN_CPU / share if share else math.inf
+    reason, by = _more_than(metrics, "foreign_cpu", limit, "others took {:.0%} of the cores' time"), ""
     if reason and metrics.get("foreign_cpu_by"):
         by = f", most of it {metrics['foreign_cpu_by']}"
     return reason + by

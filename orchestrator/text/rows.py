@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import tabulate
 
 from orchestrator.analysis import cells as summary
 from orchestrator.statistics.intervals import FEWEST
@@ -95,6 +96,7 @@ def status(row: Row) -> str:
 def markdown(table: pd.DataFrame) -> str:
     """Return a table in Markdown, every value as plain text."""
     text = table.map(figures.plain).rename(columns=figures.plain)
+    tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
     return str(text.to_markdown(index=False, disable_numparse=True))
 
 

@@ -155,7 +155,11 @@ class Adapter:
         )
 
     def figures(self, global_batch_size: int | None) -> dict[str, float]:
-        """Return the trial's times and lengths; {} if no process took enough steps. The slowest rank's time counts."""
+        """Return the trial's times and lengths; {} if no process took enough steps.
+
+        Ranks that exchange gradients take each step together. If one of them evaluates alone, its own clock leaves that
+        out, and the clocks of the others, which wait, do not: the shortest time counts. Else the slowest rank's does.
+        """
         trained = self._trained
         if not trained:
             return {}
@@ -174,7 +178,8 @@ class Adapter:
             found["tokens"] = tokens
         if not steps:
             return found
-        step_s = max(each["seconds"] / each["steps"] for each in timed)
+        is_together = len(trained) > 1 and all(each["connected"] for each in trained)
+        step_s = (min if is_together else max)(each["seconds"] / each["steps"] for each in timed)
         found |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
         if samples_per_step and step_s:
             found["samples_per_s"] = samples_per_step / step_s

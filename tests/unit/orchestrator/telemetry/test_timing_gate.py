@@ -99,6 +99,26 @@ def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason
     assert not reason or found.reasons[0] == reason
 
 
+@pytest.mark.parametrize(
+    ("host_s", "data_s", "foreign", "fault"),
+    [
+        (0.05, 0.0, 0.9, None),  # the GPU is busy: 90% of the cores for 5% of a step
+        (0.05, 0.04, 0.9, Fault.DISTURBED),
+        (0.8, 0.0, 0.07, Fault.DISTURBED),
+        (0.0, 0.0, 1.0, None),
+        (None, 0.0, 0.07, Fault.DISTURBED),
+    ],
+)
+def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(
+    host_s: float | None, data_s: float, foreign: float, fault: Fault | None
+) -> None:
+    known = {"foreign_cpu": foreign, "step_s": 1.0, "step_data_s": data_s}
+    metrics = QUIET | known | ({} if host_s is None else {"step_host_s": host_s})
+    for device, expected in (("cuda", fault), ("cpu", Fault.DISTURBED)):
+        record = dataclasses.replace(record_of(1, 0, metrics=metrics), device=device)
+        assert judged([record])[record.trial_id].fault == expected
+
+
 def test_only_ok_trials_are_judged() -> None:
     assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 

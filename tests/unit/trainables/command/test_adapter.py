@@ -51,11 +51,13 @@ for epoch in range(4):
         last = now
         if "dies" in sys.argv and rank and epoch == 2:
             os._exit(0)
+    if "master" in sys.argv and rank:
+        continue
     model.eval()
     with torch.no_grad():
         for x, y in held_out:
             model(x)
-            time.sleep(0.05 if "slow" in sys.argv else 0)
+            time.sleep(1 if "master" in sys.argv else 0.05 if "slow" in sys.argv else 0)
 time.sleep(3 if "lingers" in sys.argv and rank == 0 else 0)
 if rank == 0:
     print(json.dumps({"truth": spent / counted}), flush=True)
@@ -80,6 +82,25 @@ def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> N
     assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
     assert found["samples_per_s"] == pytest.approx(10 / found["step_s"]) and "workers" not in found
     assert told.remarks == []
+
+
+@pytest.mark.slow
+def test_time_in_which_ranks_wait_for_an_evaluation_of_one_does_not_count(tmp_path: Path) -> None:
+    found = run(tmp_path, f"{TORCHRUN} slow master", batch=2).metrics
+    assert found["workers"] == 2 and found["window_steps"] > 50
+    assert found["step_s"] == pytest.approx(found["truth"], rel=0.5)
+
+
+def test_the_rank_that_evaluates_alone_has_the_time_of_a_step(tmp_path: Path) -> None:
+    """As nanoGPT: in rank 0 the evaluation does not count, and rank 1 waits 10 s for it."""
+    adapter = Adapter(tmp_path)
+    for rank, seconds in ((0, 10.0), (1, 20.0)):
+        whole = {"steps": 100, "seconds": seconds, "samples": 1600, "tokens": 0}
+        found = counts(rank, connected=True) | {name: whole for name in ("whole", "warm", "later")}
+        (adapter.folder / f"{rank}.json").write_text(json.dumps(found))
+    adapter.look(now=True)
+    assert adapter.figures(32)["step_s"] == pytest.approx(0.1)
+    assert adapter.figures(32)["samples_per_s"] == pytest.approx(320)
 
 
 @pytest.mark.slow
