@@ -1,8 +1,9 @@
 """Says for each step of the GPU axis whether the further GPUs are worth it: the second GPU, then four instead of two.
 
 A number of GPUs is worth it if one of its cells beats, by the objective, the best cell with fewer GPUs, and keeps its
-accuracy. The probability of that is the largest over its cells of P(better by more than TIE) · P(accuracy within the
-margin), where the logarithms of the objectives have moderated t distributions (`decision.choice`).
+accuracy. It is costly if the cost grows by a larger factor than the objective shrinks. The probability is the largest
+over its cells of P(better by more than TIE) · P(accuracy within the margin), where the logarithms of the objectives
+have moderated t distributions (`decision.choice`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
 from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
@@ -40,18 +41,20 @@ def _step(found: Contenders, terms: Terms, fewer: float, gpus: float) -> GpuStep
     gain, lo, hi = _gain(found, reference, best)
     cost = found.totals["cost"].means()
     known = reference is not None and best is not None and not found.on_cpu
+    ratio = float(cost[best] / cost[reference]) if known else math.nan
+    worth = _worth(found, reference, gpus, p_worth)
     return GpuStep(
         gpus=gpus,
         fewer=fewer,
         name=f"2nd {gpu_word(on_cpu=found.on_cpu, one=True)}"
         if gpus == 2
         else gpus_in_words(gpus, on_cpu=found.on_cpu),
-        worth=_worth(found, reference, gpus, p_worth),
+        worth=COSTLY if worth == WORTH and ratio > gain else worth,
         p_worth=p_worth,
         gain=gain,
         gain_lo=lo,
         gain_hi=hi,
-        cost=float(cost[best] / cost[reference]) if known else math.nan,
+        cost=ratio,
         by_batch=tuple(_by_batch(found, terms, fewer, gpus)),
     )
 

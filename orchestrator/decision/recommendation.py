@@ -84,8 +84,8 @@ class GpuCount:
     """Why there is none, if there is none."""
 
 
-WORTH, NOT_WORTH, UNKNOWN = "worth it", "not worth it", "unknown"
-"""Whether further GPUs are worth it; the values of `GpuStep.worth`."""
+WORTH, COSTLY, NOT_WORTH, UNKNOWN = "worth it", "costly", "not worth it", "unknown"
+"""Whether further GPUs are worth it; the values of `GpuStep.worth`. Costly: the cost grows more than what is gained."""
 
 
 @dataclass(frozen=True, kw_only=True)

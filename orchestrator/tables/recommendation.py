@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from orchestrator.config.metric import VAL_ACCURACY
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
+    COSTLY,
     NO_OBJECTIVE,
     SURE,
     TIED,
@@ -335,7 +336,7 @@ MATERIAL = 0.1
 def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
     """Return `not worth it: 0.71× the speed at batch 32 each`; without `by_batch` one range for all."""
     gain = ""
-    if step.worth == WORTH:
+    if step.worth in (WORTH, COSTLY):
         gain = f"{figures.times(step.gain)}× as fast" if found.objective == "time" else ""
         if not math.isnan(step.cost):
             gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))

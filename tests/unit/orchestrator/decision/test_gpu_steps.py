@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from orchestrator.decision.recommendation import NOT_WORTH, UNKNOWN, WORTH
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNKNOWN, WORTH
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.decision.deciding import decided, measured, swayed
 from tests.unit.orchestrator.records import record_of
@@ -21,6 +21,12 @@ def test_cost_and_interval_are_those_of_the_best_cells() -> None:
     (step,) = decided(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})).gpu_steps
     assert step.worth == WORTH and step.cost == pytest.approx(2 / 1.9, rel=0.01)
     assert step.gain_lo < step.gain < step.gain_hi and step.gain == pytest.approx(1.9, rel=0.01)
+
+
+def test_more_cost_than_gain_is_costly() -> None:
+    """1.3 times the speed of two GPUs costs 1.54 times as much."""
+    assert decided(swayed({1: 100, 2: 130}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == COSTLY
+    assert decided(swayed({1: 100, 2: 150}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == WORTH
 
 
 def test_an_equal_number_is_not_worth_it_and_a_noisy_one_is_unknown() -> None:
