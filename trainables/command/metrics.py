@@ -263,9 +263,6 @@ class CommandMetrics:
             found = {"window_steps": round(steps)} | found
         if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
-        per_sample = self._settings.tokens_per_sample
-        if per_sample and "samples_per_s" in found:
-            found = {"tokens_per_s": per_sample * found["samples_per_s"]} | found
         # The training time until the target accuracy, if each epoch has a time and an accuracy.
         scores, target = self._seen.get("val_accuracy", []), self._settings.target_accuracy
         if target is not None and len(epochs_s) == len(scores):
@@ -273,6 +270,14 @@ class CommandMetrics:
                 if score >= target:
                     return {"time_to_target_s": sum(epochs_s[:number])} | found
         return found
+
+    def in_tokens(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Return these figures with `tokens_per_s`, if they have none and the tokens of a sample are known."""
+        per_sample = self._settings.tokens_per_sample
+        derived = (
+            {"tokens_per_s": per_sample * found["samples_per_s"]} if per_sample and "samples_per_s" in found else {}
+        )
+        return derived | dict(found)
 
     @property
     def _samples_per_step(self) -> float | None:

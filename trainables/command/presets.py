@@ -38,13 +38,12 @@ PRESETS: Mapping[str, Preset] = {
         step_pattern=r"^Train: \d+ \[ *(\d+)/",
     ),
     # karpathy/nanoGPT, train.py
-    # A step at which the script evaluates has the evaluation's time; the median leaves it out.
+    # A step at which the script evaluates has the evaluation's time; the median leaves it out. Its MFU is an A100's.
     "nanogpt": Preset(
         metrics={
             "loss": rf"^iter \d+: loss {_NUMBER}",
             "val_loss": rf"^step \d+: .*val loss {_NUMBER}",
             "step_s": {"regex": rf"^iter \d+: .*time {_NUMBER}ms", "scale": 1e-3},
-            "mfu": {"regex": rf"^iter \d+: .*mfu {_NUMBER}%", "scale": 0.01},
         },
         step_pattern=r"^iter (\d+):",
     ),

@@ -143,18 +143,21 @@ class _Output:
 
 
 def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size: int | None) -> dict[str, Any]:
-    """Return the trial's metrics: what the command reports precedes what the hook counts."""
+    """Return the trial's metrics: what the command reports precedes what the hook counts, except by a preset.
+
+    All times come from one clock.
+    """
     if adapter is None:
-        return metrics.figures()
+        return metrics.in_tokens(metrics.figures())
     counted = adapter.figures(global_batch_size)
     metrics.samples_per_step = adapter.samples_per_step
     metrics.is_timed_elsewhere = "step_s" in counted
     reported = metrics.figures()
     if metrics.is_preset and "step_s" in counted:
-        return metrics.figures() | counted
+        return metrics.in_tokens(metrics.figures() | counted)
     if set(SPEEDS) & set(reported):  # one clock for all columns
         counted = {name: value for name, value in counted.items() if name in LENGTHS}
-    return counted | reported
+    return metrics.in_tokens(counted | reported)
 
 
 def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) -> tuple[float | None, str]:

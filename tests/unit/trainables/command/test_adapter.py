@@ -49,6 +49,8 @@ for epoch in range(4):
         if last is not None and epoch:
             spent, counted = spent + now - last, counted + 1
         last = now
+        if "prints" in sys.argv:
+            print("iter 1: loss 0.5, time 1.00ms, mfu 1.00%")
         if "dies" in sys.argv and rank and epoch == 2:
             os._exit(0)
     if "master" in sys.argv and rank:
@@ -76,12 +78,22 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
 
 
 def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
-    told = run(tmp_path, "{python} train.py slow", gpus=1, batch=10)
+    told = run(tmp_path, "{python} train.py slow", gpus=1, batch=10, tokens_per_sample=64)
     found = told.metrics
+    assert found["tokens_per_s"] == pytest.approx(64 * found["samples_per_s"])
     assert found["step_s"] == pytest.approx(found["truth"], rel=0.5)  # on a busy machine; evaluation would double it
     assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
     assert found["samples_per_s"] == pytest.approx(10 / found["step_s"]) and "workers" not in found
     assert told.remarks == []
+
+
+@pytest.mark.slow
+def test_all_times_of_a_preset_come_from_the_counted_steps(tmp_path: Path) -> None:
+    """The printed time is 1 ms, a tenth of a step's."""
+    settings = {"metrics": "nanogpt", "tokens_per_sample": 64}
+    found = run(tmp_path, "{python} train.py slow prints", gpus=1, **settings).metrics
+    assert found["loss"] == 0.5 and found["step_s"] > 0.01
+    assert found["tokens_per_s"] == pytest.approx(64 * 10 / found["step_s"])
 
 
 @pytest.mark.slow
