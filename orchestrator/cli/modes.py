@@ -103,7 +103,7 @@ def _status(checked: CheckedSweep) -> int:
 
 
 def _launch(checked: CheckedSweep) -> int:
-    from orchestrator.launch.launch import text_of
+    from orchestrator.cli.launch import text_of
 
     request = checked.request
     print(text_of(checked.config, request.sweep.name, request.arguments), end="")

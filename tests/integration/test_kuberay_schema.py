@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from tests.unit.orchestrator.launch.test_launch import CASES, written
+from tests.unit.orchestrator.cli.test_launch import CASES, written
 
 CRD = os.environ.get("KUBERAY_CRD", "")
 

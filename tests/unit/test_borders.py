@@ -42,7 +42,7 @@ OWNERS = {
 PACKAGES = {
     "orchestrator": (
         *("statistics", "store", "schedule", "config", "telemetry", "trackers"),
-        *("analysis", "text", "decision", "backends", "plan", "launch"),
+        *("analysis", "text", "decision", "backends", "plan"),
         *("tables", "report", "run", "cli"),
     ),
     "trainables": ("data", "models", "inputs", "optimizers", "step", "supervised", "command"),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from orchestrator.launch.launch import text_of
+from orchestrator.cli.launch import text_of
 from sweeps.errors import ConfigError
 
 SECTION = {
@@ -46,7 +46,7 @@ def written(target, *arguments, labels=None, gpu_type="H100", name="batch_scalin
 
 @pytest.mark.parametrize("target", CASES)
 def test_golden_cluster_file(target, monkeypatch, golden):
-    monkeypatch.setattr("orchestrator.launch.kuberay.version", lambda package: "2.60.0")
+    monkeypatch.setattr("orchestrator.cli.launch.version", lambda package: "2.60.0")
     golden(f"launch/{target}.txt", written(target, **CASES[target]))
 
 

@@ -1,1 +1,0 @@
-"""Files that start a cluster and a sweep on it."""
