@@ -90,7 +90,7 @@ def by_hand(case: Case, device: str, window_s: float) -> dict[str, float]:
     import torch.nn.functional as F
 
     from trainables import models
-    from trainables.models.blocks import recompute_blocks
+    from trainables.models import recompute_blocks
 
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")

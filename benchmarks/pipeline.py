@@ -36,9 +36,8 @@ from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.listener import Listener
 from orchestrator.store.lock import DirectoryLock
-from orchestrator.store.record import Kind, TrialOutcome
+from orchestrator.store.record import Kind, Listener, TrialOutcome
 from sweeps.status import Status
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec

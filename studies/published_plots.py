@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orchestrator.report.vega import SERIES
+from orchestrator.report.plot import SERIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED_IN, PLOTS = DOCS / "results" / "published", DOCS / "pictures"

@@ -19,18 +19,18 @@ from typing import Any, TypeGuard
 from trainables.context import RequestError
 
 MODELS: Mapping[str, str] = {
-    "small_cnn": "trainables.models.classifiers:small_cnn",
-    "mlp": "trainables.models.classifiers:mlp",
-    "mnist_cnn": "trainables.models.classifiers:mnist_cnn",
-    "cnn10": "trainables.models.classifiers:cnn10",
-    "vgg": "trainables.models.resnet:vgg",
-    "resnet9": "trainables.models.resnet:resnet9",
-    "resnet18": "trainables.models.resnet:resnet18",
-    "resnet50": "trainables.models.resnet:resnet50",
-    "resnet101": "trainables.models.resnet:resnet101",
-    "wrn28_10": "trainables.models.resnet:wrn28_10",
-    "unet": "trainables.models.unet:unet",
-    "torchvision": "trainables.models.torchvision:from_torchvision",
+    "small_cnn": "trainables.models.images:small_cnn",
+    "mlp": "trainables.models.images:mlp",
+    "mnist_cnn": "trainables.models.images:mnist_cnn",
+    "cnn10": "trainables.models.images:cnn10",
+    "vgg": "trainables.models.images:vgg",
+    "resnet9": "trainables.models.images:resnet9",
+    "resnet18": "trainables.models.images:resnet18",
+    "resnet50": "trainables.models.images:resnet50",
+    "resnet101": "trainables.models.images:resnet101",
+    "wrn28_10": "trainables.models.images:wrn28_10",
+    "unet": "trainables.models.images:unet",
+    "torchvision": "trainables.models.images:from_torchvision",
     "gpt": "trainables.models.transformer:gpt",
     "llama": "trainables.models.transformer:llama",
     "hf": "trainables.models.hf:from_transformers",
@@ -64,9 +64,9 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "torch.optim:Adam",
     "adamw": "torch.optim:AdamW",
     "adadelta": "torch.optim:Adadelta",
-    "lars": "trainables.optimizers.layerwise:LARS",
-    "lamb": "trainables.optimizers.layerwise:LAMB",
-    "muon": "trainables.optimizers.muon:Muon",
+    "lars": "trainables.optimizers.optimizers:LARS",
+    "lamb": "trainables.optimizers.optimizers:LAMB",
+    "muon": "trainables.optimizers.optimizers:Muon",
 }
 
 SCHEDULES: Mapping[str, str] = {

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.store.listener import Listener
-from orchestrator.store.record import Cause
+from orchestrator.store.record import Cause, Listener
 from orchestrator.telemetry.sampler import Sampling
 from sweeps.trial import TrialSpec
 

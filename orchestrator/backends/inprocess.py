@@ -20,8 +20,7 @@ from orchestrator.backends.gang_outcome import RankExit, outcome_of
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
-from orchestrator.store.listener import Listener
-from orchestrator.store.record import TrialOutcome
+from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
 from orchestrator.telemetry.sampler import Sampler
 from sweeps.trial import TrialSpec

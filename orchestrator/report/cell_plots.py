@@ -26,6 +26,7 @@ from orchestrator.report.plot import (
     PALE,
     ZOOM,
     Plot,
+    Spec,
     bars,
     category,
     clipped,
@@ -42,7 +43,6 @@ from orchestrator.report.plot import (
     spanning,
     word,
 )
-from orchestrator.report.vega import Spec
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.tables.speedup import one_process

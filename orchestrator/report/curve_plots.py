@@ -19,6 +19,7 @@ from orchestrator.report.plot import (
     MOST_SERIES,
     ZOOM,
     Plot,
+    Spec,
     doubling,
     in_panels,
     is_on_cpu,
@@ -30,7 +31,6 @@ from orchestrator.report.plot import (
     spanning,
     word,
 )
-from orchestrator.report.vega import Spec
 from orchestrator.store.layout import TELEMETRY, Layout
 from orchestrator.store.results import Finding
 from orchestrator.text import figures

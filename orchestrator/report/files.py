@@ -22,8 +22,7 @@ from orchestrator.report.curve_plots import (
 )
 from orchestrator.report.html import Page, cell_table, chances, filters, rendered, tiles, trial_table
 from orchestrator.report.markdown import ReportData, document, not_ok_lines, provenance, trained
-from orchestrator.report.plot import Plot, is_on_cpu
-from orchestrator.report.vega import static_files
+from orchestrator.report.plot import Plot, is_on_cpu, static_files
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding

@@ -24,15 +24,23 @@ from orchestrator.analysis.cells import further_metrics
 from orchestrator.config.metric import Metric
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
-from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, word
-from orchestrator.report.vega import script, theme
+from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, script, theme, word
 from orchestrator.store.files import finite
 from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import RecommendationText, probability, safe_choice, takes_longer
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line, suited
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, status, throughput_of, varying
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import (
+    ALWAYS,
+    Row,
+    TextTable,
+    cell_label,
+    gpus_in_words,
+    in_order,
+    status,
+    throughput_of,
+    varying,
+)
 from sweeps.printable import HARMFUL, printable
 
 

@@ -16,8 +16,7 @@ from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
-from orchestrator.text.rows import not_ok, varying
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable, not_ok, varying
 from sweeps.axes import is_number
 
 

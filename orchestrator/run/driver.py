@@ -327,7 +327,7 @@ def _copying(request: Request, layout: Layout, console: Console) -> AbstractCont
     """Context in which results are also copied to the store that the request names."""
     if request.store is None:
         return nullcontext()
-    from orchestrator.store.sync import Copying  # imports pyarrow, which local folders do not need
+    from orchestrator.store.cloud import Copying  # imports pyarrow, which local folders do not need
 
     return Copying(request.store, layout, console)
 

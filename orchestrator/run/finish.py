@@ -37,7 +37,7 @@ from orchestrator.tables.loss_distance import distance_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.speedup import speedup_markdown
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

@@ -18,7 +18,6 @@ from orchestrator.config.setup import source_dir
 from orchestrator.plan.plan import MEASURED, size
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.trial_folders import TrialFolders, drop, restore, snapshot, with_remedy
 from orchestrator.schedule.queue import Retries
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import speed
@@ -26,7 +25,7 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from orchestrator.store.trial_files import digests
+from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.text.figures import counted
 from sweeps.branch import base_of, point_of

@@ -1,5 +1,7 @@
 """The records of a journal and the values in them: how an attempt ended, a trial's row, and its timing.
 
+`Listener` is the interface through which a back end reports what happens to trials.
+
 A trial's timing is the part of its row that another attempt may replace, if something disturbed the first one.
 """
 
@@ -12,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from types import GenericAlias
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.store.layout import TRIAL_ID
 from sweeps.axes import is_number, is_whole
@@ -317,6 +319,25 @@ def _is_deeper(value: Any, levels: int) -> bool:
     inside = value.values() if isinstance(value, Mapping) else value
     nested = (each for each in inside if isinstance(each, (Mapping, list)))
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in nested)
+
+
+class Listener(Protocol):
+    """Receives the events of trials. Called from the driver's main thread only; an exception ends the sweep."""
+
+    def started(self, trial: TrialSpec) -> None:
+        """The trial's gang has its resources and was told to start."""
+
+    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rank 0 reported rows, one per epoch, each exactly once and in order."""
+
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """The attempt has ended. The end is acknowledged once this returns."""
+
+    def ticked(self) -> None:
+        """Called at least once a second while trials run, for clocks and displays."""
+
+    def stopping(self) -> bool:
+        """Return whether no further trial may start and running ones must stop."""
 
 
 def checked_record(value: Any) -> tuple[TrialRecord | None, str]:

@@ -1,24 +1,33 @@
-"""The files of a trial that never change once it has ended, and their digests.
+"""The folders of trials during a run: configs, learning curves, traces and checkpoints, and which of the files count.
 
-The learning curve of a trial: `metrics.jsonl`, one row per epoch.
+The learning curve of a trial is `metrics.jsonl`, one row per epoch. Rows are not made durable one by one: a crash can
+lose the last rows of a trial that has not ended in the journal. A trial that is interrupted or retried restarts its
+curve at the first epoch that the new attempt reports; an attempt that continues from a checkpoint keeps the rows before
+it.
 
-Rows are not made durable one by one: a crash can lose the last rows of a trial that has not ended in the journal. A
-trial that is interrupted or retried restarts its curve at the first epoch that the new attempt reports; an attempt that
-continues from a checkpoint keeps the rows before it.
+While a finished trial runs again, its files are set aside until the further attempt has ended: otherwise its row would
+get the curve of an attempt that may be interrupted. Every step is idempotent, so if a driver is killed in between, the
+next one repairs the folder. Until then, `Layout.set_aside` makes reports read the files set aside.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from orchestrator.store import files
-from orchestrator.store.files import append, write_whole
-from orchestrator.store.layout import CONFIG, METRICS, TELEMETRY, TRACE
+from orchestrator.store.files import append, make_directory, refuse_link, write_whole
+from orchestrator.store.history import History
+from orchestrator.store.layout import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, Layout
 from orchestrator.store.secrets import Secrets
+from sweeps.trial import TrialSpec
 
 HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
 """Files written before the trial's end is recorded; checkpoints have digests in their names, other files are logs."""
@@ -33,16 +42,6 @@ def digest(path: Path) -> str:
     """The SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def hide_in_logs(folder: Path, secrets: Secrets) -> None:
-    """Remove secrets from the logs of ranks and commands, once nothing writes to them any more."""
-    for log in sorted(folder.glob("*.log")):
-        content = log.read_bytes()
-        text = content.decode("utf-8", "surrogateescape")
-        clean = secrets.text(text)
-        if clean != text:
-            write_whole(log, clean.encode("utf-8", "surrogateescape"))
 
 
 TORN = "torn"
@@ -90,3 +89,112 @@ def take_back(path: Path, epoch: Any) -> None:
 
 def _is_before(epoch: Any, other: Any) -> bool:
     return isinstance(epoch, (int, float)) and isinstance(other, (int, float)) and epoch < other
+
+
+FURTHER = "once_more"
+"""Folder in a trial's: files of a further attempt that did not count."""
+
+_NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
+
+
+def snapshot(folder: Path) -> None:
+    """Copy the trial's files before a further attempt, unless copies exist already."""
+    if (folder / KEPT).exists() or not folder.exists():
+        return
+    unfinished = folder / f".{KEPT}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700)
+    for name in HASHED:
+        if (folder / name).exists():
+            write_whole(unfinished / name, (folder / name).read_bytes())
+    os.replace(unfinished, folder / KEPT)
+
+
+def restore(folder: Path) -> None:
+    """Replace the files of a further attempt that does not count by the copies, if there are any."""
+    kept, further = folder / KEPT, folder / FURTHER
+    if not kept.exists():
+        return
+    refuse_link(kept)
+    make_directory(further)
+    for name in HASHED:
+        if not (kept / name).exists():
+            continue
+        if (folder / name).exists():
+            os.replace(folder / name, further / name)
+        os.replace(kept / name, folder / name)
+    drop(folder)
+
+
+def drop(folder: Path) -> None:
+    """Delete the copies: the further attempt counts."""
+    shutil.rmtree(folder / KEPT, ignore_errors=True)
+
+
+class TrialFolders:
+    """The trial folders of one driver; no secrets get into them."""
+
+    def __init__(self, layout: Layout, secrets: Secrets) -> None:
+        self._layout = layout
+        self._secrets = secrets
+        self._first_rows: set[str] = set()
+
+    def settle(self, history: History) -> None:
+        """Keep the files that belong to each row, after further attempts that may have been cut short."""
+        for trial_id, trial in history.trials.items():
+            if trial.restarted:
+                (drop if trial.ended else restore)(self._layout.trial(trial_id))
+
+    def prepare(self, trial: TrialSpec, *, continues: bool) -> None:
+        """Prepare for an attempt. If it `continues`, keep the previous attempt's checkpoint and curve, if any."""
+        metrics = self._layout.metrics(trial.trial_id)
+        if not continues:
+            self.drop_checkpoint(trial)
+        if continues and metrics.exists():
+            self._first_rows.add(trial.trial_id)
+        else:
+            begin(metrics)
+        write_whole(self._layout.config(trial.trial_id), files.dump(self._secrets.value(asdict(trial))).encode())
+
+    def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to the learning curve; the first of a continued attempt determine where it resumes."""
+        metrics = self._layout.metrics(trial.trial_id)
+        if trial.trial_id in self._first_rows:
+            self._first_rows.discard(trial.trial_id)
+            take_back(metrics, rows[0].get("epoch"))
+        extend(metrics, self._secrets.value(rows))
+
+    def copy_curve(self, original: str, trial_id: str) -> None:
+        """Copy the learning curve of a trial with the same training, by ids."""
+        if (metrics := self._layout.metrics(original)).exists():
+            write_whole(self._layout.metrics(trial_id), metrics.read_bytes())
+
+    def hide_in_logs(self, trial: TrialSpec) -> None:
+        """Remove secrets from the logs of the trial's ranks and commands, once nothing writes to them any more."""
+        for log in sorted(self._layout.trial(trial.trial_id).glob("*.log")):
+            content = log.read_bytes()
+            text = content.decode("utf-8", "surrogateescape")
+            clean = self._secrets.text(text)
+            if clean != text:
+                write_whole(log, clean.encode("utf-8", "surrogateescape"))
+
+    def write_trace(self, trial: TrialSpec, trace: str) -> None:
+        """Write why the attempt failed."""
+        write_whole(self._layout.trace(trial.trial_id), trace.encode())
+
+    def drop_checkpoint(self, trial: TrialSpec) -> None:
+        """Delete the checkpoint, which nothing will continue from."""
+        shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+
+
+def with_remedy(note: str, folder: Path) -> str:
+    """Return the trial's note, with advice if its command looked for a file in the user's folder.
+
+    A trial's command runs in the trial's folder, while the file is in the driver's current directory.
+    """
+    found = _NO_FILE.search(note)
+    # `Path.exists` raises for names that are too long or folders without permission; a note must not end a sweep.
+    if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
+        return note
+    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or set trainable.cwd=source"
+    return f"{note}. The command runs in the trial's folder: {remedy}"

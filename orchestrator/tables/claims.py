@@ -10,7 +10,7 @@ import pandas as pd
 from orchestrator.decision.claims import Claimed
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.text import figures
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}

@@ -17,8 +17,7 @@ from orchestrator.analysis.cells import further_axes
 from orchestrator.config.metric import Metric
 from orchestrator.statistics.intervals import mean_interval
 from orchestrator.text import figures
-from orchestrator.text.rows import named
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable, named
 from sweeps.branch import POINT
 from sweeps.status import Status
 

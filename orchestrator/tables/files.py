@@ -14,7 +14,7 @@ from orchestrator.store.layout import Layout
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
 from orchestrator.tables.speedup import speedup_frame, speedup_markdown
 from orchestrator.text.figures import not_a_formula
-from orchestrator.text.table import latex_table
+from orchestrator.text.rows import latex_table
 
 
 def write_tables(

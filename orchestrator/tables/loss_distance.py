@@ -12,8 +12,7 @@ import pandas as pd
 from orchestrator.analysis.curves import LossCurves
 from orchestrator.statistics.curve_distance import between_cells, between_seeds
 from orchestrator.text import figures
-from orchestrator.text.rows import cell_label, varying
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable, cell_label, varying
 
 MOST_CELLS = 10
 """Up to this many cells all pairs are compared; with more, each cell only with its reference cell."""

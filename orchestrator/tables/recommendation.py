@@ -37,8 +37,7 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.files import finite
 from orchestrator.text import figures
 from orchestrator.text.figures import suited
-from orchestrator.text.rows import gpu_word, gpus_in_words
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable, gpu_word, gpus_in_words
 
 UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""

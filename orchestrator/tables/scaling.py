@@ -24,8 +24,7 @@ from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
 from orchestrator.store.layout import Layout
 from orchestrator.text import figures
-from orchestrator.text.rows import markdown
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable, markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 

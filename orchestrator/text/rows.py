@@ -1,8 +1,12 @@
-"""Shared parts of the tables for people: headings, order and labels of cells, Markdown, and lines on cells not ok."""
+r"""Shared parts of the tables for people: headings, order and labels of cells, and lines on cells not ok.
+
+Tables of text for Markdown, HTML and the terminal, and as LaTeX (`\usepackage{booktabs,longtable,amssymb}`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -93,13 +97,6 @@ def status(row: Row) -> str:
     return f"{row['status']}, {row['n_ok']} of {row['n_seeds']} ok"
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """Return a table in Markdown, every value as plain text."""
-    text = table.map(figures.plain).rename(columns=figures.plain)
-    tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
-    return str(text.to_markdown(index=False, disable_numparse=True))
-
-
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
     """Return `1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
     return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
@@ -167,3 +164,59 @@ def _are_all(asked: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -
     """Return whether the group is all cells with its values in these columns."""
     alike = (asked[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
     return int(alike.sum()) == len(group)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a table in Markdown, every value as plain text."""
+    text = table.map(figures.plain).rename(columns=figures.plain)
+    tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
+    return str(text.to_markdown(index=False, disable_numparse=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTable:
+    """A table of text, with explanations."""
+
+    name: str
+    """One word, used as an anchor."""
+    title: str
+    about: Sequence[str]
+    """Paragraphs or lines above the table."""
+    frame: pd.DataFrame
+    """The table's contents: text in every cell, possibly empty."""
+    remarks: Sequence[str] = ()
+    """Paragraphs below the table."""
+
+    def markdown(self) -> list[str]:
+        """Return the lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
+        below = [line for remark in self.remarks for line in (remark, "")]
+        return [*self.about, "", markdown(self.frame), "", *below]
+
+
+_SIGNS: dict[str, str | int | None] = {
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "▼": r"$\blacktriangledown$",
+    "▲": r"$\blacktriangle$",
+    "–": "--",
+    "…": r"\ldots{}",
+}
+"""Characters that pdfTeX lacks or maps differently; the triangles are amssymb's."""
+
+_LONG = 40
+"""A column with longer texts is wrapped, because a note on one line would leave the page."""
+
+
+def latex_table(frame: pd.DataFrame, caption: str) -> str:
+    """Return the frame as a longtable; all values and the caption are plain text."""
+    text = frame.map(lambda value: figures.one_line(str(value), most=400)).rename(
+        columns=lambda name: figures.one_line(str(name))
+    )
+    wrapped = text.map(len).max() > _LONG
+    columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
+    body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
+    heading = pd.DataFrame({caption: []}).to_latex(index=False, escape=True).splitlines()[2].removesuffix(r" \\")
+    head, begin, rest = body.partition(r"\toprule")
+    document = f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}"
+    return document.translate(str.maketrans(_SIGNS))

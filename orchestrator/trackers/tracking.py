@@ -15,8 +15,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
-from orchestrator.store.listener import Listener
-from orchestrator.store.record import TrialOutcome
+from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
 from sweeps.errors import ConfigError

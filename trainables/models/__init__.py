@@ -1,4 +1,7 @@
-"""Models by name: functions of the images' shape, the number of classes and further config keys."""
+"""Models by name: functions of the images' shape, the number of classes and further config keys.
+
+A model's repeated blocks, such as a transformer's layers, are compiled and recomputed one at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from trainables.context import RequestError
 from trainables.models.batch_norm import convert_batch_norm
 from trainables.registry import MODELS, check_keys, choose, taken
 from trainables.tokens import Corpus
+from trainables.torch_private import recomputed
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -74,6 +78,25 @@ def _made(factory: Callable[..., Any], of_data: Mapping[str, Any], options: Mapp
             refused = _REFUSED.search(str(error))
             if refused is None or given.pop(refused[1], None) is None:
                 raise
+
+
+def repeated_blocks(model: nn.Module, *, wanted_for: str) -> nn.ModuleList:
+    """Return the torch.nn.ModuleList with the most parameters. Raises RequestError if there is none."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    sizes = [sum(parameter.numel() for parameter in each.parameters()) for each in lists]
+    if not any(sizes):
+        raise RequestError(f"{wanted_for} needs a model that holds its blocks in a torch.nn.ModuleList")
+    return lists[sizes.index(max(sizes))]
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """Make each block keep only its input for the backward pass, which computes the rest again.
+
+    Chen et al. 2016, "Training deep nets with sublinear memory cost". Names of parameters in a state dict stay.
+    """
+    blocks = repeated_blocks(model, wanted_for="trainable.activation_checkpointing=full")
+    for index, block in enumerate(blocks):
+        blocks[index] = recomputed(block)
 
 
 def mismatch(config: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from trainables.models.blocks import repeated_blocks
+from trainables.models import repeated_blocks
 from trainables.torch_private import compile_counters, compiles, is_compile_error, suppress_compile_errors
 
 BLOCKS = "blocks"

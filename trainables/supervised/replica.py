@@ -20,8 +20,8 @@ from trainables.clock import Clock
 from trainables.context import Batch, Context
 from trainables.gradient_noise import NoiseWatch, Pace
 from trainables.inputs.inputs import Inputs, Minibatch
+from trainables.models import recompute_blocks
 from trainables.models.batch_norm import own_statistics, synchronises
-from trainables.models.blocks import recompute_blocks
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import Gang

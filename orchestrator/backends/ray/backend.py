@@ -32,7 +32,7 @@ from orchestrator.backends.ray.tune import Attempt, GangTrainable, QueueSearch, 
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
-from orchestrator.store.listener import Listener
+from orchestrator.store.record import Listener
 from sweeps.trial import TrialSpec
 
 

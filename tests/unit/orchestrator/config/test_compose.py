@@ -44,7 +44,7 @@ def test_error_in_a_config_file_is_one_line(
 
 
 def test_own_model_replaces_the_keys_of_the_shipped_one(capsys: pytest.CaptureFixture[str]) -> None:
-    own = ("model.name=trainables.models.classifiers:mlp", "trusted_modules=[trainables]")
+    own = ("model.name=trainables.models.images:mlp", "trusted_modules=[trainables]")
     one = ("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]", *own)
     assert main([*one, "mode=plan", "+model.hidden=[3]"]) == 0
     capsys.readouterr()

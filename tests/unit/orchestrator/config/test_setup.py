@@ -97,10 +97,10 @@ def test_fingerprint_ignores_paths_and_display():
 
 
 def test_fingerprint_covers_own_code_anywhere_in_the_config():
-    given = config(model={"name": "trainables.models.classifiers:small_cnn"}, data={"name": "digits"})
+    given = config(model={"name": "trainables.models.images:small_cnn"}, data={"name": "digits"})
     assert set(fingerprint(given, Versions())["source"]) == {
         "trainables.noop:train",
-        "trainables.models.classifiers:small_cnn",
+        "trainables.models.images:small_cnn",
     }
 
 

@@ -13,7 +13,7 @@ from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommenda
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialRecord
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 

@@ -23,8 +23,7 @@ from orchestrator.report.cell_plots import (
     why_not_linear,
     with_times,
 )
-from orchestrator.report.plot import Plot
-from orchestrator.report.vega import static_files
+from orchestrator.report.plot import Plot, static_files
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo

@@ -21,11 +21,11 @@ from orchestrator.report.cell_plots import cell_rows, speedup, with_times
 from orchestrator.report.files import page_of, plots_of, write_report
 from orchestrator.report.html import MOST_CHOICES, Tile, cell_table, numeric, rendered, tiles
 from orchestrator.report.markdown import ReportData
-from orchestrator.report.vega import static_files
+from orchestrator.report.plot import static_files
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
 from orchestrator.tables.scaling import scaling
-from orchestrator.text.table import TextTable
+from orchestrator.text.rows import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION

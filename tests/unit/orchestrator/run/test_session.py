@@ -14,7 +14,6 @@ from orchestrator.analysis.trials import cotenants
 from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
-from orchestrator.run.trial_folders import FURTHER, snapshot
 from orchestrator.run.verify import of_ended_trials
 from orchestrator.schedule.queue import Retries
 from orchestrator.store.history import History
@@ -23,6 +22,7 @@ from orchestrator.store.layout import KEPT, Layout
 from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results import read_results
 from orchestrator.store.secrets import Secrets
+from orchestrator.store.trial_files import FURTHER, snapshot
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.contract.trials import trial

@@ -10,8 +10,7 @@ from torch import nn
 
 from tests.unit.trainables.ranks import request, run
 from trainables.context import RequestError
-from trainables.models import build
-from trainables.models.blocks import recompute_blocks
+from trainables.models import build, recompute_blocks
 from trainables.models.transformer import gpt, llama
 from trainables.optimizers import optimizers
 from trainables.supervised.flops import flops_per_sample

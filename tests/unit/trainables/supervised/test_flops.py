@@ -55,7 +55,7 @@ def count(rank: int, meet: str) -> float | None:
     return flops_per_sample({"name": "cnn10", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
 
 
-def test_synchronised_batch_norm_is_counted_without_other_ranks(pair: Processes) -> None:
+def test_cloudhronised_batch_norm_is_counted_without_other_ranks(pair: Processes) -> None:
     meet = rendezvous()
     plain = flops_per_sample({"name": "cnn10"}, input_shape=(3, 8, 8), num_classes=10)
     assert pair.call(count, (0, meet), (1, meet)) == [plain, plain]

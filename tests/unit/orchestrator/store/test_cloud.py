@@ -12,9 +12,8 @@ import pytest
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from rich.console import Console
 
-from orchestrator.store.cloud import Cloud
+from orchestrator.store.cloud import Cloud, Copying
 from orchestrator.store.layout import Layout
-from orchestrator.store.sync import Copying
 from sweeps.errors import ConfigError
 
 
@@ -134,7 +133,7 @@ def test_failed_copy_is_reported_and_made_up_later(
 
 def test_hanging_store_does_not_delay_the_end(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, hangs = [0.3, 0.3, 0.3], threading.Event()
-    monkeypatch.setattr("orchestrator.store.sync.PATIENCE_S", 0.6)
+    monkeypatch.setattr("orchestrator.store.cloud.PATIENCE_S", 0.6)
     monkeypatch.setattr(Cloud, "put", lambda *_: time.sleep(slow.pop()) if slow else hangs.wait(60))
     with machine.copying:
         for name in ("a", "b", "c"):
