@@ -111,17 +111,14 @@ def join(context: Context) -> Gang:
     return gang
 
 
-LOOPBACK = "127.0.0.1"
-
-
 def _store(rendezvous: str | None, gang: Gang) -> Any:
     """Return the store through which the ranks find each other. On the loopback, no other machine reaches it."""
     meeting = urlsplit(rendezvous or "")
     if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:
         raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
     serves, listening = gang.rank == 0, None
-    if serves and meeting.hostname == LOOPBACK:  # by itself, a store listens on all addresses
-        listening = socket.create_server((LOOPBACK, meeting.port)).detach()
+    if serves and meeting.hostname == "127.0.0.1":  # by itself, a store listens on all addresses
+        listening = socket.create_server((meeting.hostname, meeting.port)).detach()
     place = (meeting.hostname, meeting.port, gang.world_size, serves)
     return dist.TCPStore(*place, timeout=PATIENCE, master_listen_fd=listening)  # type: ignore[attr-defined]
 

@@ -25,7 +25,7 @@ from orchestrator.statistics.outliers import collapsed
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord, figure
+from orchestrator.store.record import TrialRecord, figure, tokens_per_s
 from orchestrator.telemetry import timing_gate
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
@@ -241,6 +241,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
         | {"timed_with": _other_axes(record, by_id.get(record.timed_with))}
         | {axes[axis]: _cell(value) for axis, value in record.axes.items() if axis in axes}
         | {metrics[name]: _cell(value) for name, value in record.metrics.items()}
+        | {"tokens_per_s": tokens_per_s(record.metrics)}
         | {provenance[name]: _cell(value) for name, value in record.provenance.items() if name in provenance}
         for record in records
     ]
@@ -248,8 +249,6 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in (*MEASURED, *cells.OF_TEXTS):
         frame[column] = _finite(frame[column])
-    by_length = frame["samples_per_s"] * frame["sequence_length"]
-    frame["tokens_per_s"] = by_length.fillna(frame["tokens_per_s"])
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)

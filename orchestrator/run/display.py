@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.metric import Metric
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord, tokens_per_s
 from orchestrator.text.figures import counted
 from orchestrator.text.rows import cell_label
 from sweeps.identity import SHOWN_DIGITS
@@ -101,8 +101,9 @@ class Display:
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_axes(trial)}"
-            unit, speed = _throughput(outcome.metrics)
-            for name, value in ((unit, speed), (self._metric.short_label, outcome.metrics.get(self._metric.name))):
+            tokens, samples = tokens_per_s(outcome.metrics), outcome.metrics.get("samples_per_s")
+            speed = ("samples/s", samples) if tokens is None else ("tokens/s", tokens)
+            for name, value in (speed, (self._metric.short_label, outcome.metrics.get(self._metric.name))):
                 if value is not None:
                     line += f"  {name} {_number(value)}"
             notes = [outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
@@ -214,13 +215,6 @@ def _axes(trial: TrialSpec) -> str:
 
 _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
 """Axes whose values are at the start of each label."""
-
-
-def _throughput(metrics: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return unit and value of a trial's throughput: tokens where they are counted, else samples."""
-    samples, length = metrics.get("samples_per_s"), metrics.get("sequence_length")
-    tokens = metrics.get("tokens_per_s") or (samples * length if samples and length else None)
-    return ("tokens/s", tokens) if tokens else ("samples/s", samples)
 
 
 def _number(value: object) -> str:

@@ -106,6 +106,12 @@ def figure(metrics: Mapping[str, Any], name: str) -> float | None:
     return float(value) if is_number(value) else None
 
 
+def tokens_per_s(metrics: Mapping[str, Any]) -> float | None:
+    """Return a trial's throughput in tokens, computed from samples if it reports their `sequence_length`."""
+    samples, length = figure(metrics, "samples_per_s"), figure(metrics, "sequence_length")
+    return samples * length if samples is not None and length is not None else figure(metrics, "tokens_per_s")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """How a trial ended, with everything the tables need, so that they can be rebuilt from the journal alone."""

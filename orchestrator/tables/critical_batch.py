@@ -37,11 +37,12 @@ def branches(
         return pd.DataFrame()
     found = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
     found = found.assign(score=metric.score(found)).dropna(subset="score")
-    fixed = ["gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
-    keys = ["lr_rule", "lr_multiplier", *fixed]
+    keys = ["lr_rule", "lr_multiplier", "gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
     found = _with_references(found, keys, reference)
-    at_reference = found[found[_SIDE] == reference].set_index([*keys, POINT, "seed"])["score"]
-    found = found.assign(score_loss=_matching(at_reference, found) - found["score"])
+    pair = [*keys, POINT, "seed"]
+    at_reference = found.loc[found[_SIDE] == reference, [*pair, "score"]]
+    found = found.merge(at_reference, on=pair, how="left", suffixes=("", "_at_reference"))
+    found["score_loss"] = found["score_at_reference"] - found["score"]
     varied = [key for key in keys if found[key].nunique(dropna=False) > 1]
     rows = [
         _row(group, keys, varied, metric, margin) for _, group in found.groupby([*keys, POINT, _SIDE], dropna=False)
@@ -49,10 +50,10 @@ def branches(
     if not rows:
         return pd.DataFrame()
     frame = pd.DataFrame(rows).sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
-    above = frame[_SIDE] > reference
-    until = (frame["within"] | ~above).groupby([frame["group"], frame["tokens"]]).cummin() & (frame[_SIDE] >= reference)
-    last = frame[_SIDE].where(until).groupby([frame["group"], frame["tokens"]]).transform("max")
-    return frame.assign(largest=until & (frame[_SIDE] == last))
+    point = [frame["group"], frame["tokens"]]
+    reached = (frame["within"] | (frame[_SIDE] <= reference)).groupby(point).cummin() & (frame[_SIDE] >= reference)
+    last = frame[_SIDE].where(reached).groupby(point).transform("max")
+    return frame.assign(largest=frame[_SIDE] == last)
 
 
 def _with_references(found: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
@@ -63,12 +64,6 @@ def _with_references(found: pd.DataFrame, keys: Sequence[str], reference: int) -
     plain = plain.drop_duplicates([*others, POINT, "seed"]).drop(columns=rule)
     every = found[[*rule, *others, POINT]].drop_duplicates().merge(plain, on=[*others, POINT])
     return pd.concat([found[found[_SIDE] != reference], every], ignore_index=True)
-
-
-def _matching(values: pd.Series[Any], rows: pd.DataFrame) -> pd.Series[Any]:
-    """Return the values at the rows' keys, which are the names of the index; NaN where there is none."""
-    places = pd.MultiIndex.from_frame(rows[list(values.index.names)])
-    return pd.Series(values.reindex(places).to_numpy(), index=rows.index)
 
 
 def _row(

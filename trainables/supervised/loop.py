@@ -35,12 +35,23 @@ class Budget:
     seconds: float | None = None
     steps_per_epoch: int | None = None
     """Set if the budget was given in epochs."""
+    end: float = math.inf
+    """The step at which the training ends although the schedule goes on."""
 
     @staticmethod
     def of(
-        config: Mapping[str, Any], *, steps_per_epoch: int, global_batch_size: int, sequence_length: int | None = None
+        config: Mapping[str, Any],
+        *,
+        steps_per_epoch: int,
+        global_batch_size: int,
+        sequence_length: int | None = None,
+        end_tokens: int | None = None,
     ) -> Budget:
-        """Return the budget of the config's `budget` section, at least one step. Raises ValueError."""
+        """Return the budget of the config's `budget` section, at least one step. Raises ValueError.
+
+        The training of a language model ends after `end_tokens`, also if the budget and with it the schedule are
+        longer.
+        """
         given = {kind: config[kind] for kind in KINDS if config.get(kind) is not None}
         if len(given) != 1:
             raise ValueError(f"budget: exactly one of {', '.join(KINDS)} must be set, not {given or 'none'}")
@@ -54,7 +65,11 @@ class Budget:
                 raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
             kind, amount = "samples", amount / sequence_length
         steps = {"epochs": amount * steps_per_epoch, "samples": amount / global_batch_size, "steps": amount}[kind]
-        return Budget(steps=max(1, round(steps)), steps_per_epoch=steps_per_epoch if kind == "epochs" else None)
+        return Budget(
+            steps=max(1, round(steps)),
+            steps_per_epoch=steps_per_epoch if kind == "epochs" else None,
+            end=end_tokens / (sequence_length or 1) / global_batch_size if end_tokens is not None else math.inf,
+        )
 
     def room(self, steps: float, train_s: float, *, worth: int = 1) -> int:
         """Return how many steps may be taken before the next call, after `steps` in `train_s`; 0 at the end.
@@ -64,7 +79,8 @@ class Budget:
         """
         if self.steps is not None:
             left = (self.steps - steps) / worth
-            return math.floor(left + 0.5) if worth > 1 else math.ceil(left - ROUNDING)
+            room = math.floor(left + 0.5) if worth > 1 else math.ceil(left - ROUNDING)
+            return min(room, max(0, math.ceil(self.end - steps - ROUNDING))) if math.isfinite(self.end) else room
         left_s = (self.seconds or 0.0) - train_s
         if left_s <= 0:
             return 0
@@ -125,15 +141,10 @@ class TrainingPlan:
     growth: Growth = Growth()
     batch_size: int
     """The initial global batch size, in samples."""
-    end: float = math.inf
-    """The position at which the training ends although the budget is not spent."""
 
     @staticmethod
-    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed, *, end_samples: float = math.inf) -> TrainingPlan:
-        """Return the plan of the sections `budget` and `schedule`. Raises ValueError for wrong values.
-
-        The training ends after `end_samples`, also if the budget and with it the schedule are longer.
-        """
+    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed, *, end_tokens: int | None = None) -> TrainingPlan:
+        """Return the plan of the sections `budget` and `schedule`; see `Budget.of`. Raises ValueError."""
         per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
         if message := growth.why_not(config["budget"]):
@@ -144,6 +155,7 @@ class TrainingPlan:
                 steps_per_epoch=per_epoch,
                 global_batch_size=batch_size,
                 sequence_length=feed.part.length if isinstance(feed.part, Sequences) else None,
+                end_tokens=end_tokens,
             ),
             rates=Rates(
                 lr=lr,
@@ -152,14 +164,11 @@ class TrainingPlan:
             ),
             growth=growth,
             batch_size=batch_size,
-            end=end_samples / batch_size,
         )
 
     def room(self, at: Progress) -> int:
         """Return how many steps may be taken before the next call; 0 at the end."""
         room = self.budget.room(at.position, at.train_s, worth=at.times)
-        if math.isfinite(self.end):
-            room = min(room, max(0, math.ceil(self.end - at.position - ROUNDING)))
         length = self.budget.length(at.position, at.train_s)
         for milestone in self.growth.milestones:
             if room and math.isfinite(length) and at.position < milestone * length:

@@ -129,13 +129,10 @@ class Settings:
     """The tokens after which the trial saves checkpoints for branches; the orchestrator sets them."""
 
     @property
-    def branches(self) -> bool:
-        """Return whether the training continues that of another trial; a trial that is only timed need not."""
-        return self.branch_base != "" and not self.only_timed
-
-    @property
-    def branch_end(self) -> int:
-        """The tokens after which a branch ends."""
+    def branch_end(self) -> int | None:
+        """The tokens after which a branch ends; None for other trials, and for a branch that is only timed."""
+        if not self.branch_base or self.only_timed:
+            return None
         return (self.branch_tokens or 0) + (self.branch_window_tokens or 0)
 
     @staticmethod

@@ -79,8 +79,7 @@ class SupervisedTrial:
         self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
 
         # The loop, at its beginning or at the checkpoint.
-        end = self._settings.branch_end / (self._workload.sequence_length or 1) if self._settings.branches else math.inf
-        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_samples=end)
+        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=self._settings.branch_end)
         self._batch_grows = bool(plan.growth.milestones)
         self._laps: list[Lap] = []
         self._epochs: list[Epoch] = []
@@ -88,7 +87,7 @@ class SupervisedTrial:
         self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
         if restored:
             at = self._restore(restored)
-        elif self._settings.branches:
+        elif self._settings.branch_end is not None:
             at = self._branch_off(plan.batch_size)
         else:
             at = Progress()
@@ -132,7 +131,7 @@ class SupervisedTrial:
             if settings.only_timed and not self._batch_grows:  # batches that grow are timed over the whole training
                 if is_timed_by(self._laps, least_s=settings.window_s, least_steps=settings.window_steps):
                     return
-        if settings.branches and self._tokens != settings.branch_end:
+        if settings.branch_end not in (None, self._tokens):
             raise ValueError(
                 f"the branch ended after {self._tokens} tokens, not {settings.branch_end}: its epochs leave some out"
             )
