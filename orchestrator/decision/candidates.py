@@ -14,8 +14,7 @@ from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.objective import Measure, measured
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
-from orchestrator.config.metric import Metric
-from orchestrator.config.request import Request, Terms
+from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, choose, log_objectives
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.config.metric import VAL_ACCURACY, Metric
-from orchestrator.config.request import Terms
+from orchestrator.config.request import VAL_ACCURACY, Metric, Terms
 
 NO_OBJECTIVE = "none"
 """The objective of a sweep whose cells do different work: nothing is recommended."""

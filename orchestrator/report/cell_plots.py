@@ -17,7 +17,7 @@ from orchestrator.analysis.cells import by_cell
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
 from orchestrator.analysis.validity import only_sound
-from orchestrator.config.metric import VAL_ACCURACY, Metric
+from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation, metric_of
 from orchestrator.report.plot import (
     FADED,

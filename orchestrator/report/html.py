@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from orchestrator.analysis.cells import further_metrics
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of, script, theme, word

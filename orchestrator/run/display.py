@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialOutcome, TrialRecord, tokens_per_s
 from orchestrator.text.figures import counted
 from orchestrator.text.rows import cell_label

@@ -12,7 +12,7 @@ import pandas as pd
 
 from orchestrator.analysis.cells import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
-from orchestrator.config.metric import VAL_ACCURACY, Metric
+from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, not_ok, status, varying
 from sweeps.status import Status

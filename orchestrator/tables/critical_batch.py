@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.cells import further_axes
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.statistics.intervals import mean_interval
 from orchestrator.text import figures
 from orchestrator.text.rows import TextTable, named

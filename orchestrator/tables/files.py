@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.config.metric import VAL_ACCURACY, Metric
+from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.store.files import make_directory, write_durably, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from orchestrator.config.metric import VAL_ACCURACY
+from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     COSTLY,

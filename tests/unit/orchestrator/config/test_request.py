@@ -1,7 +1,6 @@
 import pytest
 
-from orchestrator.config.metric import Metric
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from tests.unit.orchestrator.requests import request
 
 REQUEST = request(

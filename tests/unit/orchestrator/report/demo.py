@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout

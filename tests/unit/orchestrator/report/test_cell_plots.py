@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.metric import Metric
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import (
     accuracy,

@@ -13,8 +13,7 @@ import pytest
 
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
-from orchestrator.config.metric import Metric
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, Figure, MoreSeeds, Recommendation, Rival, Setting, TradeOff
 from orchestrator.report.cell_plots import cell_rows, speedup, with_times

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from sweeps.branch import POINT

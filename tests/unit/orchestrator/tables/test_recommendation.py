@@ -14,8 +14,7 @@ import pytest
 
 import orchestrator.decision as decision
 from orchestrator.analysis.trials import axis_columns, collect
-from orchestrator.config.metric import Metric
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import (
