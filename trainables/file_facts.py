@@ -26,7 +26,8 @@ def kept(path: Path, what: str, compute: Callable[[Path], Fact]) -> Fact:
     if found.st_size < LARGE:
         return compute(path)
     key = json.dumps([str(path.resolve()), found.st_size, found.st_mtime_ns, what])
-    file = _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweep-orchestrator"
+    file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError, KeyError):  # not known, or cut off by a full disk
         known: Fact = json.loads(file.read_text())[key]
         return known
@@ -47,7 +48,3 @@ def sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     return kept(path, "sha256", compute)
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweep-orchestrator"

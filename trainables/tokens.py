@@ -253,7 +253,11 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(source, Text):
             sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
         else:
-            sizes = {path: 1 + _largest(path, source.dtype) for path in source.files()}
+            kind = source.dtype
+            sizes = {
+                path: 1 + kept(path, f"largest {kind}", lambda path: int(mapped(path, kind).max()))
+                for path in source.files()
+            }
         beyond = {path: size for path, size in sizes.items() if isinstance(vocabulary, int) and size > vocabulary}
         for path, size in beyond.items():
             yield f"{subject}: {path} has tokens up to {size - 1}, beyond model.vocabulary={vocabulary}"
@@ -282,10 +286,6 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
     elif least is not None and max(batches, default=1) > least:
         batch = f"global_batch_size={max(batches)} × {length}" if batches else f"one sequence of {length}"
         yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens"
-
-
-def _largest(path: Path, dtype: str) -> int:
-    return kept(path, f"largest {dtype}", lambda path: int(mapped(path, dtype).max()))
 
 
 def _size_of(tokenizer: str) -> int:

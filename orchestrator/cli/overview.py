@@ -48,7 +48,7 @@ def status_of(folder: Path) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "driver": driver or None,
-        "state": _state(history, bool(driver)),
+        "state": "running" if driver else "finished" if history.missing == 0 else "not finished",
         "planned": planned,
         "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
         "running": running,
@@ -118,12 +118,6 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
         console.print(f"no sweeps in {folder}", markup=False, soft_wrap=True)
     console.print(f"\nconfigs: {', '.join(f'sweep={name}' for name in configs)}", markup=False, soft_wrap=True)
     console.print("your own in FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME")
-
-
-def _state(history: History, has_driver: bool) -> str:
-    if has_driver:
-        return "running"
-    return "finished" if history.missing == 0 else "not finished"
 
 
 def _running(layout: Layout, trial_id: str, history: History) -> dict[str, Any]:

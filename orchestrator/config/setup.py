@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, cast
 
 from orchestrator.config.compose import Composition
@@ -30,14 +31,6 @@ from sweeps.sweep import MODEL_PARALLEL, Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
-PLUGINS: Mapping[str, str] = {
-    "model": "sweep_orchestrator.models",
-    "data": "sweep_orchestrator.data",
-    "optimizer": "sweep_orchestrator.optimizers",
-    "schedule": "sweep_orchestrator.schedules",
-}
-"""Entry points by which installed packages offer models …, by the section whose `name` may name one of them."""
 
 
 Check = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -219,10 +212,8 @@ def plugins_in(sections: Mapping[str, Any]) -> set[str]:
 
 @functools.cache
 def _plugins() -> dict[tuple[str, str], str]:
-    found = entry_points()
-    return {
-        (section, each.name): each.value for section, group in PLUGINS.items() for each in found.select(group=group)
-    }
+    found, groups = entry_points(), resolve_name("trainables.registry:PLUGINS")
+    return {(section, each.name): each.value for section, group in groups.items() for each in found.select(group=group)}
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:

@@ -129,7 +129,7 @@ class Means:
             by_chance = stdtr(np.minimum(self.freedom, NORMAL), room / self.error)
         return np.asarray(np.where(self.error > 0, by_chance, np.where(np.isnan(self.error), np.nan, room > 0)))
 
-    def draws(self, generator: np.random.Generator, most: int = DRAWS) -> Array:
+    def draws(self, generator: np.random.Generator, most: int) -> Array:
         """Return draws of the true values, shape (draws, cells)."""
         known = self.error > 0
         shape = (max(1_000, min(most, _MOST_DRAWN // max(1, len(known)))), len(known))

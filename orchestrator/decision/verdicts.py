@@ -296,7 +296,10 @@ class _Values:
             one, other = (self._curves_of(column, selection) for selection in selections)
             return self._distance(column, one, other)[None, :]
         (selection,) = selections
-        cells = self._selected(column, selection)
+        known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
+        if column not in (*known, *_OF_BASELINE):
+            raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
+        cells = self._cells_with(column, selection)
         if column not in _OF_BASELINE:
             return self._by_seed(column, cells["cell_id"])
         ratios = self._by_seed("samples_per_s", cells["cell_id"])
@@ -328,12 +331,6 @@ class _Values:
             raise ExpressionError("no curves: no trial of one of its cells has a loss in its metrics.jsonl")
         self._look_at([cell_id])
         return [curves.get(seed) for seed in self._seeds]
-
-    def _selected(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
-        known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
-        if column not in (*known, *_OF_BASELINE):
-            raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
-        return self._cells_with(column, selection)
 
     def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
         chosen = self._cells

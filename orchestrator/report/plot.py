@@ -139,12 +139,12 @@ PALE = {"fillOpacity": {"condition": {"test": "datum.timing === false", "value":
 """Points without a valid timing are pale."""
 
 
-def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: str, most: int = MOST_PANELS) -> Spec:
+def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: str) -> Spec:
     """Return a chart with a panel for each value of the field, the recommended cell's panel first."""
     order = f"{field}_order"
     ranked = [
         {"window": [{"op": "dense_rank", "as": "panel_rank"}], "sort": [{"field": order}]},
-        {"filter": f"datum.panel_rank <= {most}"},
+        {"filter": f"datum.panel_rank <= {MOST_PANELS}"},
     ]
     return {
         "transform": [*transform, *ranked],

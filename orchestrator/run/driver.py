@@ -150,7 +150,10 @@ class SweepRun:
                     self.layout, self.journal, display, self.interrupt, retries=retries, secrets=self.secrets
                 )
                 if not request.cluster.wait_s:
-                    session.left_out((each, _infeasible(reason)) for each, reason in planned.without_room)
+                    session.left_out(
+                        (each, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+                        for each, reason in planned.without_room
+                    )
                 further = (lambda trial, seeds: grid.further(trial, seeds, nodes)) if request.mode == "settle" else None
                 rounds = Rounds(request, planned, session, history, further)
                 if rounds:
@@ -269,10 +272,6 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     if url := backend.dashboard_url:
         console.print(f"Ray dashboard: {url} (it asks for the token in {token_place()})", soft_wrap=True)
     return backend
-
-
-def _infeasible(reason: str) -> TrialOutcome:
-    return TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)
 
 
 def run(

@@ -218,7 +218,9 @@ def show(request: Request, grid: Grid) -> int:
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
     grid = grid.with_outputs(History(replay(layout.journal).records).outputs)
-    verdict = verify(request, layout, _planned(request, grid), grid.fingerprint())
+    nodes = known_nodes(request)  # none if only a cluster could tell
+    planned = [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
+    verdict = verify(request, layout, planned, grid.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
@@ -263,12 +265,6 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint
     if layout.quarantine.exists():
         remarks.append(f"{layout.quarantine} holds what was damaged before, and was left out")
     return Verdict(violations=violations, remarks=remarks)
-
-
-def _planned(request: Request, grid: Grid) -> list[str]:
-    """The ids of the planned trials; empty if only a cluster could tell its nodes."""
-    nodes = known_nodes(request)
-    return [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
 
 
 def _orphans(layout: Layout) -> Iterator[str]:

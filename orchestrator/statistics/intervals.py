@@ -234,12 +234,12 @@ def at_least(found: Interval, error: Array) -> Interval:
     )
 
 
-def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) -> Interval:
+def bootstrap_mean(values: Array) -> Interval:
     """Return the mean of each row with its expanded percentile interval; rows below FEWEST have no interval.
 
     All rows of a size share their resamples, so that one matrix product gives all means; each interval is valid alone.
     """
-    generator = generator or np.random.default_rng(_SEED)
+    generator = np.random.default_rng(_SEED)
     n = (~np.isnan(values)).sum(axis=1)
     point, lo, hi = (np.full(len(values), np.nan) for _ in range(3))
     for size in np.unique(n[n >= FEWEST]).tolist():

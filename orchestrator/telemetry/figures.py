@@ -163,7 +163,9 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
         flags |= device.bits("throttle_reasons", timed(each))
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
-    found: dict[str, Any] = {"busy_gpus": _busy(used)} if len(used) > 1 and max(used) >= LEAST_UTIL else {}
+    found: dict[str, Any] = {}
+    if len(used) > 1 and max(used) >= LEAST_UTIL:
+        found["busy_gpus"] = sum(each >= IDLE_SHARE * max(used) for each in used)
     return (
         found
         | {
@@ -179,10 +181,6 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
 
 LEAST_UTIL, IDLE_SHARE = 0.05, 0.1
 """If the busiest GPU is busy for this share of the time, others that are below a tenth of it are idle."""
-
-
-def _busy(used: Sequence[float]) -> int:
-    return sum(each >= IDLE_SHARE * max(used) for each in used)
 
 
 def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[str, Any]:

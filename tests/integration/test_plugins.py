@@ -10,7 +10,6 @@ from orchestrator.config.fingerprint import Versions
 from orchestrator.config.setup import fingerprint
 from tests.unit.orchestrator.config.test_setup import config
 from trainables import data, models
-from trainables.registry import PLUGINS
 
 
 @pytest.fixture
@@ -70,7 +69,3 @@ def test_plugin_code_is_part_of_the_identity(plugin):
     before = fingerprint(given, Versions())["source"]
     (plugin / "netplugin.py").write_text((plugin / "netplugin.py").read_text() + "# changed\n")
     assert "netplugin:build" in before and fingerprint(given, Versions())["source"] != before
-
-
-def test_orchestrator_and_trainables_know_the_same_groups():
-    assert PLUGINS == setup.PLUGINS

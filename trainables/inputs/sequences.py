@@ -85,7 +85,10 @@ class SequenceInputs:
         for step in range(self.feed.steps_from(start)):
             begin = first + step * batch.global_batch_size
             for index in order[begin : begin + batch.grad_accum_steps * share].split(share):
-                yield self._minibatch(index)
+                rows = self.feed.sequences.rows(index)
+                if self.feed.form.device != "cpu":  # so that the GPU need not wait
+                    rows = rows.pin_memory().to(self.feed.form.device, non_blocking=True)
+                yield rows[:, :-1], rows[:, 1:]
 
     def rebatch(self, batch: Batch) -> None:
         """See `Inputs`."""
@@ -93,9 +96,3 @@ class SequenceInputs:
 
     def close(self) -> None:
         """See `Inputs`; there is nothing to end."""
-
-    def _minibatch(self, index: Tensor) -> Minibatch:
-        rows = self.feed.sequences.rows(index)
-        if self.feed.form.device != "cpu":
-            rows = rows.pin_memory().to(self.feed.form.device, non_blocking=True)  # so that the GPU need not wait
-        return rows[:, :-1], rows[:, 1:]

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -154,28 +154,18 @@ _KILL_S = 1.0
 
 def leave_ray(started: Iterable[psutil.Process]) -> None:
     """Disconnect from Ray, and end these processes with all their descendants, whatever they do."""
-    ours = _trees(started)
+    ours: list[psutil.Process] = []
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            ours += [process, *process.children(recursive=True)]
     shutdown = threading.Thread(target=ray.shutdown, daemon=True, name="ray shutdown")
     shutdown.start()
     shutdown.join(SHUTDOWN_S)
-    _kill(ours)
-    shutdown.join(_KILL_S)  # it returns once the raylet is dead
-
-
-def _trees(started: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return these processes and all their descendants."""
-    found: list[psutil.Process] = []
-    for process in started:
-        with suppress(psutil.NoSuchProcess):
-            found += [process, *process.children(recursive=True)]
-    return found
-
-
-def _kill(processes: Collection[psutil.Process]) -> None:
-    for process in processes:
+    for process in ours:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=_KILL_S)
+    psutil.wait_procs(ours, timeout=_KILL_S)
+    shutdown.join(_KILL_S)  # it returns once the raylet is dead
 
 
 @contextmanager

@@ -99,7 +99,8 @@ def next_points(
     for point, value in tried.items():
         if value is not None:
             with suppress(NotImplementedError):
-                searcher.add_evaluated_point(_params(axes, point), value[0])
+                evaluated = {axis: values[number] for (axis, values), number in zip(axes.items(), point, strict=True)}
+                searcher.add_evaluated_point(evaluated, value[0])
     chosen: list[Point] = []
     for number in range(ASKS):
         params = searcher.suggest(f"cell{number}") if len(chosen) < min(count, len(waiting)) else None
@@ -112,7 +113,3 @@ def next_points(
             value = tried.get(point)
             searcher.on_trial_complete(f"cell{number}", {METRIC: value[0]} if value else None, error=value is None)
     return chosen
-
-
-def _params(axes: Mapping[str, Sequence[Any]], point: Point) -> dict[str, Any]:
-    return {axis: values[number] for (axis, values), number in zip(axes.items(), point, strict=True)}
