@@ -7,7 +7,9 @@ runs them.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.trials import parsed_cell
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, shell_command
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, shell_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
@@ -60,6 +62,8 @@ _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict
 
 _ZIP = "sweep.zip="
 
+_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+
 
 def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
     """Return the shell command with the user's overrides and the narrowed axes. Finished trials do not run again.
@@ -89,11 +93,8 @@ def narrowed_to(
     `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may not fit the narrowed
     axes and are replaced.
     """
-    given = []
-    for axis, value in cell.items():
-        key = f'"{axis}"' if "." in axis or "/" in axis else axis
-        whole = isinstance(value, float) and value.is_integer()
-        given.append(f"sweep.axes.{key}=[{literal(int(value) if whole else value)}]")
+    quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
+    given = [f"sweep.axes.{quoted[axis]}=[{_value(value)}]" for axis, value in cell.items()]
     is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
     text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
     given.append(f"sweep.axes.seed={text}")
@@ -108,6 +109,23 @@ def with_more(seeds: Sequence[int], more: int) -> list[int]:
     """Return the seeds plus this number of further seeds, the smallest that are free."""
     free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
     return sorted([*seeds, *(next(free) for _ in range(more))])
+
+
+def _value(value: Any) -> str:
+    """Return a value in Hydra's grammar, in which plain words need no quotes."""
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _nested(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_nested, value))}]"
+    return json.dumps(value)
 
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
