@@ -1,7 +1,8 @@
-"""Python values as overrides in Hydra's grammar, and overrides as a person would type them."""
+"""Python values as overrides in Hydra's grammar, overrides as a person would type them, and commands for more seeds."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,3 +129,68 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
             yield f'sweep.axes."{key}"', value
         else:
             yield dotted, value
+
+
+_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
+"""Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
+
+_ZIP = "sweep.zip="
+
+_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
+    """Return the shell command with the user's overrides and the narrowed axes. Finished trials do not run again.
+
+    It is a `run_sweep` call if a program gave a section that no command line can express.
+    """
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
+    zipped = any(override.startswith(_ZIP) for override in narrowed)
+    others = (*_OTHER, _ZIP) if zipped else _OTHER
+    kept = [override for override in overrides if not f"{key_of(override)}=".startswith(others)]
+    return shell_command([*kept, *narrowed])
+
+
+def settle_command(overrides: Sequence[str]) -> str:
+    """Return the shell command that runs further seeds; a `run_sweep` call if no command line can express the sweep."""
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return "run_sweep(…, 'mode=settle')"
+    return shell_command([*(each for each in overrides if key_of(each) not in ("mode", "rerun")), "mode=settle"])
+
+
+def narrowed_to(
+    cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
+) -> list[str]:
+    """Return overrides that narrow the sweep's axes to those of a cell and to these seeds.
+
+    `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may not fit the narrowed
+    axes and are replaced.
+    """
+    quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
+    given = [f"sweep.axes.{quoted[axis]}=[{_value(value)}]" for axis, value in cell.items()]
+    is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
+    text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
+    given.append(f"sweep.axes.seed={text}")
+    if zips:
+        given.append("sweep.zip=[]")
+    if excludes:
+        given.append("sweep.exclude=[]")
+    return given
+
+
+def _value(value: Any) -> str:
+    """Return a value in Hydra's grammar, in which plain words need no quotes."""
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _nested(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_nested, value))}]"
+    return json.dumps(value)

@@ -7,9 +7,7 @@ runs them.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.trials import parsed_cell
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, shell_command
+from orchestrator.config.overrides import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
@@ -57,75 +55,11 @@ from orchestrator.statistics.intervals import Interval
 from orchestrator.text.rows import gpus_in_words
 from sweeps.status import Status
 
-_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
-"""Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
-
-_ZIP = "sweep.zip="
-
-_WORD = re.compile(r"[A-Za-z_][\w.-]*")
-
-
-def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
-    """Return the shell command with the user's overrides and the narrowed axes. Finished trials do not run again.
-
-    It is a `run_sweep` call if a program gave a section that no command line can express.
-    """
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
-    zipped = any(override.startswith(_ZIP) for override in narrowed)
-    others = (*_OTHER, _ZIP) if zipped else _OTHER
-    kept = [override for override in overrides if not f"{key_of(override)}=".startswith(others)]
-    return shell_command([*kept, *narrowed])
-
-
-def settle_command(overrides: Sequence[str]) -> str:
-    """Return the shell command that runs further seeds; a `run_sweep` call if no command line can express the sweep."""
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return "run_sweep(…, 'mode=settle')"
-    return shell_command([*(each for each in overrides if key_of(each) not in ("mode", "rerun")), "mode=settle"])
-
-
-def narrowed_to(
-    cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
-) -> list[str]:
-    """Return overrides that narrow the sweep's axes to those of a cell and to these seeds.
-
-    `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may not fit the narrowed
-    axes and are replaced.
-    """
-    quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
-    given = [f"sweep.axes.{quoted[axis]}=[{_value(value)}]" for axis, value in cell.items()]
-    is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
-    text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
-    given.append(f"sweep.axes.seed={text}")
-    if zips:
-        given.append("sweep.zip=[]")
-    if excludes:
-        given.append("sweep.exclude=[]")
-    return given
-
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:
     """Return the seeds plus this number of further seeds, the smallest that are free."""
     free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
     return sorted([*seeds, *(next(free) for _ in range(more))])
-
-
-def _value(value: Any) -> str:
-    """Return a value in Hydra's grammar, in which plain words need no quotes."""
-    if isinstance(value, str) and _WORD.fullmatch(value):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return _nested(value)
-
-
-def _nested(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(_nested, value))}]"
-    return json.dumps(value)
 
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")

@@ -1,11 +1,13 @@
+import json
 import shlex
 
 import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from orchestrator.cli.app import main
 from orchestrator.config.compose import rewritten
-from orchestrator.config.overrides import literal, overrides_of, shell_command
+from orchestrator.config.overrides import command, literal, narrowed_to, overrides_of, shell_command
 
 
 @pytest.mark.parametrize(
@@ -102,3 +104,67 @@ def test_shell_command_is_what_a_person_types(typed: list[str]) -> None:
     read = rewritten(typed)
     assert read != typed
     assert shlex.split(shell_command(read))[3:] == typed
+
+
+def test_the_command_keeps_overrides_except_mode_and_axes():
+    given = ["sweep=demo", "mode=report", "sweep.axes.gpus=[1,2]", '++sweep.axes={"a.b":[1]}', "budget.epochs=5"]
+    text = command(given, narrowed_to({"gpus": 2.0, "a.b": "x y", "model": "mlp"}, [0, 1]))
+    assert shlex.split(text)[3:] == [
+        "sweep=demo",
+        "budget.epochs=5",
+        "sweep.axes.gpus=[2]",
+        'sweep.axes."a.b"=["x y"]',
+        "sweep.axes.model=[mlp]",
+        "sweep.axes.seed=[0,1]",
+    ]
+
+
+def test_a_trainable_of_a_program_gives_a_call():
+    text = command(["sweep.name=mine", "trainable=<of the program>"], narrowed_to({"gpus": 1, "a.b": "x y"}, [0, 1]))
+    assert text == """run_sweep(…, 'sweep.axes.gpus=[1]', 'sweep.axes."a.b"=["x y"]', 'sweep.axes.seed=[0,1]')"""
+
+
+def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
+    given = ["sweep=batch_scaling", "sweep.axes.gpus=[1]", "resources.device=cpu"]
+    axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.8}
+
+    def planned(*arguments):
+        assert main([*arguments, "mode=plan", "plan.format=json"]) == 0
+        return json.loads(capsys.readouterr().out)["trials"]
+
+    before = planned(*given, 'sweep.axes."optimizer.momentum"=[0.8,0.9]')
+    after = planned(*shlex.split(command(given, narrowed_to(axes, list(range(7)))))[3:])
+    known = {trial["trial_id"] for trial in before} & {trial["trial_id"] for trial in after}
+    assert (len(after), len(known)) == (7, 3)
+
+
+CELL = {"gpus": 2, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.9}
+
+
+def test_one_command_has_exactly_the_given_cell(capsys):
+    given = ["sweep=batch_scaling", "resources.device=cpu", "sweep.zip=[[gpus,lr_rule]]"]
+    given += ["sweep.exclude=[{gpus: 1, device_batch_size: 512}]"]
+    text = command(given, narrowed_to(CELL, [0, 1, 2, 7], excludes=True, zips=True))
+    assert "'sweep.axes.gpus=[2]' 'sweep.axes.device_batch_size=[32]'" in text and text.count("zip") == 1
+    assert main([*shlex.split(text)[3:], "mode=plan", "plan.format=json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["trials"]
+    points = {tuple(trial["axes"][axis] for axis in (*CELL, "seed")) for trial in planned}
+    assert points == {(*CELL.values(), seed) for seed in (0, 1, 2, 7)} and len(planned) == 4
+
+
+def test_null_budgets_are_not_in_the_command():
+    asked = ["budget.epochs=4", "budget.samples=null", "budget.steps=null", "sweep.budget.wall_s=null"]
+    assert "budget.epochs=4 sweep.budget.wall_s=null 'sweep.axes" in command(asked, narrowed_to({"gpus": 1}, [0, 1]))
+
+
+def test_mappings_are_in_hydras_grammar():
+    assert narrowed_to({"a": {"rank": 0, "factor": 2.0}}, [0])[0] == "sweep.axes.a=[{rank:0,factor:2.0}]"
+
+
+def test_lists_survive_the_command(capsys):
+    given = ["sweep=batch_scaling", "optimizer=adamw"]
+    cell = {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "optimizer.betas": [0.9, 0.99]}
+    text = command(given, narrowed_to(cell, [0]))
+    assert main([*shlex.split(text)[3:], "resources.device=cpu", "mode=plan", "plan.format=json"]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert cell.items() <= trial["axes"].items()
