@@ -139,24 +139,23 @@ _ZIP = "sweep.zip="
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
-    """Return the shell command with the user's overrides and the narrowed axes. Finished trials do not run again.
+def command(overrides: Sequence[str], further: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
+    """Return the shell command with the user's overrides and further ones, such as the narrowed axes.
 
-    It is a `run_sweep` call if a program gave a section that no command line can express.
+    Finished trials do not run again. `dropped` are the beginnings of the overrides to leave out. The command is a
+    `run_sweep` call if a program gave a section that no command line can express.
     """
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
-    zipped = any(override.startswith(_ZIP) for override in narrowed)
-    others = (*_OTHER, _ZIP) if zipped else _OTHER
-    kept = [override for override in overrides if not f"{key_of(override)}=".startswith(others)]
-    return shell_command([*kept, *narrowed])
+        return f"run_sweep(…, {', '.join(map(repr, further))})"
+    zipped = any(override.startswith(_ZIP) for override in further)
+    beginnings = (*dropped, _ZIP) if zipped else (*dropped,)
+    kept = [override for override in overrides if not f"{key_of(override)}=".startswith(beginnings)]
+    return shell_command([*kept, *further])
 
 
 def settle_command(overrides: Sequence[str]) -> str:
-    """Return the shell command that runs further seeds; a `run_sweep` call if no command line can express the sweep."""
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return "run_sweep(…, 'mode=settle')"
-    return shell_command([*(each for each in overrides if key_of(each) not in ("mode", "rerun")), "mode=settle"])
+    """Return the command that runs further seeds until the verdict is clear."""
+    return command(overrides, ["mode=settle"], dropped=("mode=", "rerun="))
 
 
 def narrowed_to(

@@ -28,13 +28,6 @@ def require_side(model: str, input_shape: Shape, least: int) -> None:
         raise ValueError(f"model {model!r} takes images of at least {least}×{least} pixels, not {height}×{width}")
 
 
-def require_multiple(model: str, input_shape: Shape, factor: int) -> None:
-    """Raise ValueError if the sides of an image are not multiples of `factor` pixels."""
-    _, height, width = input_shape
-    if height % factor or width % factor:
-        raise ValueError(f"model {model!r} takes images whose sides are multiples of {factor}, not {height}×{width}")
-
-
 def small_cnn(*, input_shape: Shape, num_classes: int, width: int = 16) -> nn.Module:
     """Build a CNN for images from 8×8 pixels, small enough for CPUs; without batch norm, so that batches split exactly.
 
@@ -265,8 +258,12 @@ def unet(*, input_shape: Shape, num_classes: int, width: int = 64, depth: int = 
 
     31,036,546 parameters on grey images with 2 classes. The sides of an image must be multiples of 2**depth pixels.
     """
-    require_multiple("unet", input_shape, 2**depth)
-    return UNet(input_shape[0], num_classes, width=width, depth=depth)
+    channels, *sides = input_shape
+    factor = 2**depth
+    if any(side % factor for side in sides):
+        shape = "×".join(map(str, sides))
+        raise ValueError(f"model 'unet' takes images whose sides are multiples of {factor}, not {shape}")
+    return UNet(channels, num_classes, width=width, depth=depth)
 
 
 def _two_convolutions(c_in: int, c_out: int) -> nn.Module:
