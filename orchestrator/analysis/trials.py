@@ -21,7 +21,7 @@ from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
 from orchestrator.config.request import Request
-from orchestrator.statistics.outliers import collapsed
+from orchestrator.statistics.outliers import FEWEST_LOSSES, collapsed
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
@@ -314,7 +314,7 @@ def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_i
     ok = ok.assign(metric=_finite(ok[metric]))
     cell_ids = ok["cell_id"].drop_duplicates()
     values = cells.by_seed(cell_ids, ok, "metric")
-    found = collapsed(values if higher_is_better else -values, margin)
+    found = collapsed(values, margin) if higher_is_better else collapsed(-values, margin, fewest=FEWEST_LOSSES)
     row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
     flags[known] = found[row, seed]
     usual = np.nanmedian(np.where(found, np.nan, values), axis=1)[row]

@@ -34,17 +34,22 @@ _PRIOR = 3.0
 """Degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need."""
 
 
-def collapsed(values: Array, margin: float) -> npt.NDArray[np.bool_]:
+FEWEST_LOSSES = 3
+"""The fewest seeds by which a loss is judged. An accuracy collapses to chance; a loss has no such end, and early in a
+training the losses of two seeds differ by many margins."""
+
+
+def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.bool_]:
     """Return which values are far below the other seeds of their cell; rows are cells, columns seeds, NaN is missing.
 
     A drop is far if it is several times the margin, and larger than the spread of most seeds explains. Values are
     compared with the upper quartile of their cell, so that also most seeds of a cell may collapse. What a seed does to
-    most cells alike is no collapse.
+    most cells alike is no collapse. Cells with fewer than `fewest` seeds, at least two, are not judged.
     """
     from scipy.special import stdtrit  # slow to import
 
     known = ~np.isnan(values)
-    several = known.sum(axis=1) >= 2
+    several = known.sum(axis=1) >= fewest
     found = np.zeros(values.shape, dtype=bool)
     if not several.any():
         return found

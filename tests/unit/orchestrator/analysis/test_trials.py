@@ -332,6 +332,16 @@ def test_collapsed_trials_are_marked() -> None:
     assert cells["n_collapsed"].tolist() == [1, 0, 0] and "1 of 3 seeds" in cells["note"][0]
 
 
+def test_losses_of_two_seeds_do_not_collapse() -> None:
+    def marks(seeds: int) -> list[bool]:
+        losses = {1: [2.0, 2.01, 2.0], 2: [2.0, 4.0, 2.0]}
+        records = [record_of(g, s, metrics={"val_loss": losses[g][s]}) for g in losses for s in range(seeds)]
+        trials, _ = collect(records, scaling="weak", metric="val_loss", higher_is_better=False)
+        return list(trials["collapsed"])
+
+    assert marks(2) == [False] * 4 and marks(3) == [False] * 4 + [True, False]
+
+
 def test_a_trial_that_is_not_ok_is_no_straggler() -> None:
     failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}

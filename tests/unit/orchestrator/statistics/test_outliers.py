@@ -26,6 +26,14 @@ def test_drops_that_seeds_usually_show_are_no_collapse() -> None:
     assert not collapsed(np.array([[0.9, 0.9, 0.875], [0.9, 0.9, 0.9]]), 0.01).any()
 
 
+def test_two_seeds_do_not_judge_a_loss() -> None:
+    """Losses of GPT-2 early in its training: those at the largest batch differ more than those at smaller ones."""
+    small, large = [[4.29, 4.34], [4.42, 4.47], [4.30, 4.32], *[[5.01, 5.06]] * 3], [[6.63, 6.24], [6.66, 6.41]]
+    losses = np.array([*small, *large, [6.53, 6.46]])
+    assert np.argwhere(collapsed(-losses, 0.05)).tolist() == [[6, 0], [7, 0]]
+    assert not collapsed(-losses, 0.05, fewest=3).any()
+
+
 def test_what_a_seed_does_to_all_cells_is_no_collapse() -> None:
     generator = np.random.default_rng(0)
     values = 0.9 + 0.002 * generator.standard_normal((8, 3)) - np.array([0.0, 0.2, 0.0])
