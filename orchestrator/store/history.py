@@ -280,8 +280,14 @@ class History:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if the last driver left planned trials without an end, or still runs."""
-        return self.fingerprint is not None and self.missing != 0
+        """True if the last driver left planned trials without an end, or still runs.
+
+        A driver that fails while it writes the tables has not noted what is missing. Then the trials are counted.
+        """
+        if self.fingerprint is None or self.missing is not None:
+            return bool(self.missing)
+        runs = any(trial.running for trial in self.trials.values())
+        return runs or not 0 < self.planned <= len(self.rows)
 
     @property
     def has_answers(self) -> bool:

@@ -230,6 +230,15 @@ def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():
     assert History([SWEEP, ended_with(0), SWEEP]).is_unfinished
 
 
+def test_without_a_noted_end_the_trials_show_whether_a_sweep_is_finished():
+    def taken_up(planned):
+        return Record(kind=Kind.SWEEP, value=SWEEP.value | {"planned": planned})
+
+    assert not History([taken_up(1), started(), end()]).is_unfinished  # its driver failed while it wrote the tables
+    assert History([taken_up(2), started(), end()]).is_unfinished
+    assert History([taken_up(1), started(), end(), taken_up(1), started(2)]).is_unfinished  # runs again
+
+
 def test_failures_alone_are_no_answers():
     failed = replace(ended(TRIALS[0]), status=Status.FAILED)
     assert not History([SWEEP, Record(kind=Kind.FINISHED, value=failed.to_json())]).has_answers
