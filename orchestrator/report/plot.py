@@ -17,8 +17,6 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
-import vl_convert
-
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis
@@ -275,11 +273,15 @@ def theme(name: str) -> dict[str, Any]:
 @cache
 def script() -> str:
     """Return Vega-Embed with all that it needs as one script, which defines `vegaEmbed`."""
+    import vl_convert  # here, because sweeps without a page need neither its time nor the package
+
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def static_files(spec: Spec, title: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
     """Draw the chart with its title on white; return the files' contents by suffix, `.svg` and `.png`."""
+    import vl_convert
+
     titled = {
         **spec,
         "title": {"text": title, "anchor": "start", "offset": 14},

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_without_html_only_tables_are_written(layout: Layout) -> None:
     reported = report_on(request(html=False), layout, RECORDS)
     assert not reported.has_page and not layout.page.exists() and not layout.plots.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+
+
+def test_tables_need_no_package_for_plots(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert not report_on(request(html=False), layout, RECORDS).troubles
+    (trouble,) = report_on(request(), layout, FEW).troubles
+    assert trouble.startswith("report.html ") and "vl_convert" in trouble
 
 
 CURVES = (
