@@ -224,15 +224,18 @@ class Context:
         except OSError as error:
             self.remark(f"checkpoint not written: {error.strerror or error}")
 
-    def restored(self) -> dict[str, Any] | None:
+    def restored(self, usable: Callable[[Mapping[str, Any]], bool] | None = None) -> dict[str, Any] | None:
         """Return `state` and `own` of the last checkpoint together, tensors on the device; None if there is none.
 
         Call it once in every rank, before the first report: metrics and remarks are restored, and the rows reported
-        again. If the last checkpoint is damaged, the one before is used, and a remark says so.
+        again. If the last checkpoint is damaged, the one before is used, and a remark says so. A checkpoint whose state
+        is not `usable` counts as none.
         """
         if self._checkpoints is None:
             return None
         found = self._checkpoints.last()
+        if found is not None and usable is not None and not usable(found.state):
+            return None
         if found is not None:
             for row in found.reported["rows"]:
                 self.report(row)
@@ -246,6 +249,10 @@ class Context:
         """Write the checkpoint from which branches start after so many tokens; see `checkpoint`. Raises OSError."""
         if self.trial_dir is not None:
             self._checkpoints_in(self.trial_dir / f"branch-{tokens}", self.trial_id).keep(state, own, {})
+
+    def has_branch_point(self, tokens: int) -> bool:
+        """Return whether this trial has saved its checkpoint for branches after so many tokens."""
+        return self.trial_dir is not None and (self.trial_dir / f"branch-{tokens}").is_dir()
 
     def branch_point(self, base: str, tokens: int) -> dict[str, Any] | None:
         """Return `state` and `own` that the trial `base` of the same sweep saved; None if there is no such file."""

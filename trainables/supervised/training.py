@@ -74,7 +74,7 @@ class SupervisedTrial:
         # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
         self._workload = Workload.of(config, self._settings, precision, device=context.device, seed=own.seed)
-        restored = context.restored() if self._settings.checkpoint == "epochs" else None
+        restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
         settled = Batch(**restored["batch"]) if restored else None
         self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
 
@@ -232,6 +232,16 @@ class SupervisedTrial:
     @property
     def _tokens(self) -> int:
         return self._loop.at.samples * (self._workload.sequence_length or 0)
+
+    def _passed_no_branch_point(self, state: Mapping[str, Any]) -> bool:
+        """Return whether a trial that continues from this state saves all of its branch points.
+
+        Branches may have been added after it passed their point. It then starts again.
+        """
+        reached = state["progress"]["samples"] * (self._workload.sequence_length or 0)
+        return all(
+            self._context.has_branch_point(tokens) for tokens in self._settings.branch_points if tokens <= reached
+        )
 
     def _restore(self, restored: Mapping[str, Any]) -> Progress:
         """Restore everything from a checkpoint, and return the progress it was saved at."""

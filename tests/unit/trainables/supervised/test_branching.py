@@ -93,6 +93,38 @@ def test_interrupted_branch_comes_to_the_same_end(folder: Path) -> None:
     assert "continued in epoch 3" in answer["note"] and rows(answer) == whole
 
 
+def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(folder: Path) -> None:
+    from trainables import rank
+
+    def with_points(*points: int) -> dict[str, Any]:
+        asked = base(folder)
+        asked["config"]["trainable"] |= {"branch_points": points, "checkpoint_every_s": 0.0}
+        return request(shares=(BATCH,), **asked)
+
+    def crash(row: dict[str, Any]) -> None:
+        if row["epoch"] == 4:
+            raise RuntimeError("on purpose")
+
+    assert rank.run(with_points(2 * EPOCH), crash, lambda: False)["status"] == "failed"
+    added = run(with_points(EPOCH, 2 * EPOCH))
+    assert "continued" not in added["note"] and rows(added)[-1]["tokens"] == 4 * EPOCH
+    assert rows(run(request(shares=(BATCH,), **branch(folder, EPOCH)))) == rows(added)[1:2]
+
+
+def test_interrupted_base_continues_after_its_branch_points(folder: Path) -> None:
+    from trainables import rank
+
+    asked = base(folder)
+    asked["config"]["trainable"] |= {"checkpoint_every_s": 0.0}
+
+    def crash(row: dict[str, Any]) -> None:
+        if row["epoch"] == 4:
+            raise RuntimeError("on purpose")
+
+    assert rank.run(request(shares=(BATCH,), **asked), crash, lambda: False)["status"] == "failed"
+    assert "continued in epoch" in run(request(shares=(BATCH,), **asked))["note"]
+
+
 def test_branch_without_a_checkpoint_fails(folder: Path) -> None:
     answer = run(request(shares=(BATCH,), **branch(folder, EPOCH)))
     assert answer["status"] == "failed" and "no checkpoint" in answer["note"]
