@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis
