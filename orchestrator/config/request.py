@@ -173,6 +173,11 @@ class Metric:
         return self.name.replace("val_", "validation ").replace("_", " ")
 
     @property
+    def word(self) -> str:
+        """The metric after a pronoun: `its accuracy`, `its loss`."""
+        return self.name.removeprefix("val_").replace("_", " ")
+
+    @property
     def short_label(self) -> str:
         """The metric as the head of a narrow column, such as `val acc`."""
         return "val acc" if self.name == "val_accuracy" else self.name.replace("_", " ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from orchestrator.analysis.objective import Measure, measured
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import TIE, Choice, Contest, choose, log_objectives
+from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, log_objectives
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
@@ -140,6 +140,9 @@ OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 LATER = 0.1
 """With one seed per cell, start-up times that differ by less than this part of the total may differ by chance."""
 
+UNSOUND = 10
+"""A cell at the reference batch is no baseline if another one is better by more than this multiple of the margin."""
+
 _ROUNDING = 1e-9
 """Added to the margin: a loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
 
@@ -199,6 +202,9 @@ class Contenders:
     """Whether planned trials have not run yet."""
     stragglers: Array
     """How many seeds of each cell have a timing that does not count because it is a straggler's."""
+    poor_reference: int | None = None
+    """The row of the plainest cell at the reference batch, if it is too poor to be the baseline (see
+    `better_than_baseline`)."""
     ends_later: Remark | None = None
     """The cell that training time alone would choose, if its trials end later; then total times decide."""
 
@@ -359,6 +365,9 @@ class Contenders:
             collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
             samples=_samples(trials, terms),
         )
+        better = better_than_baseline(contest)
+        poor_reference = None if better is None else contest.baseline
+        contest = contest if better is None else replace(contest, baseline=better)
         names = [cell_label(row, differing) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
@@ -383,6 +392,7 @@ class Contenders:
             ends_later=ends_later,
             unfinished=terms.unfinished,
             stragglers=_stragglers(trials, own),
+            poor_reference=poor_reference,
         )
 
 
@@ -411,6 +421,7 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
     That is the cell with rule `none`, the multiplier nearest 1 and the fewest GPUs. If the sweep has further axes
     (models, optimizers), it is the most accurate of those, because any cell passes against a bad reference. For the
     same reason it is the most accurate cell of all if no cell is known to be at the reference batch.
+    `better_than_baseline` has the last word.
     """
     known = cells[cells["score"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
@@ -422,6 +433,22 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
         accuracy=-references["score"].fillna(-np.inf) if further else 0.0,
     )
     return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
+
+
+def better_than_baseline(contest: Contest) -> int | None:
+    """Return the most accurate candidate if the baseline is so far below it that most cells pass; else None.
+
+    It is better by more than UNSOUND margins, and shown to be better by more than one: its 95% interval ends above,
+    where chance is known.
+    """
+    found = accuracy_differences(contest)
+    lost, may_be = contest.lost.mean, ~np.isnan(contest.objective).all(axis=1)
+    above = np.where(may_be, found.point - lost, np.nan)
+    if np.isnan(above).all():
+        return None
+    best = int(np.nanargmax(above))
+    shown = not found.intervals().lo[best] - lost[best] <= contest.margin
+    return best if above[best] > UNSOUND * contest.margin and shown else None
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:

@@ -187,7 +187,10 @@ def unsettled(found: Contenders, chosen: int) -> list[Remark]:
     if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
         near = [None, *near]
     tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
-    return tied + [remark("near_margin", seeds=MOST_SEEDS, name=name, margin=found.contest.margin) for name in near]
+    return tied + [
+        remark("near_margin", metric=found.metric, seeds=MOST_SEEDS, name=name, margin=found.contest.margin)
+        for name in near
+    ]
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
@@ -348,8 +351,9 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         else str(found.cells["cell_id"][found.choice.safe])
     )
     largest = None if chosen is None else largest_batch(found, chosen)
+    poor = None if found.poor_reference is None else str(found.cells["cell_id"][found.poor_reference])
     named = [
-        *filter(None, [safe, largest]),
+        *filter(None, [safe, largest, poor]),
         *(each.cell_id for each in others),
         *(count.best.cell_id for count in counts if count.best),
     ]
@@ -360,6 +364,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         margin=terms.margin,
         tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
         baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
+        poor_reference_cell_id=poor,
         headline=headline,
         details=tuple(details),
         verdict=UNDECIDED,

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.validity import is_untrained, is_valid, launch_bound
-from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
@@ -29,9 +29,6 @@ _MOST_NAMED = 2
 
 _MOST = 3
 """Maximum number of remarks of one kind."""
-
-_UNSOUND = 10
-"""A baseline that another cell exceeds by more than this multiple of the margin may have collapsed with every seed."""
 
 
 def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
@@ -51,7 +48,25 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
     later = [found.ends_later] if found.ends_later else []
     if baseline is None:
         return [first, *later, *_without_accuracy(found, row)]
+    if found.poor_reference is not None:
+        return [first, _poor_reference(found, row, found.poor_reference), *later]
     return [first, *([remark("is_baseline")] if baseline == row else []), *later]
+
+
+def _poor_reference(found: Contenders, row: int, reference: int) -> Remark:
+    """Return why a cell at the reference batch is not the baseline, and how its objective compares with `row`'s."""
+    difference = float(found.choice.accuracy_difference.point[reference])
+    return remark(
+        "poor_reference",
+        metric=found.metric,
+        name=found.names[reference],
+        baseline=None if row == found.contest.baseline else found.names[found.contest.baseline or 0],
+        difference=difference,
+        margins=-difference / found.contest.margin,
+        measure=found.measure.name,
+        objective=None if math.isnan(found.objectives[reference]) else found.objectives[reference],
+        of_chosen=found.objectives[row],
+    )
 
 
 def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
@@ -151,7 +166,7 @@ def reasons(found: Contenders) -> Iterator[Remark]:
     """Return why the chosen cell was chosen, and what was not considered."""
     choice, margin, compared = found.choice, found.contest.margin, found.contest.baseline is not None
     count, tied = len(found.candidates), int(choice.tied.sum())
-    ranked = {"measure": found.measure.name, "count": count, "compared": compared}
+    ranked = {"metric": found.metric, "measure": found.measure.name, "count": count, "compared": compared}
     if count == 1:
         yield remark("only_cell")
     elif compared and tied > 1:
@@ -160,15 +175,15 @@ def reasons(found: Contenders) -> Iterator[Remark]:
     else:
         yield remark("least", **ranked)
     if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
-        yield remark("within_by_pooling", margin=margin)
+        yield remark("within_by_pooling", metric=found.metric, margin=margin)
     if found.measure.why:
         yield remark("no_target", why=found.measure.why)
     if worse := int((choice.p_within < SHOWN).sum()):
         yield remark("shown_worse", metric=found.metric, count=worse, margin=margin)
     if found.left_out:
         yield remark("not_considered", left_out=found.left_out)
-    if compared and not found.at_reference:
-        yield remark("no_reference")
+    if compared and not found.at_reference and found.poor_reference is None:
+        yield remark("no_reference", metric=found.metric)
 
 
 def why_not(found: Contenders, chosen: int | None, row: int) -> Remark | None:
@@ -191,7 +206,7 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> Remark | None:
         why = "more_accurate"
     else:
         why = "needs_no_more" if above >= 0 and choice.by_accuracy else "more_certain"
-    return remark("ties_with_chosen", measure=measure, name=found.names[chosen], why=why)
+    return remark("ties_with_chosen", metric=found.metric, measure=measure, name=found.names[chosen], why=why)
 
 
 def _accuracy(found: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
@@ -216,9 +231,13 @@ def sensitivity(found: Contenders, chosen: int) -> Iterator[Remark]:
     """Return margins that would admit a better cell, cells that may prove better, and axes worth extending."""
     level, choice = found.choice.log_objective.point, found.choice
     common = {"unit": found.measure.unit, "of_chosen": found.objectives[chosen]}
+    poor = found.poor_reference
+    readmits = math.inf if poor is None else -float(choice.accuracy_difference.point[poor]) / UNSOUND
     faster = np.flatnonzero((level < level[chosen] - math.log1p(TIE)) & (choice.pooled_difference < 0)).tolist()
     for row in sorted(faster, key=lambda row: -choice.pooled_difference[row])[:_MOST]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
+        if lets_in >= readmits:  # with that margin, the cell at the reference batch would be the baseline
+            continue
         accuracy = _accuracy(found, row, lets_in)
         yield remark("wider_margin", **common, **_named(found, row), **accuracy, lets_in=lets_in)
     unsound = (found.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
@@ -258,10 +277,6 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     for row in dict.fromkeys([chosen, found.contest.baseline]):
         if row is not None and found.contest.lost.hits[row]:
             yield _collapsed(found, row, "baseline_collapsed" if row != chosen else "collapsed")
-    if compared and (best := int(np.nanargmax(found.cells["score"]))) != found.contest.baseline:
-        above = float(found.choice.accuracy_difference.point[best])
-        if above > _UNSOUND * found.contest.margin:
-            yield remark("baseline_low", metric=found.metric, difference=above, name=found.names[best])
     if chance_unknown:
         yield remark("one_seed")
     elif fewest < FEWEST_SEEDS:
@@ -276,7 +291,7 @@ def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
     if not chance_unknown and not is_sure(p_best):
         yield remark("may_not_be_best", p_best=p_best)
     if not chance_unknown and compared and not is_sure(p_within):
-        yield remark("may_miss_margin", p_within=p_within)
+        yield remark("may_miss_margin", metric=found.metric, p_within=p_within)
     if found.measure.why == "target_missed":
         yield remark("target_missed")
     moments = Moments.of(found.contest.accuracy)

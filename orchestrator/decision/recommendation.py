@@ -207,6 +207,8 @@ class Recommendation:
     name: str = ""
     baseline_cell_id: str | None = None
     """The cell that accuracies are compared with."""
+    poor_reference_cell_id: str | None = None
+    """The cell at the reference batch, if it is so much worse than another one that it is not the baseline."""
     safe_cell_id: str | None = None
     """The best cell that is within the margin with probability SAFE, if that is another one than the chosen cell, which
     need only be more likely than not; None if chance is unknown."""

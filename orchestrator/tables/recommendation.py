@@ -263,6 +263,8 @@ def _template() -> Any:
 def key_cells(found: Recommendation, most: int) -> TextTable | None:
     """Return a table of at most `most` cells: the chosen one, rivals, the best of other GPU counts, and the baseline.
 
+    A cell at the reference batch that is too poor to be the baseline is in it, too.
+
     Among the rivals is the likeliest best one that is not eligible, if it is likelier than the chosen cell.
 
     None if there are none.
@@ -271,7 +273,8 @@ def key_cells(found: Recommendation, most: int) -> TextTable | None:
     rivals = [each.cell_id for each in _equal_rivals(found)]
     counts = [count.best.cell_id for count in reversed(found.gpu_counts) if count.best]
     likelier = [each.cell_id for each in found.rivals if not each.eligible and each.p_best > found.p_best]
-    others = [found.safe_cell_id, *likelier[:1], *rivals[:2], *counts] if found.cell_id else list(by_id)
+    others = [found.safe_cell_id, found.poor_reference_cell_id, *likelier[:1], *rivals[:2], *counts]
+    others = others if found.cell_id else list(by_id)
     wanted = dict.fromkeys(filter(None, (found.cell_id, *others)))
     last = found.baseline_cell_id if found.baseline_cell_id != found.cell_id else None
     shown = [by_id[each] for each in wanted if each in by_id and each != last]
@@ -373,7 +376,7 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     time, *others = _columns(found, bests).items()
     ratios = [first_s / point.time_s if point else math.nan for point in bests]
     faster = ("times as fast", ["" if math.isnan(ratio) else f"{figures.times(ratio)}×" for ratio in ratios])
-    among = ", among those whose accuracy is within the margin" if found.baseline_cell_id else ""
+    among = f", among those whose {found.metric.word} is within the margin" if found.baseline_cell_id else ""
     title = f"The best cell for each number of {gpu_word(on_cpu=found.on_cpu)}{among} (means over seeds)"
     return _table_trade_offs("gpu-counts", title, names, dict([time, faster, *others]))
 

@@ -101,9 +101,42 @@ def test_a_baseline_with_a_collapsed_seed_counts_by_its_other_seeds() -> None:
     assert values(found.caveats, "baseline_collapsed")["hits"] == 1
 
 
-def test_a_baseline_far_below_another_cell_is_a_caveat() -> None:
-    records = [record_of(g, s, metrics=measured(100 * g, 0.4 + 0.2 * g)) for g in (1, 2) for s in range(3)]
-    assert round(values(decided(records).caveats, "baseline_low")["difference"], 1) == 0.2
+def poorly_trained(accuracies: dict[int, float], noise: float = 0.001) -> list[TrialRecord]:
+    """Return three seeds of cells on one GPU, by batch; the reference batch is 32, and larger batches are faster."""
+    sway = (0.0, noise, -noise)
+    return [
+        record_of(1, s, batch=batch, metrics=measured(100 + batch, accuracy + sway[(s + batch // 16) % 3]))
+        for batch, accuracy in accuracies.items()
+        for s in range(3)
+    ]
+
+
+def test_a_reference_far_below_another_cell_is_no_baseline() -> None:
+    """At the margin of .01, batch 32 is 20 margins below batch 16: the faster batches 32 and 64 lose accuracy."""
+    found = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}))
+    assert (found.cell_id, found.baseline_cell_id) == ("1-16-none", "1-16-none")
+    assert found.verdict == "clear" and found.poor_reference_cell_id == "1-32-none"
+    remark = values(found.details, "poor_reference")
+    assert (round(remark["difference"], 2), round(remark["margins"])) == (-0.2, 20)
+    assert remark["of_chosen"] / remark["objective"] == pytest.approx(132 / 116)
+    assert "1-32-none" in [each.cell_id for each in found.shortlist]
+    assert "no_reference" not in codes(found.reasons)
+
+
+def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline() -> None:
+    kept = [
+        poorly_trained({16: 0.69, 32: 0.6, 64: 0.6}),  # nine margins
+        poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}, noise=0.2),  # by chance
+    ]
+    assert [decided(each).baseline_cell_id for each in kept] == ["1-32-none"] * 2
+    wider = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}), margin=0.03)
+    assert wider.baseline_cell_id == "1-32-none" and wider.cell_id == "1-64-none"
+
+
+def test_margins_that_would_make_the_poor_reference_the_baseline_are_not_proposed() -> None:
+    found = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.785}))
+    assert [each.values["name"] for each in found.sensitivity if each.code == "wider_margin"] == ["1×64 none"]
+    assert "wider_margin" not in codes(decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.7})).sensitivity)
 
 
 def test_verdicts() -> None:

@@ -120,6 +120,12 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     loss = Metric(name="val_loss", higher_is_better=False)
     gpus = {"gpus": 1, "device": "cuda", "device_batch_size": 32, "global_batch_size": 32, "lr_rule": "none"}
     use = {"name": "1×32 none", "cell": gpus, "measure": "energy for the fixed budget", "unit": "J"}
+    poor = {"metric": loss, "name": "1×64 none", "difference": -0.727, "margins": 14.5, "of_chosen": 15.4}
+    references = [
+        {"baseline": None, "measure": "time for the fixed budget", "objective": 9.93},
+        {"baseline": "1×16 none", "measure": "energy for the fixed budget", "objective": 9.93},
+        {"baseline": None, "measure": "time for the fixed budget", "objective": None},
+    ]
     remarks = [
         not_made(Terms()).headline,
         remark("use", **use, objective=12_000.0, of_baseline=18_000.0),
@@ -142,18 +148,24 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("objective_unknown", measure="time"),
         remark("accuracy_too_low", **accuracy, margin=0.01),
         *(
-            remark("ties_with_chosen", measure="time", name="2×32 none", why=why)
-            for why in ("more_accurate", "needs_no_more", "more_certain")
+            remark("ties_with_chosen", metric=metric, measure="time", name="2×32 none", why=why)
+            for metric, why in (
+                (Metric(), "more_accurate"),
+                (loss, "more_accurate"),
+                (loss, "needs_no_more"),
+                (loss, "more_certain"),
+            )
         ),
         remark("none_has_figure", measure="time"),
-        remark("all_tie", measure="time", count=2, tied=2, compared=True, of_sure=True),
-        remark("within_by_pooling", margin=0.01),
-        remark("no_reference"),
+        remark("all_tie", metric=loss, measure="time", count=2, tied=2, compared=True, of_sure=True),
+        remark("within_by_pooling", metric=loss, margin=0.01),
+        remark("no_reference", metric=loss),
+        *(remark("poor_reference", **poor, **each) for each in references),
         remark("wider_margin", **above, **accuracy | {"metric": loss}, lets_in=0.012),
         remark("launch_bound", share=0.4),
         remark("indistinguishable", seeds=30, names=["1×32 none", "2×32 none"]),
-        remark("near_margin", seeds=30, name=None, margin=0.01),
-        remark("near_margin", seeds=30, name="4×32 none", margin=0.01),
+        remark("near_margin", metric=Metric(), seeds=30, name=None, margin=0.01),
+        remark("near_margin", metric=loss, seeds=30, name="4×32 none", margin=0.01),
         remark("seeds_without_effect", metric=loss),
         remark("untrained", metric=loss, steps=1),
     ]
