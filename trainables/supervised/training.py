@@ -116,6 +116,8 @@ class SupervisedTrial:
     def train(self) -> None:
         """Train until the budget is spent, or as far as timing needs; evaluate and report each epoch."""
         part, settings = self._workload.split.validation, self._settings
+        if length := self._workload.sequence_length:
+            self._context.summarize({"sequence_length": length})
         validation = self._evaluation(part) if len(part) else None
         points = {*settings.branch_points} if settings.checkpoint == "epochs" else set()
         for epoch in self._loop.epochs():
@@ -161,7 +163,7 @@ class SupervisedTrial:
             replicas.summarize(score.accuracy)
         if self._workload.sequence_length:
             length = self._workload.sequence_length
-            self._context.summarize({"sequence_length": length, "tokens": at.samples * replicas.count * length})
+            self._context.summarize({"tokens": at.samples * replicas.count * length})
         if self._settings.compile != "off":
             self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
         for name, own_gb in device_memory.peak(self._context.device).items():

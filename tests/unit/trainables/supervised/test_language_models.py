@@ -69,6 +69,12 @@ def test_figures_are_in_tokens(data: dict[str, Any]) -> None:
     assert "accuracy" not in metrics and 0 <= metrics["val_accuracy"] < 0.2 and metrics["mfu"] > 0
 
 
+def test_a_trial_that_is_only_timed_says_how_long_sequences_are(data: dict[str, Any]) -> None:
+    settings = SETTINGS | {"only_timed": True}
+    answer = run(request(shares=(BATCH,), config=CONFIG | {"data": data, "trainable": settings}))
+    assert answer["metrics"]["sequence_length"] == LENGTH and answer["metrics"]["samples_per_s"] > 0
+
+
 def test_clipping_bounds_what_a_step_changes(data: dict[str, Any]) -> None:
     def last_loss(most: float | None) -> float:
         settings = SETTINGS | {"clip_grad_norm": most}
