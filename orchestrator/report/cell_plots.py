@@ -173,7 +173,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, found: Recommendation | N
     )
     if plot.absent:
         return plot
-    domain = clipped(known["metric_lo"], known["metric"], known["metric_hi"])
+    least = 4 * found.margin if found else 0.0  # the margin's line is in sight
+    domain = clipped(known["metric_lo"], known["metric"], known["metric_hi"], least)
     x = spanning("time", f"{measure} [s]", known["time"])
     y = quantity("metric", metric.label, domain=domain, nice=False)
     colour = {"color": category("gpus", word("gpus", cells))}

@@ -88,8 +88,13 @@ def spanning(field: str, title: str, values: pd.Series[Any]) -> dict[str, Any]:
     return {**quantity(field, title, zero=False, nice=True, padding=12), "axis": {"tickCount": 5, "format": "~r"}}
 
 
-def clipped(lows: pd.Series[Any], points: pd.Series[Any], highs: pd.Series[Any]) -> list[float] | None:
-    """Return a domain with all points and at most half their range more, however wide the intervals are."""
+def clipped(
+    lows: pd.Series[Any], points: pd.Series[Any], highs: pd.Series[Any], least: float = 0.0
+) -> list[float] | None:
+    """Return a domain with all points and at most half their range more, however wide the intervals are.
+
+    It is at least `least` wide: points that differ by less look alike.
+    """
     known = points.dropna()
     if known.empty:
         return None
@@ -98,7 +103,7 @@ def clipped(lows: pd.Series[Any], points: pd.Series[Any], highs: pd.Series[Any])
     lowest, highest = lows.min(), highs.max()
     lo = max(low - room, min(low, lowest)) if lowest == lowest else low - 0.2 * room
     hi = min(high + room, max(high, highest)) if highest == highest else high + 0.2 * room
-    edge = 0.05 * (hi - lo)
+    edge = max(0.05 * (hi - lo), 0.5 * (least - (hi - lo)))
     return [lo - edge, hi + edge]
 
 

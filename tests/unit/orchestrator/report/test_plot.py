@@ -21,6 +21,8 @@ def test_wide_intervals_do_not_hide_the_points() -> None:
     lo, hi = clipped(points - 5, points, points + 5) or [0, 0]
     assert 0.7 < lo < 0.8 and 0.9 < hi < 1.0
     assert clipped(points[:0], points[:0], points[:0]) is None
+    close = pd.Series([3.0, 3.000001])
+    assert clipped(close, close, close, least=0.04) == pytest.approx([2.98, 3.02], abs=1e-4)
 
 
 def test_the_panel_of_the_first_row_is_first_and_its_likes_follow() -> None:
