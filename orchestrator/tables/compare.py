@@ -13,6 +13,7 @@ import pandas as pd
 from orchestrator.analysis.cells import Differences, by_cell, further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
+from orchestrator.config.metric import VAL_ACCURACY, Metric
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
 from orchestrator.store.history import History, difference
@@ -41,20 +42,28 @@ def compared(request: Request) -> str:
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
-    return comparison_of(this, other, (request.results_dir, folder))
+    return comparison_of(this, other, (request.results_dir, folder), request.criteria.metric)
 
 
-def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path]) -> str:
+def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric = VAL_ACCURACY) -> str:
     """Return the comparison of the results in these two folders, with the differences of their configs."""
     mine, theirs = (History(replay(Layout(folder).journal).records).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
-    return comparison_markdown(this, other, names=names, differences=difference(theirs, mine))
+    return comparison_markdown(this, other, names=names, differences=difference(theirs, mine), metric=metric)
 
 
-def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], differences: Sequence[str] = ()) -> str:
+def comparison_markdown(
+    this: Frames,
+    other: Frames,
+    *,
+    names: tuple[str, str],
+    differences: Sequence[str] = (),
+    metric: Metric = VAL_ACCURACY,
+) -> str:
     """Return the comparison: the sides, a row for each cell of both (changed cells first), and the cells of one side.
 
-    `differences` has a line for each difference of the configs, which affect all cells.
+    `differences` has a line for each difference of the configs, which affect all cells. `metric` is the metric of
+    choice; of accuracies, those on the test set are compared if both sides have them.
     """
     # Cells are matched by their axes, because ids also depend on the code, which may differ. Cells that differ only in
     # an axis of one side have no unique counterpart and are left out; see `_ambiguous`.
@@ -63,7 +72,7 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
     mine, theirs = (cells.loc[~cells.duplicated(key, keep=False), kept] for _, cells in (this, other))
     both = mine.merge(theirs, on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
-    changes = _Changes.of(shared, this[0], other[0])
+    changes = _Changes.of(shared, this[0], other[0], metric)
     lines = ["# Comparison", "", *_sides(names, this[0], other[0]), ""]
     if differences:
         more = [f"… and {len(differences) - _MOST_DIFFERENCES} more"] if len(differences) > _MOST_DIFFERENCES else []
@@ -113,11 +122,11 @@ class _Changes:
     """The ratio of each cell over the common one."""
     accuracy: Interval
     word: str
-    """`accuracy`, or `validation accuracy` if a side has no test accuracy."""
+    """`accuracy` on the test set, or the label of the metric."""
 
     @staticmethod
-    def of(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> _Changes:
-        """Compare throughputs by Welch on logarithms, and accuracies paired by seed."""
+    def of(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame, metric: Metric) -> _Changes:
+        """Compare throughputs by Welch on logarithms, and accuracies or the metric paired by seed."""
         rates = []
         for trials, side in zip((this, other), _SIDES, strict=True):
             ok = only_sound(trials)[trials["status"] == Status.OK.value]
@@ -128,11 +137,12 @@ class _Changes:
         valid = [replace(each, mean=np.where(invalid, np.nan, each.mean)) for each in rates]
         common, apart = (each.map(np.exp) for each in apart_from_shared(*valid))
 
-        tested = all(trials["accuracy"].notna().any() for trials in (this, other))
-        column = "accuracy" if tested else "val_accuracy"
+        tested = metric == VAL_ACCURACY and all(trials["accuracy"].notna().any() for trials in (this, other))
+        column = "accuracy" if tested else metric.name
         marked = []
         for trials, side in zip((this, other), _SIDES, strict=True):
-            ok = trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed", column]]
+            ok = trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed"]]
+            ok = ok.assign(**{column: metric.sign * metric.score(trials) if column == metric.name else trials[column]})
             marked.append(ok.assign(cell_id=side + ok["cell_id"]))
         own, others = (side + shared[f"cell_id_{side}"] for side in _SIDES)
         index = pd.Index(own)
@@ -142,7 +152,7 @@ class _Changes:
             common=common,
             apart=apart,
             accuracy=paired.interval(),
-            word="accuracy" if tested else "validation accuracy",
+            word="accuracy" if tested else metric.label,
         )
 
     @property
@@ -184,7 +194,7 @@ class _Changes:
             f"{figures.counted(count, 'cell is', 'cells are') or 'No cell is'} in both. Changed (the 95% interval"
             f" excludes no change): throughput in {faster} of {known[0]}, {self.word} in {better} of {known[1]}."
             " Without any change at most about one in 20 would be marked. Throughputs are compared by Welch on"
-            f" logarithms, accuracies paired by seed if the seeds are the same.{session}"
+            f" logarithms, and the {self.word} is paired by seed if the seeds are the same.{session}"
         )
 
     def row(self, place: int, row: Row, differing: Sequence[str]) -> dict[str, Any]:

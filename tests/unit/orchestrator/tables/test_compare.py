@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.metric import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
@@ -42,6 +43,17 @@ def test_changed_cells_come_first_with_intervals() -> None:
     assert "throughput in 1 of 2" in told and "accuracy in 2 of 2" in told
     assert "- torch: 2.15; other: 2.14" in told
     assert "Only in results/b\\|&lt;x>: 1 cell." in told
+
+
+def test_the_metric_of_choice_is_compared() -> None:
+    def side(worse: float) -> Any:
+        losses = [{"samples_per_s": 100.0 + s, "val_loss": 2 + s + worse, "val_accuracy": 0.5} for s in range(3)]
+        return collect([record_of(1, s, metrics=each) for s, each in enumerate(losses)], scaling="weak")
+
+    loss = Metric(name="val_loss", higher_is_better=False)
+    told = comparison_markdown(side(0.1), side(0.0), names=("a", "b"), metric=loss)
+    assert table_rows(told)[0]["validation loss, this − other"] == "+0.100 [+0.100, +0.100]"
+    assert "accurac" not in told
 
 
 def test_a_machine_that_is_faster_as_a_whole_marks_no_cell() -> None:
