@@ -13,8 +13,7 @@ import pandas as pd
 from orchestrator.analysis.cells import Differences, by_cell, further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
-from orchestrator.config.metric import VAL_ACCURACY, Metric
-from orchestrator.config.request import Request
+from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import replay

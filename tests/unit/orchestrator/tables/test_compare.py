@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.metric import Metric
+from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
