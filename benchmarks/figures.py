@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,20 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     return {
         "device": _gpu() if device.startswith("cuda") else "cpu",
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "ray")}},
+        "versions": {"python": platform.python_version(), **_versions("torch", "ray")},
         "load_average": os.getloadavg()[0],
     }
+
+
+def _versions(*names: str) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def tell(figures: Mapping[str, Any], out: Path | None, *, long: str = "") -> None:

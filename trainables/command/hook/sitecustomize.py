@@ -21,15 +21,20 @@ import math
 import os
 import sys
 import time
+import weakref
 
 FOLDER = os.environ.get("SWEEP_HOOK", "")
 STOP_FILE = "stop_at_step"
 WRITE_EVERY_S = 0.5
+CPU_EVERY_S = 0.05
+"""The CPU time costs a system call, which is slow in processes with many threads."""
 WARMUP_STEPS = 10
 WARMUP_S = 0.3
 COMPARED_STEPS = 5
 """After so many steps, the weights and the samples so far are compared between ranks."""
 COMPARED_VALUES = 4096
+MOST_EVALUATIONS = 10
+"""A module that is set to evaluate more often, and in more than half of the steps, is a frozen part of the model."""
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
 OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
@@ -99,10 +104,12 @@ class Training:
         self.iterator = None
         self.framework = ""
         self.pending = {}
-        self.evaluating = self.paused = False
+        self.evaluated = None
+        self.evaluations = {}
+        self.paused = False
         self.last_s = self.first_s = None
-        self.written_s = self.looked_s = 0.0
-        self.epoch = self.completed = self.pauses = self.iterators = 0
+        self.written_s = self.looked_s = self.noted_s = 0.0
+        self.epoch = self.completed = self.iterators = self.placed = 0
         self.lr = self.at_s = self.cpu_s = 0.0
         self.weights = self.content = None
         self.contents = []
@@ -118,7 +125,8 @@ class Training:
             return
         samples, tokens, content = self.taken()
         now_s = time.perf_counter()
-        self.at_s, self.cpu_s = time.time(), time.process_time()
+        if now_s - self.noted_s >= CPU_EVERY_S:
+            self.noted_s, self.at_s, self.cpu_s = now_s, time.time(), time.process_time()
         self.first_s = now_s if self.first_s is None else self.first_s
         if self.paused or self.last_s is None:
             now_s = self.gpu.synchronized()
@@ -130,8 +138,7 @@ class Training:
                 self.warm.add(seconds, samples, tokens)
             if self.epoch > 1:
                 self.later.add(seconds, samples, tokens)
-        self.pauses += self.paused
-        self.paused = self.evaluating = False
+        self.paused, self.evaluated = False, None
         self.last_s = now_s
         self.gpu.step()
         if self.whole.steps <= COMPARED_STEPS:
@@ -140,11 +147,15 @@ class Training:
             self.weights = checksum(optimizer)
             if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
                 self.content = sum(self.contents)
-        rates = [group.get("lr") for group in optimizer.param_groups]
-        self.lr = max([self.lr, *(float(rate) for rate in rates if isinstance(rate, (int, float)))])
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            if isinstance(rate, (int, float)) and rate > self.lr:
+                self.lr = float(rate)
         if now_s - self.written_s >= WRITE_EVERY_S:
             self.written_s = now_s
-            PLACE.update(place(optimizer))
+            if self.whole.steps >= 2 * self.placed:  # it hardly changes later, and asking each GPU takes time
+                self.placed = self.whole.steps
+                PLACE.update(place(optimizer))
             self.write()
 
     def taken(self):
@@ -167,10 +178,22 @@ class Training:
         if not hasattr(iterator, "sweep_number"):  # the id of an iterator that has gone may be given again
             self.iterators += 1
             iterator.sweep_number = self.iterators
-        before = self.pending.pop(iterator.sweep_number, (0, 0, self.evaluating, 0.0))
+        before = self.pending.pop(iterator.sweep_number, (0, 0, self.is_evaluating(), 0.0))
         content = content_of(batch) if self.whole.steps < COMPARED_STEPS else None
         content = None if content is None or before[3] is None else before[3] + content
         self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2], content)
+
+    def evaluation(self, module):
+        """Note that a module is set to evaluate: an evaluation begins, unless this happens in most steps."""
+        count = self.evaluations[id(module)] = self.evaluations.get(id(module), 0) + 1
+        if count <= max(MOST_EVALUATIONS, self.whole.steps / 2):
+            self.evaluated = weakref.ref(module)
+            self.pause()
+
+    def is_evaluating(self):
+        """Return whether an evaluation has begun since the last step, and its module does not train again."""
+        module = self.evaluated and self.evaluated()
+        return module is not None and not module.training
 
     def pause(self):
         """Note that something other than training happens: the time until the next step does not count."""
@@ -212,7 +235,7 @@ class Training:
         path = os.path.join(FOLDER, f"{os.getpid()}.json")
         try:
             with open(f"{path}.part", "w") as file:
-                json.dump(counts, file)
+                file.write(json.dumps(counts))  # json.dump is slower
             os.replace(f"{path}.part", path)
         except OSError as error:
             print(f"sweep hook: {error}", file=sys.stderr)
@@ -325,22 +348,15 @@ def watch_loaders(module):
 
 
 def watch_modes(module):
-    """Have evaluations noticed."""
-    train, evaluate = module.Module.train, module.Module.eval
-
-    def begin_training(self, mode=True):
-        if mode:
-            TRAINING.evaluating = False
-        return train(self, mode)
+    """Have evaluations noticed. `train` stays as it is: many programs call it in each step, and it calls all layers."""
+    evaluate = module.Module.eval
 
     def begin_evaluation(self):
-        always = TRAINING.pauses > max(10, TRAINING.whole.steps / 2)
-        if self._modules and not always:  # neither a layer nor a part of the model that is kept frozen
-            TRAINING.evaluating = True
-            TRAINING.pause()
+        if self._modules:  # not a single layer
+            TRAINING.evaluation(self)
         return evaluate(self)
 
-    module.Module.train, module.Module.eval = begin_training, begin_evaluation
+    module.Module.eval = begin_evaluation
 
 
 def watch_checkpoints(module):

@@ -4,6 +4,7 @@
 `sitecustomize.py` gives them to the Trainer, and the entry points of `sweep_hook` beside it to Lightning.
 """
 
+import functools
 import importlib
 import json
 import os
@@ -47,6 +48,7 @@ def emit_row(epoch, step, values):
     emit({"row": row})
 
 
+@functools.cache
 def length(name):
     """Return a length of the trial's budget; None if it has none of this kind."""
     text = os.environ.get(f"SWEEP_{name}", "")

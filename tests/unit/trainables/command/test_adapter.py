@@ -1,13 +1,16 @@
 """The hook in a command's processes: who trained, how fast, and on how many samples. Real processes with torch."""
 
+import importlib.util
 import json
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from trainables.command.adapter import HOOK, Adapter
 from trainables.command.process_tree import CpuTimes
@@ -35,12 +38,15 @@ def pairs(rows):
 workers = dict(num_workers=2, persistent_workers="kept" in sys.argv) if "workers" in sys.argv else {}
 loader = DataLoader(data, batch, sampler=sampler, collate_fn=pairs if "pairs" in sys.argv else None, **workers)
 held_out = DataLoader(data, 50)
+frozen = torch.nn.Sequential(torch.nn.Linear(64, 64))
 spent = counted = 0
 for epoch in range(4):
     model.train()
     last = None
     for x, y in loader:
         optimizer.zero_grad()
+        if "frozen" in sys.argv:
+            frozen.eval()
         torch.nn.functional.cross_entropy(trained(x), y).backward()
         if "slow" in sys.argv:
             time.sleep(0.01)
@@ -85,6 +91,12 @@ def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> N
     assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
     assert found["samples_per_s"] == pytest.approx(10 / found["step_s"]) and "workers" not in found
     assert told.remarks == []
+
+
+def test_a_frozen_part_of_a_model_is_no_evaluation(tmp_path: Path) -> None:
+    """Its `eval` in each step would otherwise leave out half of the steps, and wait for the GPU in them."""
+    found = run(tmp_path, "{python} train.py slow frozen", gpus=1, batch=10).metrics
+    assert (found["steps"], found["samples"]) == (100, 1000) and found["window_steps"] > 50
 
 
 @pytest.mark.slow
@@ -214,11 +226,38 @@ def test_the_hook_needs_only_python_3_9(name: str) -> None:
     assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "sitecustomize"}
 
 
+def loaded_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the hook as a module that watches nothing."""
+    spec = importlib.util.spec_from_file_location("hook_for_test", HOOK / "sitecustomize.py")
+    assert spec is not None and spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    monkeypatch.setenv("SWEEP_HOOK", "")
+    spec.loader.exec_module(hook)
+    return hook
+
+
+def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, module = loaded_hook(monkeypatch).Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    assert not training.is_evaluating()
+    training.evaluation(module)
+    module.eval()
+    assert training.paused and training.is_evaluating()
+    torch.nn.Sequential(module).train()  # of the model that contains it
+    assert not training.is_evaluating() and training.paused
+
+
+def test_only_evaluations_change_a_method_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Module.train` calls all layers, and many programs call it in each step."""
+
+    class Module:
+        train, eval = torch.nn.Module.train, torch.nn.Module.eval
+
+    loaded_hook(monkeypatch).watch_modes(SimpleNamespace(Module=Module))
+    assert Module.train is torch.nn.Module.train and Module.eval is not torch.nn.Module.eval
+
+
 def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freed in a loader's worker, which is a fork, an event of CUDA aborts the worker."""
-    import importlib.util
-    from types import SimpleNamespace
-
     freed = []
 
     class Event:
@@ -237,11 +276,7 @@ def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> N
         def __del__(self) -> None:
             freed.append(self)
 
-    spec = importlib.util.spec_from_file_location("hook_for_test", HOOK / "sitecustomize.py")
-    assert spec is not None and spec.loader is not None
-    hook = importlib.util.module_from_spec(spec)
-    monkeypatch.setenv("SWEEP_HOOK", "")
-    spec.loader.exec_module(hook)
+    hook = loaded_hook(monkeypatch)
     gpu = hook.Gpu()
     gpu.cuda = lambda: SimpleNamespace(Event=Event, synchronize=lambda: None)
     began_s = gpu.synchronized()
