@@ -23,6 +23,9 @@ _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
 _HANDLED_ELSEWHERE = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change the command's resources, or for which other checks exist."""
 
+_LAUNCHERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
+"""Programs that start the Python that they belong to, with the modules that do the same."""
+
 _WITH_WARM_UP = ("linear", "lars", "lamb")
 """Learning-rate rules with a warm-up."""
 
@@ -179,6 +182,11 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
     if not shutil.which(program) and not (beside and shutil.which(program, path=beside)):
         further = f", nor in {beside}" if beside else ""
         yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{further}"
+    elif beside and program in _LAUNCHERS and not shutil.which(program, path=beside):
+        yield (
+            f"trainable.argv: {program} is not in {beside}, so the one on the PATH would start another Python: install"
+            f" it there, or begin with {{python}} -m {_LAUNCHERS[program]}"
+        )
 
 
 def _source_dir(settings: CommandSettings) -> Path:

@@ -257,3 +257,18 @@ def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeyp
     assert any("launch-here" in each for each in errors(config(argv="launch-here train") | {"mode": "run"}))
     given = config(argv="launch-here train", python=str(program.parent / "python"))
     assert list(errors(given | {"mode": "run"})) == []
+
+
+def test_a_launcher_of_another_python_is_an_error(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for place in ("path", "venv"):
+        (tmp_path / place).mkdir()
+    launcher = tmp_path / "path/torchrun"
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{launcher.parent}:/usr/bin:/bin")
+    given = config(argv="torchrun train.py", python=str(tmp_path / "venv/python")) | {"mode": "run"}
+    assert [error for error in errors(given) if "another Python" in error and "torch.distributed.run" in error]
+    launcher.rename(tmp_path / "venv/torchrun")
+    assert list(errors(given)) == []
+    assert list(errors(config(argv="{python} train.py", python=str(tmp_path / "venv/python")) | {"mode": "run"})) == []
