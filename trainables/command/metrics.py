@@ -170,6 +170,8 @@ class CommandMetrics:
         self._bars = ProgressBars(clock) if any(each.progress_bar for each in self._readings) else None
         self.samples_per_step: float | None = None
         """The mean number of samples in a step, if the command's processes have counted them."""
+        self.samples: float | None = None
+        """All samples, likewise."""
         self.is_preset = settings.is_preset
         self.is_timed_elsewhere = False
         """Whether the command's processes have timed their steps: then no arrival of lines is needed."""
@@ -286,7 +288,9 @@ class CommandMetrics:
         None if unknown. Without `samples_per_epoch` it is the global batch.
         """
         if self.samples_per_step:
-            return self.samples_per_step
+            # A bar may count passes, of which several make an optimizer step, or samples.
+            states = self._bars.figures().get("steps") if self._bars and self.samples else None
+            return self.samples / states if self.samples and states else self.samples_per_step
         batch, samples = self._global_batch_size, self._settings.samples_per_epoch
         if samples is None or batch is None:
             return batch

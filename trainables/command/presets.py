@@ -59,9 +59,9 @@ PRESETS: Mapping[str, Preset] = {
         step_pattern=r"^Epoch \d+ \| iter \d+ step (\d+)",
     ),
     # ultralytics/ultralytics: engine/trainer.py and models/yolo/detect/val.py
-    # The accuracy is mAP50-95.
+    # The accuracy is mAP50-95, or that of the likeliest class.
     "ultralytics": Preset(
-        metrics={"val_accuracy": rf"^ +all +\d+ +\d+ +\S+ +\S+ +\S+ +{_NUMBER}", "step_s": "tqdm"},
+        metrics={"val_accuracy": rf"^ +all(?: +\d+ +\d+ +\S+ +\S+ +\S+)? +{_NUMBER}", "step_s": "tqdm"},
         epoch_pattern=r"^ *(\d+)/\d+ +[0-9.]+G ",
     ),
     # mlfoundations/open_clip, src/open_clip_train/train.py

@@ -150,7 +150,7 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
     if adapter is None:
         return metrics.in_tokens(metrics.figures())
     counted = adapter.figures(global_batch_size)
-    metrics.samples_per_step = adapter.samples_per_step
+    metrics.samples_per_step, metrics.samples = adapter.samples_per_step, counted.get("samples")
     metrics.is_timed_elsewhere = "step_s" in counted
     reported = metrics.figures()
     if metrics.is_preset and "step_s" in counted:

@@ -93,6 +93,12 @@ def test_presets_read_their_programs(name: str) -> None:
     assert {key: figures.get(key) for key in expected} == pytest.approx(expected)
 
 
+def test_ultralytics_classifiers_have_the_accuracy_of_the_likeliest_class() -> None:
+    reader = CommandMetrics(CommandSettings.of({"argv": "x", "metrics": "ultralytics"}))
+    reader.line("                   all      0.531          1")
+    assert reader.figures()["val_accuracy"] == 0.531
+
+
 def test_users_pattern_precedes_the_presets() -> None:
     settings = CommandSettings.of({"argv": "x", "metrics": "timm", "epoch_pattern": "mine", "step_pattern": None})
     assert settings.epoch_pattern == "mine" and settings.step_pattern == PRESETS["timm"].step_pattern

@@ -31,6 +31,18 @@ def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
     return figures, figures.pop("truth")
 
 
+def test_a_bar_of_passes_has_the_samples_of_a_pass() -> None:
+    """Eight passes of 8 samples make an optimizer step, as in ultralytics with its nominal batch of 64."""
+    now = [0.0]
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": "tqdm"}), 8, clock=lambda: now[0])
+    for done in range(0, 49):
+        now[0] = done * 0.5
+        reader.line(f"train: {done * 100 // 48}%|#####| {done}/48 [00:{done // 2:02d}<00:10, 2.00it/s]")
+    reader.samples_per_step, reader.samples = 64.0, 384.0
+    assert reader.figures()["steps"] == 48
+    assert reader.figures()["samples_per_s"] == pytest.approx(16, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("name", "steps"), [("tqdm_nested", 120), ("tqdm_slow", 5), ("tqdm_evaluation", 120), ("rich", 100)]
 )
