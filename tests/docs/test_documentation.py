@@ -156,6 +156,28 @@ def test_the_end_of_a_run_in_the_readme_is_the_kept_runs() -> None:
         assert {f"{cell['figures'][name]['value']:.3f}" for name in ("time", "val_accuracy")} <= set(row.split())
 
 
+def test_agents_find_the_keys_and_columns_that_their_page_names(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/agents.md").read_text()
+    rows = [row[1] for row in _rows(page) if len(row) > 1 and row[1].startswith(OUTPUTS)]
+    plan, decision, tables = (re.findall(r"`([^`]+)`", row) for row in rows)
+    assert main(["sweep=batch_scaling", "mode=plan", "plan.format=json"]) == 0
+    assert set(plan) <= set(json.loads(capsys.readouterr().out)) and "trials" in plan
+    kept = json.loads((RECORDS / "batch_scaling/two_cores/recommendation.json").read_text())
+    for key in decision:
+        found = kept
+        for part in key.split("."):
+            found = found[part]
+    columns = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
+    checked = re.findall(r"(?m)^- .*", page)
+    assert len(decision) >= 8 and len(checked) >= 8 and set(tables) <= set(columns)
+
+
+OUTPUTS = ("`trials`", "`sentence`", "`status`, `timing_valid`")
+"""How the rows of keys on the agents' page begin."""
+
+
 def test_readme_table_of_gpus_is_the_measured_one() -> None:
     readme = (ROOT / "README.md").read_text()
     found = _rows((RECORDS / "published/data_parallel_core/speedup.md").read_text())
