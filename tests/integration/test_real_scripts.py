@@ -107,8 +107,8 @@ def test_nanogpt_is_swept(place):
         *("--eval_interval=100", "--eval_interval=20"),
     )
     assert len(curves) == 4 and curves.val_loss.iloc[-1] < curves.val_loss.iloc[0]
-    assert trial["val_accuracy"] == -curves.val_loss.iloc[-1]
-    assert trial["window_steps"] == 60 and (folder / "results/nanogpt/trials").is_dir()
+    assert trial["val_loss"] == curves.val_loss.iloc[-1] and trial["tokens_per_s"] == 64 * trial["samples_per_s"]
+    assert trial["window_steps"] >= 40 and (folder / "results/nanogpt/trials").is_dir()
 
 
 def test_lightning_cli_is_swept(place):
