@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.overrides import overrides_of
-from orchestrator.config.request import RUNNING
+from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
 from orchestrator.store import trial_files
 from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
 from orchestrator.store.results import read_results
@@ -167,12 +167,15 @@ class SweepResults:
         """Return the comparison with other results that `mode=compare` prints, as Markdown.
 
         It lists differences of the configs, then each cell that both have, with the ratio of throughputs, the
-        difference of accuracies and their 95% intervals. Cells are matched by their axes.
+        difference of the metric of choice and their 95% intervals. Cells are matched by their axes.
         """
         from orchestrator.tables.compare import comparison_of
 
         this, that = ((each.trials, each.summary) for each in (self, other))
-        return comparison_of(this, that, (self.folder, other.folder))
+        decided = Layout(self.folder).table("recommendation.json").is_file()
+        compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
+        metric = Metric.named(compared[0]) if compared else VAL_ACCURACY
+        return comparison_of(this, that, (self.folder, other.folder), metric)
 
     def __repr__(self) -> str:
         """Return the folder, the verdict and the recommended cell."""

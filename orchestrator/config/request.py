@@ -164,6 +164,11 @@ class Metric:
         if name == "auto":
             texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
             name = "val_loss" if texts else "val_accuracy"
+        return Metric.named(name, better)
+
+    @staticmethod
+    def named(name: str, better: str = "auto") -> Metric:
+        """Return the metric of this name, with `report.better` as given."""
         lower = any(part in name.lower() for part in _LOWER_IS_BETTER) if better == "auto" else better == "lower"
         return Metric(name=name, higher_is_better=not lower)
 

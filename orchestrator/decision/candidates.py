@@ -421,7 +421,7 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
     That is the cell with rule `none`, the multiplier nearest 1 and the fewest GPUs. If the sweep has further axes
     (models, optimizers), it is the most accurate of those, because any cell passes against a bad reference. For the
     same reason it is the most accurate cell of all if no cell is known to be at the reference batch.
-    `better_than_baseline` has the last word.
+    `better_than_baseline` may replace the result.
     """
     known = cells[cells["score"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
@@ -438,8 +438,8 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
 def better_than_baseline(contest: Contest) -> int | None:
     """Return the most accurate candidate if the baseline is so far below it that most cells pass; else None.
 
-    It is better by more than UNSOUND margins, and shown to be better by more than one: its 95% interval ends above,
-    where chance is known.
+    It is better by more than UNSOUND margins, and the lower end of the difference's 95% interval, where it is known, is
+    above one margin.
     """
     found = accuracy_differences(contest)
     lost, may_be = contest.lost.mean, ~np.isnan(contest.objective).all(axis=1)

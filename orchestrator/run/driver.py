@@ -208,7 +208,9 @@ class SweepRun:
         check_hardware(self.request, self.journal.history.hardware, hardware)
         rerun = sorted(planned.again) if planned.named else self.request.selection.rerun.word
         value = {"fingerprint": self.fingerprint, "rerun": rerun, "driver": self._who, "hardware": hardware}
-        self.journal.append(Kind.SWEEP, value | {"planned": len(planned.trials)})
+        self.journal.append(
+            Kind.SWEEP, value | {"planned": len(planned.trials), "open": len(planned.trials) - len(planned.finished)}
+        )
         reached(Moment.SWEEP_TAKEN_UP)
 
     def end(self, planned: Plan) -> int:

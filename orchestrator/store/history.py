@@ -142,6 +142,10 @@ class History:
         """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
         self.planned = 0
         """The number of trials that the last driver planned; 0 if it did not record it."""
+        self._open: int | None = None
+        """The number of them that had no end when it began; None if it did not record it."""
+        self._ended_since: set[str] = set()
+        """The trials that have ended since then."""
         self.spent_gpu_s = 0.0
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
@@ -181,6 +185,8 @@ class History:
             self._fingerprints.append(self.fingerprint)
         self._current = self._fingerprints.index(self.fingerprint)
         self.planned = value["planned"] if is_whole(value.get("planned")) else 0
+        self._open = value["open"] if is_whole(value.get("open")) else None
+        self._ended_since = set()
         if isinstance(driver, Mapping):
             self.driver = driver
         if isinstance(hardware, Mapping):
@@ -198,6 +204,7 @@ class History:
         else:
             trial.finish(record)
             trial.fingerprint = self._current
+            self._ended_since.add(trial_id)
             if record.status is Status.OK and not record.same_as:
                 self._take_rewritten(value.get("rewritten"))
             self._keep_row(trial_id, trial)
@@ -287,7 +294,7 @@ class History:
         if self.fingerprint is None or self.missing is not None:
             return bool(self.missing)
         runs = any(trial.running for trial in self.trials.values())
-        return runs or not 0 < self.planned <= len(self.rows)
+        return runs or self._open is None or len(self._ended_since) < self._open
 
     @property
     def has_answers(self) -> bool:

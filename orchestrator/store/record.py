@@ -26,9 +26,9 @@ class Kind(StrEnum):
     """The kind of a record, which determines its contents."""
 
     SWEEP = "sweep"
-    """`{fingerprint, rerun, driver, hardware, planned}`: a driver took up the sweep. `fingerprint` is the config
+    """`{fingerprint, rerun, driver, hardware, planned, open}`: a driver took up the sweep. `fingerprint` is the config
     outside `sweep.axes`, `driver` the driver's provenance, `hardware` the models of the devices, `planned` the number
-    of trials."""
+    of trials, `open` that of trials without an end."""
     STARTED = "started"
     """`{trial_id, attempt}`: the gang was told to start this attempt. With `times`, as in `TrialRecord`, if any."""
     RETRIED = "retried"

@@ -44,7 +44,7 @@ def compared(request: Request) -> str:
     return comparison_of(this, other, (request.results_dir, folder), request.criteria.metric)
 
 
-def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric = VAL_ACCURACY) -> str:
+def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric) -> str:
     """Return the comparison of the results in these two folders, with the differences of their configs."""
     mine, theirs = (History(replay(Layout(folder).journal).records).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
@@ -57,7 +57,7 @@ def comparison_markdown(
     *,
     names: tuple[str, str],
     differences: Sequence[str] = (),
-    metric: Metric = VAL_ACCURACY,
+    metric: Metric,
 ) -> str:
     """Return the comparison: the sides, a row for each cell of both (changed cells first), and the cells of one side.
 

@@ -19,7 +19,7 @@ FEWEST_WINDOW_STEPS = 50
 FOREIGN_CPU = 0.05
 """Fraction of the time of a rank's cores; processes of the gang, the driver and Ray are not foreign.
 
-On a GPU it is multiplied by the share of a step in which the GPU waits for the host, because only that can be longer.
+On a GPU the limit is divided by the share of a step that is not the GPU's own work: only that can become longer.
 """
 SLOW_CLOCK = 0.95
 """Fraction of the device's median clock over all windows."""
@@ -210,11 +210,9 @@ def _is_short(record: TrialRecord) -> bool:
 
 
 def _waiting_share(metrics: Mapping[str, Any]) -> float:
-    """Return the share of a step in which the GPU waits for launches or data; 1 if it is not known."""
-    step_s, host_s = figure(metrics, "step_s"), figure(metrics, "step_host_s")
-    if not step_s or host_s is None:
-        return 1.0
-    return (host_s + (figure(metrics, "step_data_s") or 0.0)) / step_s
+    """Return the share of a step in which the GPU waits for launches, data or other ranks; 1 if it is not known."""
+    step_s, compute_s = figure(metrics, "step_s"), figure(metrics, "step_compute_s")
+    return 1.0 if not step_s or compute_s is None else max(0.0, 1 - compute_s / step_s)
 
 
 def _foreign_cpu(metrics: Mapping[str, Any], share: float) -> str:

@@ -157,8 +157,9 @@ class Adapter:
     def figures(self, global_batch_size: int | None) -> dict[str, float]:
         """Return the trial's times and lengths; {} if no process took enough steps.
 
-        Ranks that exchange gradients take each step together. If one of them evaluates alone, its own clock leaves that
-        out, and the clocks of the others, which wait, do not: the shortest time counts. Else the slowest rank's does.
+        The ranks of a process group take each step together. If one of them evaluates alone, its clock leaves that out.
+        The other ranks wait meanwhile, and their clocks include it: so the shortest time counts. Without a process
+        group the slowest process counts.
         """
         trained = self._trained
         if not trained:
@@ -178,7 +179,7 @@ class Adapter:
             found["tokens"] = tokens
         if not steps:
             return found
-        is_together = len(trained) > 1 and all(each["connected"] for each in trained)
+        is_together = all(each["world"] > 1 and each["connected"] for each in trained)
         step_s = (min if is_together else max)(each["seconds"] / each["steps"] for each in timed)
         found |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
         if samples_per_step and step_s:

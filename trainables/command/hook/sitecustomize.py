@@ -34,7 +34,7 @@ COMPARED_STEPS = 5
 """After so many steps, the weights and the samples so far are compared between ranks."""
 COMPARED_VALUES = 4096
 MOST_EVALUATIONS = 10
-"""A module that is set to evaluate more often, and in more than half of the steps, is a frozen part of the model."""
+"""A module that is set to evaluate in more steps, and in more than half of all, is a frozen part of the model."""
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
 OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
@@ -105,7 +105,7 @@ class Training:
         self.framework = ""
         self.pending = {}
         self.evaluated = None
-        self.evaluations = {}
+        self.evaluations = weakref.WeakKeyDictionary()
         self.paused = False
         self.last_s = self.first_s = None
         self.written_s = self.looked_s = self.noted_s = 0.0
@@ -185,7 +185,9 @@ class Training:
 
     def evaluation(self, module):
         """Note that a module is set to evaluate: an evaluation begins, unless this happens in most steps."""
-        count = self.evaluations[id(module)] = self.evaluations.get(id(module), 0) + 1
+        count, step = self.evaluations.get(module, (0, None))
+        count += step != self.whole.steps
+        self.evaluations[module] = count, self.whole.steps
         if count <= max(MOST_EVALUATIONS, self.whole.steps / 2):
             self.evaluated = weakref.ref(module)
             self.pause()

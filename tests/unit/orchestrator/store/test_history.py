@@ -231,12 +231,14 @@ def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():
 
 
 def test_without_a_noted_end_the_trials_show_whether_a_sweep_is_finished():
-    def taken_up(planned):
-        return Record(kind=Kind.SWEEP, value=SWEEP.value | {"planned": planned})
+    def taken_up(waiting):
+        return Record(kind=Kind.SWEEP, value=SWEEP.value | {"planned": 2, "open": waiting})
 
     assert not History([taken_up(1), started(), end()]).is_unfinished  # its driver failed while it wrote the tables
     assert History([taken_up(2), started(), end()]).is_unfinished
     assert History([taken_up(1), started(), end(), taken_up(1), started(2)]).is_unfinished  # runs again
+    assert History([taken_up(1), started(), end(), taken_up(1)]).is_unfinished  # another grid, of which nothing ran
+    assert not History([taken_up(1), started(), end(), taken_up(0)]).is_unfinished
 
 
 def test_failures_alone_are_no_answers():

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.request import VAL_ACCURACY as VAL
 from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
@@ -30,7 +31,7 @@ def results(factor: float, *, torch: str, cells: list[int], oom: bool = False) -
 def test_changed_cells_come_first_with_intervals() -> None:
     this = results(1.5, torch="2.15", cells=[1, 2], oom=True)
     other = results(1.0, torch="2.14", cells=[1, 2, 4])
-    told = comparison_markdown(this, other, names=("results/a", "results/b|<x>"))
+    told = comparison_markdown(this, other, names=("results/a", "results/b|<x>"), metric=VAL)
     rows = table_rows(told)
     # Both samples have a standard deviation of .01: ± t(.975, 4) · .01 · √(2/3) = ± .02267 in the logarithm.
     half = 2.7764451 * 0.01 * math.sqrt(2 / 3)
@@ -66,14 +67,14 @@ def test_a_machine_that_is_faster_as_a_whole_marks_no_cell() -> None:
         return collect(records, scaling="weak")
 
     then = side(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.001, 1.0, 1.001), then, names=("a", "b"))
+    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.001, 1.0, 1.001), then, names=("a", "b"), metric=VAL)
     assert "throughput in 0 of 5" in told and "share a factor of 1.03× [" in told
-    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.2, 1.0, 1.001), then, names=("a", "b"))
+    told = comparison_markdown(side(1.03, 1.0, 0.999, 1.2, 1.0, 1.001), then, names=("a", "b"), metric=VAL)
     assert "throughput in 1 of 5" in told
     first = table_rows(told)[0]
     assert (first["cell"], first["changed"]) == ("1×128 none", "speed")
     assert first["over the shared factor"].startswith("1.20× [")
-    few = comparison_markdown(side(1.03, 1.0, 1.0, 1.0), side(1.0, 1.0, 1.0, 1.0), names=("a", "b"))
+    few = comparison_markdown(side(1.03, 1.0, 1.0, 1.0), side(1.0, 1.0, 1.0, 1.0), names=("a", "b"), metric=VAL)
     assert "throughput in 3 of 3" in few and "fewer than 4 cells" in few
 
 
@@ -84,9 +85,9 @@ def test_an_invalid_timing_is_shown_but_not_judged() -> None:
         ]
         return collect(records, scaling="weak")
 
-    sound = comparison_markdown(side(200, "device"), side(100, "device"), names=("a", "b"))
+    sound = comparison_markdown(side(200, "device"), side(100, "device"), names=("a", "b"), metric=VAL)
     assert "throughput in 1 of 1" in sound and "†" not in sound and "2.00× [" in sound
-    packed = comparison_markdown(side(200, "shared"), side(100, "device"), names=("a", "b"))
+    packed = comparison_markdown(side(200, "shared"), side(100, "device"), names=("a", "b"), metric=VAL)
     assert "throughput in 0 of 0" in packed
     assert [row["throughput, this / other"] for row in table_rows(packed)] == ["2.00× †"]
 
@@ -95,35 +96,35 @@ def test_cells_of_an_axis_of_one_side_are_not_compared() -> None:
     plain = collect([record_of(g, metrics={"samples_per_s": 100.0}) for g in (1, 2)], scaling="weak")
     models = [record_of(1, axes={"model": name}, metrics={"samples_per_s": 90.0}) for name in ("a", "b")]
     other = collect([*models, record_of(2, axes={"model": "a"}, metrics={"samples_per_s": 90.0})], scaling="weak")
-    told = comparison_markdown(plain, other, names=("one", "two"))
+    told = comparison_markdown(plain, other, names=("one", "two"), metric=VAL)
     assert "1 cell is in both." in told and "1.11×" in told and "Only in one: 1 cell." in told
     assert "model in two" in told
-    assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"))
+    assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"), metric=VAL)
 
 
 def test_equal_counts_are_no_difference() -> None:
     all_tell = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={"cpu_cores": 64})]
     one_tells = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={})]
     both = [collect(records, scaling="weak") for records in (all_tell, one_tells)]
-    assert "cpu_cores" not in comparison_markdown(*both, names=("a", "b"))
+    assert "cpu_cores" not in comparison_markdown(*both, names=("a", "b"), metric=VAL)
 
 
 def test_results_without_common_cells_have_no_table() -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
-    told = comparison_markdown(this, other, names=("a", "b"))
+    told = comparison_markdown(this, other, names=("a", "b"), metric=VAL)
     assert "No cell" in told and "Only in a: 1 cell." in told
 
 
 def test_differences_of_configs_come_before_the_cells() -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     asked = ["config.budget.epochs: 10 → 20", *(f"config.model.x{n}: 1 → 2" for n in range(13))]
-    told = comparison_markdown(this, this, names=("a", "b"), differences=asked)
+    told = comparison_markdown(this, this, names=("a", "b"), differences=asked, metric=VAL)
     lines = told.partition("configurations differ (other → this):\n\n")[2].partition("\n\n")[0].splitlines()
     assert lines[0] == "- config.budget.epochs: 10 → 20" and lines[-1] == "- … and 2 more" and len(lines) == 13
     assert told.index("differ (other") < told.index("1 cell is in both")
-    assert " more" not in comparison_markdown(this, this, names=("a", "b"), differences=asked[:12])
-    assert "differ (other" not in comparison_markdown(this, this, names=("a", "b"))
+    assert " more" not in comparison_markdown(this, this, names=("a", "b"), differences=asked[:12], metric=VAL)
+    assert "differ (other" not in comparison_markdown(this, this, names=("a", "b"), metric=VAL)
 
 
 def test_missing_results_are_errors(tmp_path: Any) -> None:
@@ -147,6 +148,8 @@ def test_without_test_accuracy_validation_accuracy_is_compared() -> None:
         ]
         return collect(records, scaling="weak")
 
-    told = comparison_markdown(side(0.92), side(0.9), names=("a", "b"))
+    told = comparison_markdown(side(0.92), side(0.9), names=("a", "b"), metric=VAL)
     assert table_rows(told)[0]["validation accuracy, this − other"] == "+0.020 [+0.020, +0.020]"
-    assert "validation accuracy in 1 of 1" in comparison_markdown(side(0.92), side(0.9, accuracy=0.7), names=("a", "b"))
+    assert "validation accuracy in 1 of 1" in comparison_markdown(
+        side(0.92), side(0.9, accuracy=0.7), names=("a", "b"), metric=VAL
+    )

@@ -100,20 +100,20 @@ def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason
 
 
 @pytest.mark.parametrize(
-    ("host_s", "data_s", "foreign", "fault"),
+    ("compute_s", "foreign", "fault"),
     [
-        (0.05, 0.0, 0.9, None),  # the GPU is busy: 90% of the cores for 5% of a step
-        (0.05, 0.04, 0.9, Fault.DISTURBED),
-        (0.8, 0.0, 0.07, Fault.DISTURBED),
-        (0.0, 0.0, 1.0, None),
-        (None, 0.0, 0.07, Fault.DISTURBED),
+        (0.95, 0.9, None),  # the GPU is busy: 90% of the cores for 5% of a step
+        (0.91, 0.9, Fault.DISTURBED),
+        (0.2, 0.07, Fault.DISTURBED),
+        (1.0, 1.0, None),
+        (None, 0.07, Fault.DISTURBED),
     ],
 )
 def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(
-    host_s: float | None, data_s: float, foreign: float, fault: Fault | None
+    compute_s: float | None, foreign: float, fault: Fault | None
 ) -> None:
-    known = {"foreign_cpu": foreign, "step_s": 1.0, "step_data_s": data_s}
-    metrics = QUIET | known | ({} if host_s is None else {"step_host_s": host_s})
+    known = {"foreign_cpu": foreign, "step_s": 1.0}
+    metrics = QUIET | known | ({} if compute_s is None else {"step_compute_s": compute_s})
     for device, expected in (("cuda", fault), ("cpu", Fault.DISTURBED)):
         record = dataclasses.replace(record_of(1, 0, metrics=metrics), device=device)
         assert judged([record])[record.trial_id].fault == expected
