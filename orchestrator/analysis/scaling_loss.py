@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.validity import LAUNCH_BOUND
+
 PARTS = ("data", "host", "communication", "imbalance", "compute")
 """Parts of a step that the trainable reports: `step_data_s` and so on."""
 
@@ -38,6 +40,9 @@ UNDIVIDED = (
     " trainable.cuda_graph=off shows the other parts"
 )
 """The remedy if the parts of a step are not known."""
+
+LATE = "waiting for the rank whose launches are late: trainable.cuda_graph=on, or a larger batch per device"
+"""The remedy if ranks wait for each other and GPUs for launches: then no rank's GPU is slower than another's."""
 
 REPEATED = (
     "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
@@ -77,7 +82,9 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
     cells["lost_rest"] = 1 - cells["efficiency"] - named
     remedies = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
-    cells["remedy"] = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
+    remedy = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
+    late = (cells["device"] != "cpu") & (own["step_host_s"] >= LAUNCH_BOUND * own["step_s"])
+    cells["remedy"] = remedy.mask(late & (remedy == REMEDIES["lost_imbalance"]), LATE)
 
 
 def _distinct(cells: pd.DataFrame, step_s: pd.Series[Any]) -> pd.Series[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.scaling_loss import LOST, REMEDIES, REPEATED, UNDIVIDED
+from orchestrator.analysis.scaling_loss import LATE, LOST, REMEDIES, REPEATED, UNDIVIDED
 from orchestrator.analysis.trials import collect
 from tests.unit.orchestrator.records import record_of
 
@@ -43,6 +43,12 @@ def test_each_part_has_its_remedy(part: str) -> None:
     found = summary(parts(**one), parts(**grown))
     assert found[f"lost_{part}"] == pytest.approx(0.5) and found["remedy"] == REMEDIES[f"lost_{part}"]
     assert sum(found[name] for name in LOST) + found["efficiency"] == pytest.approx(1)
+
+
+def test_ranks_with_late_launches_need_no_unequal_shares() -> None:
+    one, two = parts(host=0.001, compute=0.009), parts(host=0.004, compute=0.008, imbalance=0.006)
+    assert summary(one, two)["remedy"] == LATE
+    assert summary(one, parts(host=0.001, compute=0.009, imbalance=0.008))["remedy"] == REMEDIES["lost_imbalance"]
 
 
 def test_unmeasured_loss_is_the_rest() -> None:
