@@ -297,12 +297,16 @@ def _beats(one: TradeOff, other: TradeOff, sign: float) -> bool:
 
 
 def largest_batch(found: Contenders, chosen: int) -> str | None:
-    """Return the most accurate cell with the largest global batch; None if the chosen cell's is as large."""
+    """Return the best cell by the objective with the largest global batch; None if the chosen cell's is as large.
+
+    Only cells within the margin of the most accurate one with that batch count.
+    """
     batch, scores = found.cells["global_batch_size"], found.cells["score"]
     largest = (batch == batch.max()) & scores.notna() & np.isfinite(found.choice.log_objective.point)
     if found.contest.baseline is None or batch[chosen] == batch.max() or not largest.any():
         return None
-    return str(found.cells["cell_id"][scores[largest].idxmax()])
+    near = largest & (scores >= scores[largest].max() - found.contest.margin)
+    return str(found.cells["cell_id"].iloc[int(np.where(near, found.choice.log_objective.point, np.inf).argmin())])
 
 
 def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:

@@ -36,6 +36,7 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
     baseline = found.contest.baseline
     cell = found.cells.to_dict("records")[row]
     other = None if baseline in (None, row) or math.isnan(found.objectives[baseline]) else baseline
+    cost = found.totals["cost"].means()
     first = remark(
         "fastest" if baseline is None else code,
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "global_batch_size", "lr_rule")},
@@ -44,6 +45,7 @@ def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
         unit=found.measure.unit,
         objective=found.objectives[row],
         of_baseline=None if other is None else found.objectives[other],
+        cost=math.nan if other is None or found.on_cpu else float(cost[row] / cost[other]),
     )
     later = [found.ends_later] if found.ends_later else []
     if baseline is None:
@@ -206,7 +208,8 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> Remark | None:
         why = "more_accurate"
     else:
         why = "needs_no_more" if above >= 0 and choice.by_accuracy else "more_certain"
-    return remark("ties_with_chosen", metric=found.metric, measure=measure, name=found.names[chosen], why=why)
+    by = float(accuracy[chosen] - accuracy[row])
+    return remark("ties_with_chosen", metric=found.metric, measure=measure, name=found.names[chosen], why=why, by=by)
 
 
 def _accuracy(found: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
             faster = f"{figures.times(other / mine.value)}× as fast"
             lines.append(f"baseline {unit.text(other)}: {faster if quantity == found.deciding_time else share}")
         if quantity == found.deciding_time:
-            lines += _other_time(found, chosen)
+            lines += _other_time(found, chosen, baseline)
             lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
         yield Tile(title=f"{_TITLES.get(quantity, quantity)} {purpose}", value=unit.text(mine.value), lines=lines)
     name = found.metric.name
@@ -107,13 +107,15 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
 _TITLES = {"total_time": "time", "cost": "training cost"}
 
 
-def _other_time(found: Recommendation, chosen: Setting) -> list[str]:
+def _other_time(found: Recommendation, chosen: Setting, baseline: Setting | None) -> list[str]:
     """Return a line with the time that does not decide, if the two differ materially."""
     if not takes_longer(chosen):
         return []
     if found.deciding_time == "total_time":
         return [f"training alone: {_seconds(chosen.figures['time'].value)}"]
-    return [f"{_seconds(chosen.figures['total_time'].value)} with start-up, compilation and evaluation"]
+    total = _seconds(chosen.figures["total_time"].value)
+    of_baseline = f" (baseline {_seconds(baseline.figures['total_time'].value)})" if baseline else ""
+    return [f"{total}{of_baseline} with start-up, compilation and evaluation"]
 
 
 def _seconds(value: float) -> str:

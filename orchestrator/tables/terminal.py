@@ -76,7 +76,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
         (0, False, 1, False),
     ):
         found = [
-            Text(one_line(_heading(end), width), "dim"),
+            *(Text(line, "dim") for line in _wrapped(_heading(end), width, 2)),
             *_block(_headline(text, width)),
             *_block(_table(end.found, rows, width)),
             *_block(_facts(end, text, width, detailed=detailed, most=most, whole=whole)),

@@ -128,7 +128,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     ]
     remarks = [
         not_made(Terms()).headline,
-        remark("use", **use, objective=12_000.0, of_baseline=18_000.0),
+        remark("use", **use, objective=12_000.0, of_baseline=18_000.0, cost=1.79),
         remark("none_within_margin", metric=loss, margin=0.01, baseline="1×32 none"),
         remark("none_ok", left_out=[remark("cells_not_ok", count=2), remark("cells_skipped", count=1)]),
         remark("commonest_end", count=2, trials=3, status="failed", note="No such file."),
