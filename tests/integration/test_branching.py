@@ -49,7 +49,8 @@ def test_branches_have_a_table_and_leave_no_checkpoint(place):
     assert place.run(*TINY, "mode=verify")[0] == 0
 
 
-@pytest.mark.parametrize("after", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [1, 4])
 def test_killed_sweep_comes_to_the_same_losses(place, after):
     process = place.start(*TINY)
     wait_for(lambda: len(place.finished()) >= after if (place.results / "journal.jsonl").exists() else False, process)

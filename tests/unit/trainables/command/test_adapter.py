@@ -135,9 +135,8 @@ def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
     assert found["samples_per_s"] == pytest.approx(62.5 / found["step_s"])
 
 
-@pytest.mark.parametrize(
-    "how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("", "workers")), "workers kept"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["", "workers", "workers kept"])
 def test_a_pair_of_rows_is_one_sample(how: str, tmp_path: Path) -> None:
     told = run(tmp_path, f"{{python}} train.py slow pairs {how}", gpus=1, batch=80)
     assert (told.metrics["steps"], told.metrics["samples"], told.remarks) == (16, 1000, [])
@@ -153,13 +152,12 @@ WRONG = {
 }
 
 
-SIMILAR = ("one rank of a group", "the launcher's own variable ignored")
-"""They are like another one, and slow."""
-
-
 @pytest.mark.parametrize(
     "argv",
-    [pytest.param(argv, id=name, marks=[pytest.mark.slow] * (name in SIMILAR)) for name, argv in WRONG.items()],
+    [
+        pytest.param(argv, id=name, marks=[pytest.mark.slow] * (place > 0))
+        for place, (name, argv) in enumerate(WRONG.items())
+    ],
 )
 def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path) -> None:
     told = run(tmp_path, argv)
@@ -173,12 +171,14 @@ def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
     assert (told.metrics["steps"], told.metrics["samples"]) == (52, 1000)
 
 
+@pytest.mark.slow
 def test_ranks_that_exchange_no_gradients_are_one_worker(tmp_path: Path) -> None:
     told = run(tmp_path, f"{TORCHRUN} slow apart")
     assert told.metrics["workers"] == 1 and "different weights" in told.remarks[0]
 
 
-@pytest.mark.parametrize("how", ["same", pytest.param("same apart", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["same", "same apart"])
 def test_ranks_with_the_same_samples_are_one_worker(how: str, tmp_path: Path) -> None:
     """Without a distributed sampler; apart, their weights are the same, too."""
     told = run(tmp_path, f"{TORCHRUN} slow {how}")

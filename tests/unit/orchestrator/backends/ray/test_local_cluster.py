@@ -136,7 +136,9 @@ def test_folder_is_private_and_removed(short: Path) -> None:
 
 def test_only_folders_of_dead_drivers_are_removed(short: Path) -> None:
     code = "import os, sys; from orchestrator.backends.ray.local_cluster import PrivateFolder\n"
-    code += "folder = PrivateFolder(); (folder.path / 'log').write_text(''); print(folder.path, flush=True); os._exit(9)"
+    code += (
+        "folder = PrivateFolder(); (folder.path / 'log').write_text(''); print(folder.path, flush=True); os._exit(9)"
+    )
     killed = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60).stdout.strip()
     assert os.listdir(killed) == ["log"]
     other, link = short / "other", short / f"{PREFIX}link"
