@@ -76,7 +76,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
         (0, False, 1, False),
     ):
         found = [
-            *(Text(line, "dim") for line in _wrapped(_heading(end), width, 2)),
+            Text(one_line(_heading(end, width), width), "dim"),
             *_block(_headline(text, width)),
             *_block(_table(end.found, rows, width)),
             *_block(_facts(end, text, width, detailed=detailed, most=most, whole=whole)),
@@ -92,7 +92,8 @@ def _block(lines: Sequence[Text]) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _heading(end: SweepEnd) -> str:
+def _heading(end: SweepEnd, width: int) -> str:
+    """Return the sweep and its counts; the training and the devices only as far as they fit."""
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
     devices = ["CPU" if each == "cpu" else str(each) for each in end.cells["device"].dropna().unique()]
@@ -100,7 +101,12 @@ def _heading(end: SweepEnd) -> str:
     counts = f"{int(ok.sum())}/{len(ok)} ok"
     if end.found.objective != NO_OBJECTIVE:
         counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
-    return " · ".join(filter(None, [str(end.cells["sweep"].iloc[0]), end.trained, " + ".join(devices), counts, took]))
+    name, device = str(end.cells["sweep"].iloc[0]), " + ".join(devices)
+    for parts in ([name, end.trained, device, counts, took], [name, device, counts, took]):
+        line = " · ".join(filter(None, parts))
+        if cell_len(line) <= width:
+            return line
+    return " · ".join(filter(None, [name, counts, took]))
 
 
 def _duration(seconds: float) -> str:
