@@ -31,6 +31,7 @@ from orchestrator.decision.recommendation import (
     Remark,
     Rival,
     Setting,
+    StepSpeed,
     TradeOff,
     is_sure,
 )
@@ -342,12 +343,21 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
         gain = f"{figures.times(step.gain)}× as fast" if found.objective == "time" else ""
         if not math.isnan(step.cost):
             gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
+    is_accuracy = found.metric == VAL_ACCURACY
     if by_batch:
-        speeds = ", ".join(_speeds(step, "loses accuracy" if found.metric == VAL_ACCURACY else "misses the margin"))
+        speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
     else:
-        known = [end for each in step.by_batch for end in (each.lo, each.hi)]
-        speeds = f"{_range(min(known), max(known))} the speed" if known else ""
+        kept, lost = (
+            [each for each in step.by_batch if (each.keeps_margin is False) == loses] for loses in (False, True)
+        )
+        speeds = f"{_over(kept or lost)} the speed" if step.by_batch else ""
+        if kept and lost:
+            speeds += f", {_over(lost)} {'losing accuracy' if is_accuracy else 'missing the margin'}"
     return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
+
+
+def _over(speeds: Sequence[StepSpeed]) -> str:
+    return _range(min(each.lo for each in speeds), max(each.hi for each in speeds))
 
 
 def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
