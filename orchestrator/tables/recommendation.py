@@ -347,9 +347,8 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
     if by_batch:
         speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
     else:
-        kept, lost = (
-            [each for each in step.by_batch if (each.keeps_margin is False) == loses] for loses in (False, True)
-        )
+        lost = [each for each in step.by_batch if each.keeps_margin is False]
+        kept = [each for each in step.by_batch if each not in lost]
         speeds = f"{_over(kept or lost)} the speed" if step.by_batch else ""
         if kept and lost:
             speeds += f", {_over(lost)} {'losing accuracy' if is_accuracy else 'missing the margin'}"
