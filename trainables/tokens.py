@@ -249,7 +249,16 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
         source = source_of(data)
         if source is None:
             return
-        vocabulary = model.get("vocabulary")
+        vocabulary, place = model.get("vocabulary"), f"model.vocabulary={model.get('vocabulary')}"
+        length = data.get("sequence_length") or model.get("sequence_length")
+        if model.get("name") == "hf":
+            known = _of_transformers(model)
+            vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
+            longest = known.get("max_position_embeddings", known.get("n_positions"))
+            if isinstance(longest, int) and isinstance(length, int) and length > longest:
+                yield f"sequence_length={length} is beyond the {longest} positions of model.path={model['path']}"
+            if isinstance(source, Text):
+                yield from _tokenizer_errors(source, model, vocabulary)
         if isinstance(source, Text):
             sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
         else:
@@ -260,14 +269,32 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
             }
         beyond = {path: size for path, size in sizes.items() if isinstance(vocabulary, int) and size > vocabulary}
         for path, size in beyond.items():
-            yield f"{subject}: {path} has tokens up to {size - 1}, beyond model.vocabulary={vocabulary}"
-        if beyond:
-            return
-        length = data.get("sequence_length") or model.get("sequence_length")
-        if isinstance(length, int):
+            yield f"{subject}: {path} has tokens up to {size - 1}, beyond {place}"
+        if not beyond and isinstance(length, int):
             yield from _count_errors(source.read("cpu"), length, config)
     except (TokenError, OSError, ValueError) as error:
         yield f"{subject}: {error}"
+
+
+def _of_transformers(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of `transformers` that model=hf builds from. Raises TokenError if there is none."""
+    file = Path(model["path"]).expanduser() / "config.json"
+    if not file.is_file():
+        raise TokenError(f"model.path={model['path']} has no config.json")
+    found: dict[str, Any] = json.loads(file.read_bytes())
+    return found | (model.get("config") or {})
+
+
+def _tokenizer_errors(source: Text, model: Mapping[str, Any], vocabulary: int | None) -> Iterator[str]:
+    """Yield an error if a text is not read by the tokenizer that the model of `transformers` was trained with."""
+    own, trained = Path(model["path"]).expanduser() / "tokenizer.json", model.get("pretrained") is not False
+    if source.tokenizer is None and (own.is_file() or (trained and vocabulary != 256)):
+        wanted = own if own.is_file() else "the tokenizer.json that it was trained with"
+        yield f"data 'text' reads bytes, and the model's vocabulary is {vocabulary}: set data.tokenizer={wanted}"
+    elif source.tokenizer is not None and trained and own.is_file():
+        vocabularies = [json.loads(file.read_bytes())["model"]["vocab"] for file in (source.files()[-1], own)]
+        if vocabularies[0] != vocabularies[1]:
+            yield f"data.tokenizer={source.tokenizer} has other tokens than the model was trained with: use {own}"
 
 
 def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -20,14 +21,17 @@ from trainables.tokens import Corpus
 from trainables.torch_private import recomputed
 
 
-def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def build(
+    config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int, device: str | None = None
+) -> nn.Module:
     """Build the model `config["name"]` for images of `input_shape` (C, H, W) or sequences (T), in float32.
 
     Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W; language models map
     tokens N×T to logits N×T×vocabulary. A name of the form
     `package.module:factory` calls the user's factory with those of `input_shape` and `num_classes` that it takes, and
     the config's other keys; see `_made` for one with `**kwargs`. A model of `transformers` gives its logits.
-    `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm.
+    `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm. `gpt` and `llama` draw
+    their weights on `device`, which is faster on a GPU by seconds; other models are built on the CPU.
 
     Raises ValueError, in one line, for unknown names and keys, and for a model that does not take such images.
     """
@@ -36,7 +40,8 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classe
     factory = choose(MODELS, config["name"], subject="model")
     of_data = {"input_shape": input_shape, "num_classes": num_classes}
     check_keys(factory, options, subject=subject, given=tuple(of_data))
-    module = _made(factory, of_data, options)
+    with torch.device(device) if device and config["name"] in ("gpt", "llama") else nullcontext():
+        module = _made(factory, of_data, options)
     if not isinstance(module, nn.Module):
         raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
     if hasattr(module, "main_input_name"):

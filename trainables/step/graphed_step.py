@@ -55,24 +55,21 @@ class GraphedStep:
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
         """See `Step`."""
         self._step.set_rate(lr)
+        self._place(batches)
         if self._eager_steps < WARMUP_STEPS:
             self._eager_steps += 1
             with warnings.catch_warnings():  # optimizers made for capture warn about their first, eager steps
                 warnings.filterwarnings("ignore", message=".*capturable=True")
-                self._step.update(batches)
+                self._step.update(iter(self._minibatches))
             return
         if self._graph is None:
-            self._graph = self._capture(batches)
-        else:
-            for places, values in zip(self._minibatches, self._passes_of(batches), strict=True):
-                for place, value in zip(places, values, strict=True):
-                    place.copy_(value)
+            self._graph = self._capture()
         self._graph.replay()
 
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
         """See `Step`; the step is warmed up and captured again."""
         self._step.enlarge(times, grad_accum_steps)
-        self._graph, self._eager_steps = None, 0
+        self._graph, self._eager_steps, self._minibatches = None, 0, []
 
     def state(self) -> dict[str, Any]:
         """See `Step`."""
@@ -82,13 +79,22 @@ class GraphedStep:
         """See `Step`."""
         self._step.restore(state, own_settings=own_settings)
 
-    def _capture(self, batches: Iterator[Minibatch]) -> torch.cuda.CUDAGraph:
-        self._minibatches = [(images.clone(), targets.clone()) for images, targets in self._passes_of(batches)]
+    def _place(self, batches: Iterator[Minibatch]) -> None:
+        """Copy the next minibatches to their places; eager steps read them there, too, or compilers would see others.
+
+        Tokens come as slices of longer rows. A copy has other strides, which would be compiled during the capture.
+        """
+        passes = islice(batches, self._step.grad_accum_steps)
+        if not self._minibatches:
+            self._minibatches = [(inputs.clone(), targets.clone()) for inputs, targets in passes]
+            return
+        for places, values in zip(self._minibatches, passes, strict=True):
+            for place, value in zip(places, values, strict=True):
+                place.copy_(value)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         # thread_local: NCCL's watchdog, and threads that pin memory, may continue meanwhile.
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
             self._step.update(iter(self._minibatches))
         return graph
-
-    def _passes_of(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
-        return islice(batches, self._step.grad_accum_steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import math
 import re
@@ -57,10 +58,16 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], 
     """Return the floating-point operations of a forward and a backward pass for one sample.
 
     Products and convolutions count, 2 for a multiplication with an addition, on a model without data. Returns None and
-    logs a warning for a model that cannot be counted so.
+    logs a warning for a model that cannot be counted so. A process counts each model once.
     """
+    return _count(json.dumps(model, sort_keys=True), input_shape, num_classes)
+
+
+@functools.cache
+def _count(model_json: str, input_shape: tuple[int, ...], num_classes: int) -> float | None:
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
+    model = json.loads(model_json)
     of_transformers = model["name"] == "hf"
     plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
     plain |= {"pretrained": False} if of_transformers else {}

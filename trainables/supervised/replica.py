@@ -159,7 +159,12 @@ class Replica:
 
     def _build_model(self) -> nn.Module:
         workload, context = self._workload, self._context
-        model = models.build(self._config["model"], input_shape=workload.input_shape, num_classes=workload.num_classes)
+        model = models.build(
+            self._config["model"],
+            input_shape=workload.input_shape,
+            num_classes=workload.num_classes,
+            device=str(workload.form.device),
+        )
         if synchronises(model) and context.strategy == INDEPENDENT:
             raise ValueError(
                 "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"

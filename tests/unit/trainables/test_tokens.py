@@ -179,6 +179,42 @@ def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
     assert "up to 255" in error
 
 
+@pytest.mark.parametrize(
+    ("data", "model", "numbers"),
+    [
+        ({"tokenizer": "tokenizer.json"}, {}, ()),
+        ({"tokenizer": "tokenizer.json"}, {"sequence_length": 17}, ("sequence_length=17", "16 positions")),
+        ({"tokenizer": "other.json"}, {}, ("other tokens", "tokenizer.json")),
+        ({"tokenizer": "other.json"}, {"pretrained": False}, ()),
+        ({}, {}, ("reads bytes", "vocabulary is 300", "tokenizer.json")),
+        ({}, {"pretrained": False}, ("reads bytes", "vocabulary is 300", "tokenizer.json")),
+        ({"name": "tokens"}, {}, ("up to 400", "the 300 of model.path")),
+        ({"name": "tokens"}, {"config": {"vocab_size": 401}}, ()),
+        ({"tokenizer": "tokenizer.json"}, {"path": "/nowhere"}, ("/nowhere", "no config.json")),
+    ],
+)
+def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
+    tmp_path: Path, data: dict[str, Any], model: dict[str, Any], numbers: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 300, "n_positions": 16}))
+    for name, word in (("tokenizer", "one"), ("other", "two")):
+        words = {"type": "WordLevel", "vocab": {word: 0}, "unk_token": word}
+        content = {"version": "1.0", "pre_tokenizer": {"type": "Whitespace"}, "model": words}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    text = tmp_path / "text.txt"
+    text.write_text("one " * 200)
+    if data.get("name") == "tokens":
+        (np.arange(1604) % 401).astype(np.uint16).tofile(text)
+    given = {"name": "text"} | data
+    if "tokenizer" in given:
+        pytest.importorskip("tokenizers")
+        given["tokenizer"] = str(tmp_path / given["tokenizer"])
+    folder = {"name": "hf", "path": str(tmp_path), "sequence_length": 16, "vocabulary": None}
+    found = asked(text, batches=[1], model=folder | model, **given)
+    assert len(found) == bool(numbers), found
+    assert all(number in found[0] for number in numbers)
+
+
 def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:
     from orchestrator.config.fingerprint import data_version
 

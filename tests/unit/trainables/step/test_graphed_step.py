@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -84,6 +86,41 @@ def test_captured_trial_learns_the_same(settings: dict[str, Any]) -> None:
         assert other["loss"] == pytest.approx(one["loss"], rel=0.02)
         assert other["lr"] == one["lr"] and other["samples"] == one["samples"]
     assert graphed["reusable"]
+
+
+@pytest.mark.gpu
+def test_captured_language_model_learns_the_same_compiled(tmp_path: Path) -> None:
+    np.random.default_rng(0).integers(0, 64, 20_000, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    config = {
+        "model": {"name": "gpt", "layers": 2, "heads": 2, "width": 64, "vocabulary": 64, "sequence_length": 32},
+        "data": {"name": "tokens", "path": str(tmp_path), "validation_tokens": 1024},
+        "optimizer": {"name": "adamw"},
+        "budget": {"steps": 40},
+    }
+    compiled = {"compile": "default", "clip_grad_norm": 1.0}
+    plain, graphed = (
+        run(request(config=config | {"trainable": each | compiled}, lr=1e-3, device="cuda", gpus_per_rank=1))
+        for each in (CONFIG["trainable"], GRAPHED)
+    )
+    assert (plain["status"], graphed["status"]) == ("ok", "ok"), graphed["trace"]
+    assert graphed["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=1e-3)
+
+
+def test_eager_steps_read_minibatches_from_the_places_of_the_capture() -> None:
+    """Otherwise torch.compile meets other strides in the capture, and cannot compile for them there."""
+    seen: list[tuple[int, tuple[int, ...]]] = []
+
+    class Recorder(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            seen.append((inputs.data_ptr(), inputs.stride()))
+            return super().forward(inputs)
+
+    step = GraphedStep(step_of(Recorder(4, 2), "sgd", "fp32", accum=2, device="cpu"))
+    slices = ((torch.randn(8, 5)[:, 1:], torch.randint(2, (8,))) for _ in itertools.count())
+    for _ in range(WARMUP_STEPS):
+        step(slices, 0.1)
+    assert len(seen) == 2 * WARMUP_STEPS and len(set(seen)) == 2
+    assert {strides for _, strides in seen} == {(4, 1)}
 
 
 @pytest.mark.gpu
