@@ -42,14 +42,13 @@ def _step(found: Contenders, terms: Terms, fewer: float, gpus: float) -> GpuStep
     cost = found.totals["cost"].means()
     known = reference is not None and best is not None and not found.on_cpu
     ratio = float(cost[best] / cost[reference]) if known else math.nan
-    worth = _worth(found, reference, gpus, p_worth)
     return GpuStep(
         gpus=gpus,
         fewer=fewer,
         name=f"2nd {gpu_word(on_cpu=found.on_cpu, one=True)}"
         if gpus == 2
         else gpus_in_words(gpus, on_cpu=found.on_cpu),
-        worth=COSTLY if worth == WORTH and ratio > gain else worth,
+        worth=_worth(found, reference, gpus, p_worth, is_costly=ratio > gain),
         p_worth=p_worth,
         gain=gain,
         gain_lo=lo,
@@ -69,11 +68,11 @@ def _p_worth(found: Contenders, reference: int | None, rows: npt.NDArray[np.bool
     return math.nan if np.isnan(chances).any() else float(chances.max())
 
 
-def _worth(found: Contenders, reference: int | None, gpus: float, p_worth: float) -> str:
+def _worth(found: Contenders, reference: int | None, gpus: float, p_worth: float, *, is_costly: bool) -> str:
     if reference is None or math.isnan(p_worth) or not found.are_timed:
         return UNKNOWN
     if p_worth >= SURE:
-        return WORTH
+        return COSTLY if is_costly else WORTH
     cells = found.tried.set_index("cell_id")["gpus"]
     open_yet = (
         each for each in found.untimed if cells[each.cell_id] == gpus and each.objective < found.objectives[reference]

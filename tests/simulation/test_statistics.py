@@ -100,11 +100,17 @@ def test_the_recommendation_is_good_and_calibrated(generator):
 
 
 @pytest.mark.parametrize(
-    ("law", "cells"), [("all near the margin", 16), ("unrelated", 16), ("cliff", 16), ("one law", 256)]
+    ("law", "cells", "sims"),
+    [
+        ("cliff", 16, 50),
+        pytest.param("cliff", 16, 150, marks=pytest.mark.slow),
+        pytest.param("all near the margin", 16, 150, marks=pytest.mark.slow),
+        pytest.param("unrelated", 16, 150, marks=pytest.mark.slow),
+        pytest.param("one law", 256, 20, marks=pytest.mark.slow),
+    ],
 )
-def test_misses_of_the_margin_are_told_and_the_safe_choice_has_few(law, cells, generator):
+def test_misses_of_the_margin_are_told_and_the_safe_choice_has_few(law, cells, sims, generator):
     """Told and true misses differ by about 4% (docs/results/statistics.md), and three standard errors are 7 to 15%."""
-    sims = 150 if cells == 16 else 20
     found = margins.safe_and_fast(law, cells, 3, sims, generator)
     told, missed = found["fast bet misses, told"], found["fast bet misses"]
     assert abs(told - missed) <= margins.TOLD + 3 * (0.2 * 0.8 / sims) ** 0.5
@@ -113,6 +119,7 @@ def test_misses_of_the_margin_are_told_and_the_safe_choice_has_few(law, cells, g
     )
 
 
+@pytest.mark.slow
 def test_few_validation_samples_rarely_make_sure(generator):
     """The fastest of the digits' cells truly miss the margin by 0.2%, and their shares are often equal by chance."""
     found = margins.safe_and_fast("digits", 16, 2, 150, generator)
@@ -129,7 +136,8 @@ def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, genera
     assert found["baseline's seed: no warning"] == 0 and found["baseline's seed: truly within the margin"] >= 0.5
 
 
-@pytest.mark.parametrize("seeds", [3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5])
 def test_a_slow_seed_does_not_change_the_choice(seeds, generator):
     """At least 90% of the choices are right (docs/results/statistics.md); three standard errors of 20 are 20%."""
     found = yardstick.slow_seeds(CLEAN, seeds, 20, generator)

@@ -97,13 +97,13 @@ def test_captured_language_model_learns_the_same_compiled(tmp_path: Path) -> Non
         "optimizer": {"name": "adamw"},
         "budget": {"steps": 40},
     }
-    compiled = {"compile": "default", "clip_grad_norm": 1.0}
+    compiled = {"compile": "default", "clip_grad_norm": 1.0, "precision": "bf16"}
     plain, graphed = (
         run(request(config=config | {"trainable": each | compiled}, lr=1e-3, device="cuda", gpus_per_rank=1))
         for each in (CONFIG["trainable"], GRAPHED)
     )
     assert (plain["status"], graphed["status"]) == ("ok", "ok"), graphed["trace"]
-    assert graphed["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=1e-3)
+    assert graphed["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=0.01)
 
 
 def test_eager_steps_read_minibatches_from_the_places_of_the_capture() -> None:
