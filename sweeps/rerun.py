@@ -1,4 +1,4 @@
-"""The option `rerun`: which finished trials run again."""
+"""The words of `rerun`, and the trials that it names; `sweeps.status` says which results stand otherwise."""
 
 from __future__ import annotations
 
