@@ -136,6 +136,15 @@ def test_heads_that_do_not_divide_are_an_error(change: dict[str, Any], numbers: 
             build(config | change, input_shape=(24,), num_classes=64)
 
 
+@pytest.mark.parametrize(("name", "place"), [("gpt", "meta"), ("llama", "meta"), ("mlp", "cpu")])
+def test_language_models_are_built_on_the_device(name: str, place: str) -> None:
+    sizes = {"layers": 1, "heads": 2, "width": 8, "sequence_length": 4, "vocabulary": 16}
+    config = {"name": name} | ({"hidden": [4]} if name == "mlp" else sizes)
+    shape = (1, 8, 8) if name == "mlp" else (4,)
+    model = build(config, input_shape=shape, num_classes=10, device="meta")
+    assert {each.device.type for each in (*model.parameters(), *model.buffers())} == {place}
+
+
 def test_model_without_blocks_cannot_be_recomputed() -> None:
     with pytest.raises(RequestError, match="ModuleList"):
         recompute_blocks(nn.Linear(2, 2))
