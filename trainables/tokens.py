@@ -251,7 +251,7 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
             return
         vocabulary, place = model.get("vocabulary"), f"model.vocabulary={model.get('vocabulary')}"
         length = data.get("sequence_length") or model.get("sequence_length")
-        if model.get("name") == "hf":
+        if model.get("name") == "hf" and model.get("path") != "???":
             known = _of_transformers(model)
             vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
             longest = known.get("max_position_embeddings", known.get("n_positions"))
@@ -278,6 +278,8 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_transformers(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of `transformers` that model=hf builds from. Raises TokenError if there is none."""
+    if not isinstance(model.get("path"), str):
+        raise TokenError(f"model.path={model.get('path')!r} is not a folder")
     file = Path(model["path"]).expanduser() / "config.json"
     if not file.is_file():
         raise TokenError(f"model.path={model['path']} has no config.json")

@@ -191,6 +191,8 @@ def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
         ({"name": "tokens"}, {}, ("up to 400", "the 300 of model.path")),
         ({"name": "tokens"}, {"config": {"vocab_size": 401}}, ()),
         ({"tokenizer": "tokenizer.json"}, {"path": "/nowhere"}, ("/nowhere", "no config.json")),
+        ({"tokenizer": "tokenizer.json"}, {"path": None}, ("model.path=None", "not a folder")),
+        ({"tokenizer": "tokenizer.json"}, {"path": "???"}, ()),  # reported for all sections alike
     ],
 )
 def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
