@@ -1,4 +1,4 @@
-"""The words of `rerun`, and the trials that it names; `sweeps.status` says which results stand otherwise."""
+"""Parse `rerun` and select the trials that it names; `sweeps.status` decides which others run again."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.context import RequestError
 from trainables.file_facts import kept
 from trainables.registry import DATA, TEXTS
 
@@ -252,13 +253,9 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
         vocabulary, place = model.get("vocabulary"), f"model.vocabulary={model.get('vocabulary')}"
         length = data.get("sequence_length") or model.get("sequence_length")
         if model.get("name") == "hf" and model.get("path") != "???":
-            known = _of_transformers(model)
+            known = transformers_config(model)
             vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
-            longest = known.get("max_position_embeddings", known.get("n_positions"))
-            if isinstance(longest, int) and isinstance(length, int) and length > longest:
-                yield f"sequence_length={length} is beyond the {longest} positions of model.path={model['path']}"
-            if isinstance(source, Text):
-                yield from _tokenizer_errors(source, model, vocabulary)
+            yield from _transformers_errors(model, known, source, length)
         if isinstance(source, Text):
             sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
         else:
@@ -272,30 +269,40 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"{subject}: {path} has tokens up to {size - 1}, beyond {place}"
         if not beyond and isinstance(length, int):
             yield from _count_errors(source.read("cpu"), length, config)
+    except RequestError as error:
+        yield str(error)
     except (TokenError, OSError, ValueError) as error:
         yield f"{subject}: {error}"
 
 
-def _of_transformers(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of `transformers` that model=hf builds from. Raises TokenError if there is none."""
-    if not isinstance(model.get("path"), str):
-        raise TokenError(f"model.path={model.get('path')!r} is not a folder")
-    file = Path(model["path"]).expanduser() / "config.json"
-    if not file.is_file():
-        raise TokenError(f"model.path={model['path']} has no config.json")
-    found: dict[str, Any] = json.loads(file.read_bytes())
+def transformers_config(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config.json of the folder that model=hf builds from, with `model["config"]`. Raises RequestError."""
+    if not isinstance(model["path"], str):
+        raise RequestError(f"model.path={model['path']!r} is not a folder")
+    folder = Path(model["path"]).expanduser()
+    if not (folder / "config.json").is_file():
+        raise RequestError(f"model.path={model['path']}: there is no config.json in {folder.resolve()}")
+    found: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
     return found | (model.get("config") or {})
 
 
-def _tokenizer_errors(source: Text, model: Mapping[str, Any], vocabulary: int | None) -> Iterator[str]:
-    """Yield an error if a text is not read by the tokenizer that the model of `transformers` was trained with."""
-    own, trained = Path(model["path"]).expanduser() / "tokenizer.json", model.get("pretrained") is not False
-    if source.tokenizer is None and (own.is_file() or (trained and vocabulary != 256)):
+def _transformers_errors(
+    model: Mapping[str, Any], known: Mapping[str, Any], source: TokenFiles | Text, length: Any
+) -> Iterator[str]:
+    """Yield errors of sequences beyond the model's positions, and of texts in other tokens than the model's."""
+    longest = known.get("max_position_embeddings", known.get("n_positions"))
+    if isinstance(longest, int) and isinstance(length, int) and length > longest:
+        yield f"sequence_length={length} is beyond the {longest} positions of model.path={model['path']}"
+    if not isinstance(source, Text):
+        return
+    own, is_trained = Path(model["path"]).expanduser() / "tokenizer.json", model.get("pretrained") is not False
+    vocabulary = known.get("vocab_size")
+    if source.tokenizer is None and (own.is_file() or (is_trained and vocabulary != 256)):
         wanted = own if own.is_file() else "the tokenizer.json that it was trained with"
         yield f"data 'text' reads bytes, and the model's vocabulary is {vocabulary}: set data.tokenizer={wanted}"
-    elif source.tokenizer is not None and trained and own.is_file():
-        vocabularies = [json.loads(file.read_bytes())["model"]["vocab"] for file in (source.files()[-1], own)]
-        if vocabularies[0] != vocabularies[1]:
+    elif source.tokenizer is not None and is_trained and own.is_file():
+        given, right = (json.loads(file.read_bytes()) for file in (Path(source.tokenizer).expanduser(), own))
+        if given["model"]["vocab"] != right["model"]["vocab"]:
             yield f"data.tokenizer={source.tokenizer} has other tokens than the model was trained with: use {own}"
 
 

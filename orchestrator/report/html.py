@@ -98,8 +98,7 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
     if not math.isnan(reached):
         difference, lines = chosen.figures[f"{name}_difference"].value, []
         if baseline and not math.isnan(difference):
-            change = f"{difference:+.3f}" if round(difference, 3) else "0.000"
-            lines = [f"{change} against the baseline's {baseline.figures[name].value:.3f}"]
+            lines = [f"{difference:+z.3f} against the baseline's {baseline.figures[name].value:.3f}"]
             lines += [f"{found.margin:g} {found.metric.worse} is allowed"]
         seeds = figures.counted(chosen.n_ok, "seed", "seeds")
         yield Tile(title=found.metric.label, value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])

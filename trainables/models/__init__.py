@@ -31,7 +31,7 @@ def build(
     `package.module:factory` calls the user's factory with those of `input_shape` and `num_classes` that it takes, and
     the config's other keys; see `_made` for one with `**kwargs`. A model of `transformers` gives its logits.
     `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm. `gpt` and `llama` draw
-    their weights on `device`, which is faster on a GPU by seconds; other models are built on the CPU.
+    their weights on `device`, which is faster on a GPU by seconds.
 
     Raises ValueError, in one line, for unknown names and keys, and for a model that does not take such images.
     """

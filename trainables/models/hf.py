@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from trainables.context import RequestError
+from trainables.tokens import transformers_config
 
 
 def from_transformers(
@@ -34,9 +35,8 @@ def from_transformers(
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification
     except ImportError as error:
         raise RequestError("model=hf needs a further package: pip install 'sweep-orchestrator[hf]'") from error
+    transformers_config({"path": path})
     folder = Path(path).expanduser()
-    if not (folder / "config.json").is_file():
-        raise RequestError(f"model.path={path}: there is no config.json in {folder.resolve()}")
     of_images = len(input_shape) == 3
     options: dict[str, Any] = {"use_cache": False}
     if of_images:

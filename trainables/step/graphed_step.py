@@ -80,9 +80,10 @@ class GraphedStep:
         self._step.restore(state, own_settings=own_settings)
 
     def _place(self, batches: Iterator[Minibatch]) -> None:
-        """Copy the next minibatches to their places; eager steps read them there, too, or compilers would see others.
+        """Copy the next minibatches to their places on the device, from which eager steps read them, too.
 
-        Tokens come as slices of longer rows. A copy has other strides, which would be compiled during the capture.
+        Otherwise the capture would meet other strides than the eager steps, and torch.compile cannot compile there:
+        tokens come as slices of longer rows, and their copies are contiguous.
         """
         passes = islice(batches, self._step.grad_accum_steps)
         if not self._minibatches:

@@ -163,7 +163,7 @@ class Replica:
             self._config["model"],
             input_shape=workload.input_shape,
             num_classes=workload.num_classes,
-            device=str(workload.form.device),
+            device=workload.form.device,
         )
         if synchronises(model) and context.strategy == INDEPENDENT:
             raise ValueError(
