@@ -24,7 +24,7 @@ OWNERS = {
     "trainables": ("trainables/", "studies/"),
     "studies": ("studies/",),
     "orchestrator": ("orchestrator/", "studies/"),
-    "sweeps": ("sweeps/", "orchestrator/", "studies/"),
+    "sweeps": ("sweeps/", "trainables/", "orchestrator/", "studies/"),
     "pandas": ("orchestrator/", "studies/"),
     "numpy": ("orchestrator/", "trainables/", "studies/"),
     "pyarrow": (
