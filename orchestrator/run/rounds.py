@@ -1,4 +1,4 @@
-"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then disturbed timings once more.
+"""Decides what a sweep runs, round by round: as planned, or by phases; then disturbed timings once more.
 
 With `mode=settle`, rounds of further seeds follow, for the cells that the recommendation names, until its verdict is
 clear, no reasonable number of seeds would make it so, or a budget runs out.
@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.config.request import Request, Search, Terms
+from orchestrator.config.request import Request, Terms
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS
 from orchestrator.plan import phases
-from orchestrator.plan import search as searching
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
@@ -102,8 +101,8 @@ class Rounds:
         return first or self._further_seeds()
 
     def _named(self) -> Sequence[TrialSpec]:
-        """Trials that the user named explicitly, which phases or a search might skip."""
-        if not (self._request.selection.phases or self._request.selection.search):
+        """Trials that the user named explicitly, which phases might skip."""
+        if not self._request.selection.phases:
             return ()
         named = [trial for trial in self._later if trial.trial_id in self._planned.named]
         self._later = [trial for trial in self._later if trial.trial_id not in self._planned.named]
@@ -128,9 +127,9 @@ class Rounds:
         return [trial for trial in may_run if trial.trial_id not in all_failing]
 
     def _chosen(self) -> Sequence[TrialSpec]:
-        """The next trials according to phases or a search.
+        """The next trials according to the phases.
 
-        Without either, all of them; but if trials are to share GPUs, one of each size runs alone first.
+        Without phases, all of them; but if trials are to share GPUs, one of each size runs alone first.
         """
         self._copy()
         self._leave_out_branches()
@@ -174,9 +173,9 @@ class Rounds:
     def _find_originals(self) -> dict[str, str]:
         """Return {trial: the first one with the same training}, without those first ones.
 
-        Phases and searches train one of them alone. A trial that is named for a rerun has no original that is not.
+        Phases train only one of them. A trial that is named for a rerun has no original that is not.
         """
-        if self._request.selection.phases or self._request.selection.search:
+        if self._request.selection.phases:
             return {}
         trials, named = self._planned.trials, self._planned.named
         same = equivalent_cells(trials)
@@ -193,8 +192,6 @@ class Rounds:
     def _choice(self) -> Choice:
         if self._request.selection.phases:
             return self._by_phases()
-        if search := self._request.selection.search:
-            return self._by_search(search)
         ids = {trial.trial_id for trial in self._later}
         everything = [trial for trial in self._later if self._originals.get(trial.trial_id) not in ids]
         bases = {base_of(trial) for trial in everything}
@@ -207,11 +204,6 @@ class Rounds:
         probed = self._history.probes
         prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
         return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
-
-    def _by_search(self, search: Search) -> Choice:
-        planned, ends = self._planned.trials, self._history.rows
-        to_run = searching.next_trials(search, self._request, planned, self._later, ends)
-        return to_run, lambda trial: searching.skipped(search)
 
     def _disturbed(self) -> Sequence[TrialSpec]:
         """On the first call, repetitions of disturbed timings, also of those under an earlier driver.

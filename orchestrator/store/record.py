@@ -95,7 +95,7 @@ class TrialOutcome:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software that produced them."""
     skipped_by: str = ""
-    """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
+    """The rule of the sweep that skipped the trial: `budget`, `early_stop` or `phases`."""
     lost_devices: Sequence[str] = ()
     """For cause DEVICE: the GPUs not to be used any more, as named in `orchestrator.backends.gpu_quarantine`."""
 

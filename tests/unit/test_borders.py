@@ -18,7 +18,6 @@ OWNERS = {
     "tensorboard": ("orchestrator/trackers/tensorboard.py",),
     "mlflow": ("orchestrator/trackers/mlflow.py",),
     "wandb": ("orchestrator/trackers/wandb.py",),
-    "optuna": ("orchestrator/plan/",),
     "torch": ("trainables/", "studies/"),
     "torchvision": ("trainables/", "studies/"),
     "trainables": ("trainables/", "studies/"),
