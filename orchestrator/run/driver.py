@@ -33,6 +33,7 @@ from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import origin
 from orchestrator.run.rounds import Rounds, SharedTimings, SweepListener
 from orchestrator.run.session import Session
+from orchestrator.run.verify import table_digests
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries, TrialQueue
 from orchestrator.schedule.waiting_for_nodes import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
@@ -232,7 +233,7 @@ class SweepRun:
             known = {"driver": self._who, "fingerprint": self.fingerprint, "findings": findings}
             summary = SweepSummary.of(self.request, self.layout, planned.trials, ends, **known)
         reached(Moment.TABLES_WRITTEN)
-        self.journal.append(Kind.ENDED, {"missing": summary.missing})
+        self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})
         reached(Moment.SWEEP_ENDED)
         summary.show(console, time.monotonic() - self.began_s)
         return interrupt.exit_status if interrupt.signal is not None else summary.exit_status

@@ -13,11 +13,9 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
@@ -27,7 +25,6 @@ from orchestrator.backends.choose import known_nodes
 from orchestrator.config.request import Request
 from orchestrator.config.setup import Grid
 from orchestrator.run import leftover_processes
-from orchestrator.run.finish import SweepSummary
 from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
 from orchestrator.store.history import History
@@ -40,11 +37,10 @@ from sweeps.errors import ConfigError
 from sweeps.printable import printable
 from sweeps.status import Status
 
+_TABLES = (".csv", ".md", ".parquet", ".tex", ".json")
+
 GENERATIONS = "trainables.checkpoints:Generations"
 """The class that detects damaged checkpoints."""
-
-REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
-"""Tables that follow byte by byte from the journal; pictures also depend on the machine's fonts."""
 
 
 def of_ended_trials(layout: Layout, history: History) -> Iterator[str]:
@@ -90,50 +86,41 @@ def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
             yield f"{folder}: the journal knows no such trial"
 
 
-def of_the_tables(request: Request, layout: Layout, history: History) -> Iterator[str]:
-    """Tables that differ from those that a replay of the journal makes.
+def of_the_tables(layout: Layout, history: History) -> Iterator[str]:
+    """Yield tables that do not follow from the journal.
 
-    If the sweep has not ended, its tables are older than the journal: they may lack trials, but must not have any
-    that the journal does not have.
+    The record of the sweep's end has the digests of its tables. Before that end, the tables are older than the journal:
+    they may lack trials, but must not have any that the journal does not have.
     """
     if history.missing is not None:
-        yield from _different(layout.tables, _replayed(request, layout, history))
+        yield from _changed_tables(layout, history.tables)
         return
     table = layout.table("trials.csv")
-    if table.is_file():
-        try:
-            rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
-            lost = [row["trial_id"] for row in rows if row["trial_id"] not in history.rows]
-        except (ValueError, KeyError, csv.Error) as error:
-            yield f"{table}: not a table ({error!r}); mode=report makes it again"
-            return
-        yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in lost)
+    if not table.is_file():
+        return
+    try:
+        rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
+        unknown = [row["trial_id"] for row in rows if row["trial_id"] not in history.rows]
+    except (ValueError, KeyError, csv.Error) as error:
+        yield f"{table}: not a table ({error!r}); mode=report makes it again"
+        return
+    yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in unknown)
 
 
-def _replayed(request: Request, layout: Layout, history: History) -> dict[str, bytes]:
-    """The tables by name, made again in a temporary folder with a link to the trials' files."""
-    with tempfile.TemporaryDirectory() as elsewhere:
-        there = Layout(Path(elsewhere))
-        there.tables.mkdir()
-        there.trials.symlink_to(layout.trials.absolute())
-        quick = replace(request, html=False)
-        SweepSummary.of(quick, there, (), history.rows, driver=history.driver, unfinished=history.is_unfinished)
-        return _contents(there.tables)
+def table_digests(layout: Layout) -> dict[str, str]:
+    """Return the SHA-256 of each table by name; plots and the page are no tables, since they depend on fonts."""
+    paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
+    tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
+    return {path.name: digest(path) for path in tables}
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    files = folder.iterdir() if folder.is_dir() else ()  # a journal that was copied alone has no tables
-    return {path.name: path.read_bytes() for path in files if path.suffix in REPLAYED and path.is_file()}
-
-
-def _different(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[str]:
-    found = _contents(folder)
-    for name in sorted({*wanted, *found}):
-        path = folder / name
-        if name not in found:
-            yield f"{path}: lost; mode=report makes it again"
-        elif name in wanted and found[name] != wanted[name]:
-            yield f"{path}: not what a replay of the journal makes; mode=report makes it again"
+def _changed_tables(layout: Layout, expected: Mapping[str, str]) -> Iterator[str]:
+    """Yield tables that are lost, or differ from those that the sweep has written at its end."""
+    present = table_digests(layout)
+    for name, wanted in expected.items():
+        change = "lost" if name not in present else "changed" if present[name] != wanted else ""
+        if change:
+            yield f"{layout.table(name)}: {change} since the sweep ended; mode=report makes it again"
 
 
 class Reading:
@@ -220,7 +207,7 @@ def show(request: Request, grid: Grid) -> int:
     grid = grid.with_outputs(History(replay(layout.journal).records).outputs)
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
-    verdict = verify(request, layout, planned, grid.fingerprint())
+    verdict = verify(layout, planned, grid.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
@@ -229,7 +216,7 @@ def show(request: Request, grid: Grid) -> int:
     return 1 if verdict.violations else 0
 
 
-def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
+def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     found = replay(layout.journal)
     reading = Reading(found.records)
@@ -247,7 +234,7 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint
     violations += of_running_trials(layout, reading.unfinished)
     violations += of_checkpoints(layout)
     violations += without_a_record(layout, history.folders)
-    violations += of_the_tables(request, layout, history)
+    violations += of_the_tables(layout, history)
     violations += _orphans(layout)
     missing = [trial_id for trial_id in planned if trial_id not in history.all_rows]
     trials = sum(not trial.times for trial in history.trials.values())

@@ -140,6 +140,8 @@ class History:
         """The hardware of the most recent trials."""
         self.missing: int | None = None
         """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
+        self.tables: Mapping[str, str] = {}
+        """The SHA-256 of each table at the last end of the sweep, by name."""
         self.planned = 0
         """The number of trials that the last driver planned; 0 if it did not record it."""
         self._open: int | None = None
@@ -166,6 +168,9 @@ class History:
         if record.kind in _SPENDING:
             self._spend(value)
         self.missing = value.get("missing") if record.kind == Kind.ENDED else None
+        if record.kind == Kind.ENDED:
+            tables = value.get("tables")
+            self.tables = tables if isinstance(tables, Mapping) else {}
         if record.kind == Kind.SWEEP:
             self._take_sweep(value)
         elif record.kind == Kind.PROBED:

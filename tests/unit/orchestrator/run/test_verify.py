@@ -3,7 +3,6 @@
 import hashlib
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from orchestrator.store.trial_files import HASHED, digests
 from tests.unit.orchestrator.report import demo
 from trainables.checkpoints import Generations
 
-REQUEST: Any = SimpleNamespace()
 RECORD = demo.records()[0]
 
 
@@ -32,7 +30,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
-    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], {})
+    found = verified.verify(layout, [RECORD.trial_id, "other"], {})
     assert found.violations == []
     damage, counts, quarantine = found.remarks
     assert damage.startswith(f"{layout.journal}: line 4: torn: ") and "17 bytes" in damage
@@ -43,18 +41,17 @@ def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
 def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
     first, _, rest = layout.journal.read_bytes().partition(b"\n")
     layout.journal.write_bytes(first[:-1] + b"?\n" + rest)
-    (told,) = verified.verify(REQUEST, layout, [], {}).violations
+    (told,) = verified.verify(layout, [], {}).violations
     assert told.startswith(f"{layout.journal}: line 1: corrupt")
 
 
 @pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
 def test_plan_is_compared_only_under_the_same_config(
-    layout: Layout, fingerprint: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, fingerprint: dict[str, Any], violations: int
 ) -> None:
-    monkeypatch.setattr(verified, "of_the_tables", lambda *given: [])  # which are not made here
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
-    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], fingerprint)
+    found = verified.verify(layout, [RECORD.trial_id, "other"], fingerprint)
     assert len(found.violations) == violations
     assert any("another configuration" in remark for remark in found.remarks) is not bool(violations)
     assert any("planned without one" in remark for remark in found.remarks) is bool(violations)
@@ -121,22 +118,36 @@ def test_running_trial_may_have_only_its_last_line_torn(files: Layout) -> None:
     assert config.startswith(f"{files.config('a')}: not YAML") and curve.startswith(f"{files.metrics('a')}: line 1 is")
 
 
-def test_missing_tables_folder_means_every_table_is_lost(files: Layout) -> None:
-    files.tables.rmdir()
-    (told,) = verified._different(files.tables, {"trials.csv": b""})
-    assert told.startswith(f"{files.table('trials.csv')}: lost") and "mode=report" in told
+def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: Layout) -> None:
+    for name in ("trials.csv", "summary.csv", "speedup.md"):
+        files.table(name).write_text(name)
+    digests = verified.table_digests(files)
+    history = History([Record(kind=Kind.ENDED, value={"missing": 0, "tables": digests})])
+    assert list(verified.of_the_tables(files, history)) == []
+    files.table("summary.csv").write_text("summary.csV")
+    files.table("speedup.md").unlink()
+    files.table("speedup.md").mkdir()
+    lost, changed = verified.of_the_tables(files, history)
+    assert lost.startswith(f"{files.table('speedup.md')}: lost") and "mode=report" in lost
+    assert changed.startswith(f"{files.table('summary.csv')}: changed")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"trial_id\na\n", ""), (b"trial_id\na\nb\n", "trial b"), (b"x\n1\n", "KeyError"), (b"\xff", "not a table")],
+)
+def test_table_of_a_running_sweep_has_only_journalled_trials(files: Layout, content: bytes, message: str) -> None:
+    files.table("trials.csv").write_bytes(content)
+    lines = list(verified.of_the_tables(files, ended(files)))
+    assert len(lines) == bool(message) and all(message in line for line in lines)
 
 
 def test_folder_in_place_of_a_file_means_lost(files: Layout) -> None:
-    for path in (files.table("summary.csv"), files.table("trials.csv"), files.metrics("a")):
-        path.write_bytes(b"")
+    files.metrics("a").write_bytes(b"")
     history = ended(files)
     files.metrics("a").unlink()
-    for path in (files.table("trials.csv"), files.config("a"), files.metrics("a")):
-        path.unlink(missing_ok=True)
+    for path in (files.config("a"), files.metrics("a")):
         path.mkdir()
-    (table,) = verified._different(files.tables, {"trials.csv": b"", "summary.csv": b""})
-    assert table.startswith(f"{files.table('trials.csv')}: lost")
     (curve,) = of_ended_trials(files, history)
     assert curve.startswith(f"{files.metrics('a')}: lost")
     assert list(verified.of_running_trials(files, ["a"])) == []
