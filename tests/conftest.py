@@ -43,6 +43,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(autouse=True, scope="session")
+def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Run all tests in an empty folder, so that none depends on what somebody ran in the clone before."""
+    os.chdir(tmp_path_factory.mktemp("working_folder"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Files are begun in their order: those with Ray, of few tests but the longest, first and not last of all."""
     config.option.loadscopereorder = False

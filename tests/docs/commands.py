@@ -35,6 +35,8 @@ class Block:
         for line in joined.splitlines():
             for part in line.split(" && "):
                 words = shlex.split(part, comments=True)
+                if words[:2] == ["uv", "run"]:  # which runs the rest in the project's environment
+                    words = words[4:] if words[2] == "--extra" else words[2:]
                 if words:
                     yield words
 
