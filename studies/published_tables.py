@@ -23,7 +23,7 @@ import yaml
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import Row, axis, head, markdown, status, varying
 from sweeps.status import Status
 
@@ -102,7 +102,7 @@ def published_markdown(published: Published, cells: pd.DataFrame) -> str:
     rows = [row for each in published.rows for row in _rows(each, published.columns, cells)]
     lines = [
         *head(cells, "Published and measured"),
-        f"Published: {figures.plain(published.source)}.",
+        f"Published: {numbers.plain(published.source)}.",
         "Each figure as published, then as measured here."
         " † This timing is not valid; the note in summary.csv says why.",
         "",
@@ -123,7 +123,7 @@ def _rows(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame)
     lines = []
     for number, cell in enumerate(found.to_dict("records")):
         seeds = f"{cell['n_ok']} seed{'s' if cell['n_ok'] != 1 else ''}"
-        names = [f"{axis(column)}={figures.asked(cell[column])}" for column in differing]
+        names = [f"{axis(column)}={numbers.asked(cell[column])}" for column in differing]
         name = ", ".join([*names, status(cell) if cell["status"] != Status.OK.value else seeds])
         measured = {key: _measured(cell, column) for key, column in columns.items()}
         lines.append(_row(None if number else row, columns, name, measured))
@@ -138,7 +138,7 @@ def _row(
     for key, column in columns.items():
         figure = row.figures.get(key, []) if row else []
         ends = figure if isinstance(figure, list) else [figure]
-        line[f"{column.title}: published"] = "–".join(map(figures.number, ends))
+        line[f"{column.title}: published"] = "–".join(map(numbers.number, ends))
         line[f"{column.title}: measured"] = measured.get(key, "")
     return line
 
@@ -162,7 +162,7 @@ def _measured(cell: Row, column: Column) -> str:
     factor = column.factor * (cell[column.times] if column.times else 1)
     ends = [cell.get(f"{column.column}{end}", math.nan) for end in ("", "_lo", "_hi")]
     point, lo, hi = (factor * float("nan" if pd.isna(value) else value) for value in ends)
-    text = figures.with_interval(point, lo, hi, figures.number)
+    text = numbers.with_interval(point, lo, hi, numbers.number)
     epochs = cell.get("epochs", math.nan)
     if text and column.epochs and not epochs >= column.epochs:
         if epochs < 1:

@@ -23,7 +23,7 @@ from orchestrator.store.history import History
 from orchestrator.store.layout import JOURNAL, Layout
 from orchestrator.store.lock import driver_of
 from orchestrator.store.results import read_results
-from orchestrator.text.figures import counted
+from orchestrator.text.numbers import counted
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
-from orchestrator.text.figures import counted, suited
+from orchestrator.text.numbers import counted, suited
 from sweeps.axes import is_number
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.trial import TrialSpec

@@ -46,7 +46,7 @@ from orchestrator.report.plot import (
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.tables.speedup import one_process
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
 from sweeps.status import Status
 
@@ -370,7 +370,7 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
         "tooltip": {"field": "tip"},
     }
     drawn = mark("point", encoding, where="isValid(datum.to_target)", size=70, filled=True)
-    missed = f"{figures.counted(never, 'cell', 'cells')} not drawn: not every seed reached the target." if never else ""
+    missed = f"{numbers.counted(never, 'cell', 'cells')} not drawn: not every seed reached the target." if never else ""
     return _with(plot, in_panels([{**drawn, "params": [picked("fixed_batch")]}], field="panel"), missed)
 
 
@@ -431,7 +431,7 @@ def largest(cells: pd.DataFrame, found: Recommendation | None) -> str:
     for row in rows[:1]:
         if lost := largest_loss(row):
             remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
-            share = f"{figures.percent(row[lost])}% of the ideal speed-up"
+            share = f"{numbers.percent(row[lost])}% of the ideal speed-up"
             return f"Largest loss of {cell_label(row, varying(cells))}: {LOST_TO[lost]} ({share}).{remedy}"
     return ""
 

@@ -33,8 +33,8 @@ from orchestrator.report.plot import (
 )
 from orchestrator.store.layout import TELEMETRY, Layout
 from orchestrator.store.results import Finding
-from orchestrator.text import figures
-from orchestrator.text.figures import one_line
+from orchestrator.text import numbers
+from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import Row, cell_label, gpus_in_words, in_order, named, varying
 from sweeps.status import Status
 
@@ -79,7 +79,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     places = ranked_panels(records, titles, columns, best)
     rows = []
     for row, name, title, place in zip(records, names, titles, places, strict=True):
-        line = name if together else figures.fact(row[colour])
+        line = name if together else numbers.fact(row[colour])
         own = {"cell": name, "line": line, "panel": title, "panel_order": place}
         for point in by_cell[row["cell_id"]].to_dict("records"):
             ends = {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]} if point["n_seeds"] > 1 else {}
@@ -229,8 +229,8 @@ def _is_whole(path: Path) -> bool:
 def _thinned_out(frame: pd.DataFrame) -> pd.DataFrame:
     """Return at most `MOST_POINTS` samples of each device: means over equally long times."""
     figures = [name for name in _FIGURES if name in frame]
-    numbers = frame[["time_s", *figures]].apply(pd.to_numeric, errors="coerce").astype("float64")
-    whole = pd.concat([frame[["rank", "device"]], numbers], axis="columns").dropna(subset=["time_s"])
+    values = frame[["time_s", *figures]].apply(pd.to_numeric, errors="coerce").astype("float64")
+    whole = pd.concat([frame[["rank", "device"]], values], axis="columns").dropna(subset=["time_s"])
     last = float(whole["time_s"].max()) if len(whole) else math.nan
     width = last / MOST_POINTS if last > 0 else 1.0
     slot = (whole["time_s"] / width).astype("int64").clip(upper=MOST_POINTS - 1)

@@ -28,8 +28,8 @@ from orchestrator.report.plot import MOST_OPTIONS, Plot, filter_value, label_of,
 from orchestrator.store.files import finite
 from orchestrator.store.results import Finding
 from orchestrator.tables.recommendation import RecommendationText, probability, safe_choice, takes_longer
-from orchestrator.text import figures
-from orchestrator.text.figures import one_line, suited
+from orchestrator.text import numbers
+from orchestrator.text.numbers import one_line, suited
 from orchestrator.text.rows import (
     ALWAYS,
     Row,
@@ -84,8 +84,8 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         unit = suited(mine.unit, mine.value, other)
         lines = []
         if not math.isnan(other):
-            share = f"{figures.percent(mine.value / other)}% of it"
-            faster = f"{figures.times(other / mine.value)}× as fast"
+            share = f"{numbers.percent(mine.value / other)}% of it"
+            faster = f"{numbers.times(other / mine.value)}× as fast"
             lines.append(f"baseline {unit.text(other)}: {faster if quantity == found.deciding_time else share}")
         if quantity == found.deciding_time:
             lines += _other_time(found, chosen, baseline)
@@ -100,7 +100,7 @@ def _outcome_tiles(found: Recommendation, chosen: Setting, baseline: Setting | N
         if baseline and not math.isnan(difference):
             lines = [f"{difference:+z.3f} against the baseline's {baseline.figures[name].value:.3f}"]
             lines += [f"{found.margin:g} {found.metric.worse} is allowed"]
-        seeds = figures.counted(chosen.n_ok, "seed", "seeds")
+        seeds = numbers.counted(chosen.n_ok, "seed", "seeds")
         yield Tile(title=found.metric.label, value=f"{reached:.3f}", lines=[*lines, f"mean of {seeds}"])
 
 
@@ -350,17 +350,17 @@ def _number(value: Any) -> float:
     return float(value) if value is not None and not pd.isna(value) else math.nan
 
 
-def _measured(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
+def _measured(title: str, column: str, form: numbers.Form = numbers.number, sign: str = "") -> Column:
     """Return the column of a figure, with its interval if the cell has one."""
 
     def text(row: Row) -> str:
         point, lo, hi = (_number(row.get(f"{column}{end}")) for end in ("", "_lo", "_hi"))
-        return figures.with_interval(point, lo, hi, form, sign)
+        return numbers.with_interval(point, lo, hi, form, sign)
 
     return Column(title=title, text=text)
 
 
-def _timed(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
+def _timed(title: str, column: str, form: numbers.Form = numbers.number, sign: str = "") -> Column:
     """Return the column of a figure that depends on the timing, with a dagger if the timing is not valid."""
     plain = _measured(title, column, form, sign)
 
@@ -383,8 +383,8 @@ def _timing(row: Row) -> str:
     return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
 
 
-_SPEEDUP = _timed("speed-up", "speedup", figures.times, "×")
-_EFFICIENCY = _timed("efficiency", "efficiency", figures.percent, "%")
+_SPEEDUP = _timed("speed-up", "speedup", numbers.times, "×")
+_EFFICIENCY = _timed("efficiency", "efficiency", numbers.percent, "%")
 
 _FIGURES: Sequence[Column] = (
     _text("status", status),
@@ -401,11 +401,11 @@ _FIGURES: Sequence[Column] = (
     _timed("epoch [s]", "epoch_s"),
     _measured("first epoch [s]", "first_epoch_s"),
     _measured("to target [s]", "time_to_target_s"),
-    _measured("speed-up to target", "speedup_to_target", figures.times, "×"),
+    _measured("speed-up to target", "speedup_to_target", numbers.times, "×"),
     _measured("energy [J]", "energy_j"),
     _measured("energy [J/sample]", "energy_j_per_sample"),
     _measured("power [W]", "power_w"),
-    _measured("GPU use", "gpu_util", figures.percent, "%"),
+    _measured("GPU use", "gpu_util", numbers.percent, "%"),
     _measured("memory [GB]", "peak_memory_gb"),
     _measured("trial cost", "cost"),
     _text("note", lambda row: str(row["note"])),

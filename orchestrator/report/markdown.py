@@ -14,8 +14,8 @@ from orchestrator.report.plot import Plot
 from orchestrator.store.results import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
-from orchestrator.text import figures
-from orchestrator.text.figures import one_line
+from orchestrator.text import numbers
+from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import TextTable, not_ok, varying
 from sweeps.axes import is_number
 
@@ -98,7 +98,7 @@ def provenance(
 
 
 def _distinct(column: pd.Series[Any]) -> str:
-    values = list(dict.fromkeys(map(figures.fact, column.dropna())))
+    values = list(dict.fromkeys(map(numbers.fact, column.dropna())))
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
@@ -110,14 +110,14 @@ def not_ok_lines(cells: pd.DataFrame) -> list[str]:
 
 def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
     """Return the whole report; `decision` is the recommendation as Markdown, or empty."""
-    findings = [f"- {figures.plain(finding)}" for finding in data.findings]
-    absent = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots if not plot.spec]
-    failed = [figures.plain(f"- {line}") for line in not_ok_lines(data.cells)]
+    findings = [f"- {numbers.plain(finding)}" for finding in data.findings]
+    absent = [f"- {plot.title}: {numbers.plain(plot.absent)}" for plot in plots if not plot.spec]
+    failed = [numbers.plain(f"- {line}") for line in not_ok_lines(data.cells)]
     facts = provenance(data.trials, data.driver, data.fingerprint)
-    machine = [f"| {figures.plain(name)} | {figures.plain(value)} |" for name, value in facts]
+    machine = [f"| {numbers.plain(name)} | {numbers.plain(value)} |" for name, value in facts]
     claims, others = ([t for t in data.further if (t.name == "claims") is first] for first in (True, False))
     parts = [
-        f"# Sweep report: {figures.plain(data.sweep)}",
+        f"# Sweep report: {numbers.plain(data.sweep)}",
         _as_section(decision),
         *(_section(table.title, table.markdown()) for table in claims),
         _section(
@@ -144,6 +144,6 @@ def _section(title: str, lines: Sequence[str]) -> str:
 
 
 def _plot(plot: Plot) -> str:
-    remarks = [f"- {figures.plain(remark)}" for remark in plot.remarks]
+    remarks = [f"- {numbers.plain(remark)}" for remark in plot.remarks]
     image = f"![{plot.title}](report/{plot.name}.png)"
-    return _section(plot.title, [figures.plain(plot.about), "", image, *(["", *remarks] if remarks else [])])
+    return _section(plot.title, [numbers.plain(plot.about), "", image, *(["", *remarks] if remarks else [])])

@@ -18,8 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.text import figures
-from orchestrator.text.figures import one_line
+from orchestrator.text import numbers
+from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import Row, axis
 
 Spec = Mapping[str, Any]
@@ -201,14 +201,14 @@ def word(column: str, cells: pd.DataFrame) -> str:
 
 def filter_value(value: Any) -> str:
     """Return an axis's value as it stands in a menu."""
-    return label_of(figures.fact(figures.asked(value)))
+    return label_of(numbers.fact(numbers.asked(value)))
 
 
 def ranked_panels(rows: Sequence[Row], titles: Sequence[str], columns: Sequence[str], first: Row | None) -> list[int]:
     """Return the place of each row's panel: the panel of `first`, then those alike in the most columns."""
 
     def unlike(row: Row) -> int:
-        return 0 if first is None else sum(figures.asked(row[name]) != figures.asked(first[name]) for name in columns)
+        return 0 if first is None else sum(numbers.asked(row[name]) != numbers.asked(first[name]) for name in columns)
 
     distance: dict[str, int] = {}
     for row, title in zip(rows, titles, strict=True):
@@ -295,6 +295,6 @@ def static_files(spec: Spec, title: str, rows: Sequence[Mapping[str, Any]]) -> d
         "config": {**theme("light"), "background": "white", "padding": 12},
     }
     svg = vl_convert.vegalite_to_svg(titled, allowed_base_urls=[])  # a chart loads nothing
-    numbers: dict[str, int] = {}  # Vega counts clip paths in the whole process; the same chart gives the same bytes
-    svg = _CLIP.sub(lambda found: f"{found[1]}{numbers.setdefault(found[2], len(numbers))}", svg)
+    places: dict[str, int] = {}  # Vega counts clip paths in the whole process; the same chart gives the same bytes
+    svg = _CLIP.sub(lambda found: f"{found[1]}{places.setdefault(found[2], len(places))}", svg)
     return {".svg": svg.encode(errors="replace"), ".png": vl_convert.svg_to_png(svg, scale=2)}

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialOutcome, TrialRecord, tokens_per_s
-from orchestrator.text.figures import counted
+from orchestrator.text.numbers import counted
 from orchestrator.text.rows import cell_label
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status

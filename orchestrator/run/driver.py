@@ -47,7 +47,7 @@ from orchestrator.store.results import Finding, Results, read_results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.foreign_load import load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
-from orchestrator.text.figures import counted
+from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Tracker, make_trackers
 from sweeps.errors import ConfigError
 from sweeps.status import Status, SweepBudget

@@ -27,7 +27,7 @@ from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
-from orchestrator.text.figures import counted
+from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.printable import printable_line

@@ -13,7 +13,7 @@ import pandas as pd
 from orchestrator.analysis.cells import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.config.request import VAL_ACCURACY, Metric
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, not_ok, status, varying
 from sweeps.status import Status
 
@@ -44,7 +44,7 @@ def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str
         )
         content = [about, _compared_with(cells), "", markdown(accuracy_frame(cells)), ""]
         worse = [
-            figures.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
+            numbers.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
             + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
             for row in ordered[ordered["accuracy_difference_hi"] < 0].to_dict("records")
         ]
@@ -52,7 +52,7 @@ def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str
             content += ["Worse than at the reference batch:", "", *worse, ""]
     if names := further_metrics(cells):
         content += ["Other metrics, with 95% intervals:", "", markdown(metrics_frame(ordered, names)), ""]
-    failed = [figures.plain(f"- {line}") for line in not_ok(ordered, differing)]
+    failed = [numbers.plain(f"- {line}") for line in not_ok(ordered, differing)]
     if failed:
         content += ["Not ok:", "", *failed, ""]
     title = "Accuracy" if metric == VAL_ACCURACY else metric.label.capitalize()
@@ -92,7 +92,7 @@ def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.Dat
     keys = {
         "cell": batches,
         "global batch": ordered["global_batch_size"].to_list(),
-        "lr_rule": ordered["lr_rule"].map(figures.asked).to_list(),
+        "lr_rule": ordered["lr_rule"].map(numbers.asked).to_list(),
     }
     grouped = texts.groupby([pd.Series(values, name=name) for name, values in keys.items()], sort=False, dropna=False)
     return grouped.agg(" / ".join).unstack("lr_rule").fillna("").reset_index().rename_axis(columns=None)
@@ -104,7 +104,7 @@ def metrics_frame(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(
         {"cell": cell_label(row, differing)}
         | {
-            name: figures.with_interval(row[name], row[f"{name}_lo"], row[f"{name}_hi"], figures.number)
+            name: numbers.with_interval(row[name], row[f"{name}_lo"], row[f"{name}_hi"], numbers.number)
             for name in names
         }
         for row in cells.to_dict("records")
@@ -116,9 +116,9 @@ def _order(cells: pd.DataFrame) -> list[str]:
 
 
 def _text(row: Row) -> str:
-    accuracy = figures.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
+    accuracy = numbers.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
     mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
-    few = f"({figures.counted(int(row['steps']), 'step', 'steps')})" if accuracy and row["steps"] < FEWEST_STEPS else ""
+    few = f"({numbers.counted(int(row['steps']), 'step', 'steps')})" if accuracy and row["steps"] < FEWEST_STEPS else ""
     reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
     text = " ".join(filter(None, (accuracy, mark, few, reference)))
     if row["status"] == Status.OK.value:
@@ -139,5 +139,5 @@ def _compared_with(cells: pd.DataFrame) -> str:
     return (
         f"▼ worse, ▲ better than the corresponding cell at the reference batch of"
         f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference excludes 0."
-        f" {figures.counted(count, 'comparison', 'comparisons')}, not corrected for their number{by_chance}."
+        f" {numbers.counted(count, 'comparison', 'comparisons')}, not corrected for their number{by_chance}."
     )

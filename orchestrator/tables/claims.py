@@ -9,7 +9,7 @@ import pandas as pd
 
 from orchestrator.decision.claims import Claimed
 from orchestrator.decision.verdicts import Verdict
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
@@ -25,7 +25,7 @@ _ONE_PROCESS = (
 
 def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
     """Return the table as a Markdown document."""
-    return "\n".join([f"# Claims: {figures.plain(sweep)}", "", *claims_table(found).markdown()])
+    return "\n".join([f"# Claims: {numbers.plain(sweep)}", "", *claims_table(found).markdown()])
 
 
 def claims_table(found: Sequence[Verdict]) -> TextTable:
@@ -45,7 +45,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
             "measured": _figure(verdict.left) if verdict.n else "",
             # The right side, which may be measured, with its margin: `at least 0.9100 − 0.01`.
             "claimed": f"{_IN_WORDS[order]} {_figure(verdict.right)}{tolerated}" if verdict.n else "",
-            compared: figures.with_interval(
+            compared: numbers.with_interval(
                 verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
             ),
             "seeds": f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"

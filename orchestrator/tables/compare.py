@@ -18,8 +18,8 @@ from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, 
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout, results_below
-from orchestrator.text import figures
-from orchestrator.text.figures import plain
+from orchestrator.text import numbers
+from orchestrator.text.numbers import plain
 from orchestrator.text.rows import Row, axis, cell_label, markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -88,7 +88,7 @@ def comparison_markdown(
         lines += [markdown(pd.DataFrame(rows).iloc[changes.order()]), ""]
     for side, where in (("left_only", names[0]), ("right_only", names[1])):
         if alone := int((both["_merge"] == side).sum()):
-            lines += [f"Only in {plain(where)}: {figures.counted(alone, 'cell', 'cells')}.", ""]
+            lines += [f"Only in {plain(where)}: {numbers.counted(alone, 'cell', 'cells')}.", ""]
     return "\n".join(lines)
 
 
@@ -180,7 +180,7 @@ class _Changes:
         if self.has_common:
             point, lo, hi = (float(end) for end in (self.common.point, self.common.lo, self.common.hi))
             session = (
-                f" All cells share a factor of {figures.with_interval(point, lo, hi, figures.times, '×')}: the state"
+                f" All cells share a factor of {numbers.with_interval(point, lo, hi, numbers.times, '×')}: the state"
                 " of the machine, or a change that affects every cell. A cell is marked if it differs from that by"
                 " more than its seeds and the spread between cells explain."
             )
@@ -190,7 +190,7 @@ class _Changes:
                 " from a change of a cell."
             )
         return (
-            f"{figures.counted(count, 'cell is', 'cells are') or 'No cell is'} in both. Changed (the 95% interval"
+            f"{numbers.counted(count, 'cell is', 'cells are') or 'No cell is'} in both. Changed (the 95% interval"
             f" excludes no change): throughput in {faster} of {known[0]}, {self.word} in {better} of {known[1]}."
             " Without any change at most about one in 20 would be marked. Throughputs are compared by Welch on"
             f" logarithms, and the {self.word} is paired by seed if the seeds are the same.{session}"
@@ -202,7 +202,7 @@ class _Changes:
             (float(each.point[place]), float(each.lo[place]), float(each.hi[place]))
             for each in (self.speed, self.apart, self.accuracy)
         )
-        ratio = figures.with_interval(*speed, figures.times, "×")
+        ratio = numbers.with_interval(*speed, numbers.times, "×")
         invalid = ratio and False in (row["timing_valid_this"], row["timing_valid_other"])
         statuses = (row["status_this"], row["status_other"])
         return {
@@ -210,9 +210,9 @@ class _Changes:
             "global batch": f"{row['global_batch_size']:g}",
             "throughput, this / other": f"{ratio} †" if invalid else ratio,
             **(
-                {"over the shared factor": figures.with_interval(*apart, figures.times, "×")} if self.has_common else {}
+                {"over the shared factor": numbers.with_interval(*apart, numbers.times, "×")} if self.has_common else {}
             ),
-            f"{self.word}, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
+            f"{self.word}, this − other": numbers.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
             "changed": ", ".join(name for name, flags in self.changed.items() if flags[place]),
             "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",
         }
@@ -223,7 +223,7 @@ def _sides(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> lis
     lines = []
     for label, where, trials in zip(_SIDES, names, (this, other), strict=True):
         device = _values(trials, "device_model") or "device not known"
-        lines.append(f"- {label}: {plain(where)} ({device}, {figures.counted(len(trials), 'trial', 'trials')})")
+        lines.append(f"- {label}: {plain(where)} ({device}, {numbers.counted(len(trials), 'trial', 'trials')})")
     for column in this.columns:
         if column.startswith("provenance.") and column in other.columns:
             one, two = _values(this, column), _values(other, column)
@@ -234,4 +234,4 @@ def _sides(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> lis
 
 
 def _values(trials: pd.DataFrame, column: str) -> str:
-    return plain(", ".join(sorted({figures.fact(value) for value in trials[column].dropna()})))
+    return plain(", ".join(sorted({numbers.fact(value) for value in trials[column].dropna()})))

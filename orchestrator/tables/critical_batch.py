@@ -16,7 +16,7 @@ import pandas as pd
 from orchestrator.analysis.cells import further_axes
 from orchestrator.config.request import Metric
 from orchestrator.statistics.intervals import mean_interval
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, named
 from sweeps.branch import POINT
 from sweeps.status import Status
@@ -124,7 +124,7 @@ def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, ref
 
 
 def _difference(row: Mapping[Any, Any]) -> str:
-    return figures.with_interval(row["score_loss"], row["score_loss_lo"], row["score_loss_hi"], "{:+.3f}".format)
+    return numbers.with_interval(row["score_loss"], row["score_loss_lo"], row["score_loss_hi"], "{:+.3f}".format)
 
 
 def in_one_line(found: pd.DataFrame) -> str:

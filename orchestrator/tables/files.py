@@ -13,7 +13,7 @@ from orchestrator.store.files import make_directory, write_durably, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
 from orchestrator.tables.speedup import speedup_frame, speedup_markdown
-from orchestrator.text.figures import not_a_formula
+from orchestrator.text.numbers import not_a_formula
 from orchestrator.text.rows import latex_table
 
 

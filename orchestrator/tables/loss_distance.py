@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.curves import LossCurves
 from orchestrator.statistics.curve_distance import between_cells, between_seeds
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, cell_label, varying
 
 MOST_CELLS = 10
@@ -61,8 +61,8 @@ def _row(one: str, other: str, by_cell: LossCurves, names: Mapping[str, str]) ->
     return point, {
         "cell": names[one],
         "and": names[other],
-        "distance": figures.with_interval(point, max(0.0, lo), hi, figures.number),
-        "by chance": figures.number(chance),
+        "distance": numbers.with_interval(point, max(0.0, lo), hi, numbers.number),
+        "by chance": numbers.number(chance),
         "epochs": str(min(len(curve.at) for curve in [*first, *second])),
         "seeds": str(len(seeds)),
     }

@@ -36,8 +36,8 @@ from orchestrator.decision.recommendation import (
     is_sure,
 )
 from orchestrator.store.files import finite
-from orchestrator.text import figures
-from orchestrator.text.figures import suited
+from orchestrator.text import numbers
+from orchestrator.text.numbers import suited
 from orchestrator.text.rows import TextTable, gpu_word, gpus_in_words
 
 UNBOUNDED = 10.0
@@ -240,23 +240,23 @@ def _template() -> Any:
     """Return the template's macros; Jinja is set up only once a recommendation is written."""
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
     environment.filters |= {
-        "fact": figures.fact,
+        "fact": numbers.fact,
         "g": lambda value: f"{value:g}",
-        "percent": figures.percent,
-        "plain": figures.plain,
+        "percent": numbers.percent,
+        "plain": numbers.plain,
         "probability": probability,
         "said": sentence,
-        "times": figures.times,
+        "times": numbers.times,
     }
     environment.globals |= {
         "amount": lambda unit, value, *beside: suited(unit, value, *(each for each in beside if each)).text(value),
-        "counted": figures.counted,
+        "counted": numbers.counted,
         "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
         "quantile": LOSS_QUANTILE,
         "sure": SURE,
         "tie": TIE,
         "unbounded": UNBOUNDED,
-        "with_interval": lambda point, lo, hi: figures.with_interval(point, lo, hi, figures.times, "×"),
+        "with_interval": lambda point, lo, hi: numbers.with_interval(point, lo, hi, numbers.times, "×"),
     }
     return environment.get_template("recommendation.md.j2").module
 
@@ -303,7 +303,7 @@ def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting 
 
     time_s, rates = values(found.deciding_time), [each.values["lr"] for each in shown]
     of_baseline = baseline.figures[found.deciding_time].value if baseline else math.nan
-    speeds = ["" if math.isnan(of_baseline / each) else f"{figures.times(of_baseline / each)}×" for each in time_s]
+    speeds = ["" if math.isnan(of_baseline / each) else f"{numbers.times(of_baseline / each)}×" for each in time_s]
     known = {"time", *({"energy"} if found.objective == "energy" else ()), *(() if found.on_cpu else {"cost"})}
     if any(map(takes_longer, shown)):
         known.add("total_time")
@@ -340,9 +340,9 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
     """Return `not worth it: 0.71× the speed at batch 32 each`; without `by_batch` one range for all."""
     gain = ""
     if step.worth in (WORTH, COSTLY):
-        gain = f"{figures.times(step.gain)}× as fast" if found.objective == "time" else ""
+        gain = f"{numbers.times(step.gain)}× as fast" if found.objective == "time" else ""
         if not math.isnan(step.cost):
-            gain = " at ".join(filter(None, [gain, f"{figures.times(step.cost)}× the cost"]))
+            gain = " at ".join(filter(None, [gain, f"{numbers.times(step.cost)}× the cost"]))
     is_accuracy = found.metric == VAL_ACCURACY
     if by_batch:
         speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
@@ -368,7 +368,7 @@ def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
 
 
 def _range(lo: float, hi: float) -> str:
-    ends = list(dict.fromkeys((figures.times(lo), figures.times(hi))))
+    ends = list(dict.fromkeys((numbers.times(lo), numbers.times(hi))))
     return f"{'–'.join(ends)}×"
 
 
@@ -384,7 +384,7 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     ]
     time, *others = _columns(found, bests).items()
     ratios = [first_s / point.time_s if point else math.nan for point in bests]
-    faster = ("times as fast", ["" if math.isnan(ratio) else f"{figures.times(ratio)}×" for ratio in ratios])
+    faster = ("times as fast", ["" if math.isnan(ratio) else f"{numbers.times(ratio)}×" for ratio in ratios])
     among = f", among those whose {found.metric.word} is within the margin" if found.baseline_cell_id else ""
     title = f"The best cell for each number of {gpu_word(on_cpu=found.on_cpu)}{among} (means over seeds)"
     return _table_trade_offs("gpu-counts", title, names, dict([time, faster, *others]))

@@ -23,7 +23,7 @@ from orchestrator.statistics.law_average import EXCHANGE, IMBALANCE, LAWS
 from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
 from orchestrator.store.layout import Layout
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -55,9 +55,9 @@ def predicted(request: Request) -> str:
     if refused:
         raise ConfigError([f"mode=predict: {refusal}" for refusal in refused])
     predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
-    head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
+    head = [f"# Prediction: {numbers.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
-    groups = figures.counted(left_out, "group of cells has", "groups of cells have")
+    groups = numbers.counted(left_out, "group of cells has", "groups of cells have")
     more = [f"{groups} too few GPU counts to predict from.", ""] if left_out else []
     more += [f"{line.name or 'All cells'}: the loss so far is probably {_laws(line)}.\n" for line in long_enough]
     rows = [
@@ -100,7 +100,7 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
     """Return a sentence if laws are fitted to cells without a valid timing, followed by a blank line."""
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
     count = int((known & is_invalid(cells["timing_valid"])).sum())
-    many = figures.counted(count, "cell has", "cells have")
+    many = numbers.counted(count, "cell has", "cells have")
     return [f"{many} no valid timing; the laws still use their throughputs.", ""] if many else []
 
 
@@ -114,7 +114,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
         return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
 
     return Line(
-        name=", ".join(f"{column}={figures.asked(row[column])}" for column in shown),
+        name=", ".join(f"{column}={numbers.asked(row[column])}" for column in shown),
         weak=fixed == "device_batch_size",
         gpus=values("gpus"),
         rates=values("samples_per_s"),
@@ -151,7 +151,7 @@ def interconnect(trials: pd.DataFrame, link: Link) -> str:
 
 
 def _bounded(interval: Interval) -> str:
-    return figures.with_interval(float(interval.point), float(interval.lo), float(interval.hi), figures.number)
+    return numbers.with_interval(float(interval.point), float(interval.lo), float(interval.hi), numbers.number)
 
 
 _SMALLEST = 1e-6
@@ -211,7 +211,7 @@ def _left_out(found: Sequence[Line]) -> list[str]:
     """Return sentences on what the table of laws leaves out, each followed by a blank line."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
     lines = [f"{more} further groups of cells are not shown.", ""] if more > 0 else []
-    groups = figures.counted(too_few, "group of cells has", "groups of cells have")
+    groups = numbers.counted(too_few, "group of cells has", "groups of cells have")
     few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, which are too few to fit a law.", ""]
     return lines + few if too_few else lines
 
@@ -223,7 +223,7 @@ def _row(line: Line, law: str) -> dict[str, Any]:
         "cells": line.name,
         "GPU counts": ", ".join(f"{count:g}" for count in np.unique(line.gpus)),
         "law": "USL" if law == USL else "Amdahl",
-        "γ [samples/s]": _interval(fit.at(1), figures.number),
+        "γ [samples/s]": _interval(fit.at(1), numbers.number),
         "α": _interval(alpha),
         "β": _interval(fit.shape_interval(1)) if law == USL else "",
         "maximum": _limit(law, fit),
@@ -235,7 +235,7 @@ def _limit(law: str, fit: Fit) -> str:
     alpha = float(fit.shape[0])
     beta = float(fit.shape[1]) if law == USL else 0.0
     if law == AMDAHL:
-        return f"a speed-up of {figures.number(1 / alpha)}×" if alpha > _SMALLEST else "no limit seen"
+        return f"a speed-up of {numbers.number(1 / alpha)}×" if alpha > _SMALLEST else "no limit seen"
     if beta < 1e-7 or alpha >= 1:
         return "no limit seen"
     return f"the throughput at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
@@ -251,19 +251,19 @@ def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame
         scale = float(group["noise_scale_samples"].mean())
         try:
             known = _interval(
-                critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), figures.number
+                critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), numbers.number
             )
         except TooFewCountsError:
             known = ""
         if known or not math.isnan(scale):
             name = ", ".join(f"{column}={value}" for column, value in zip(key, values, strict=True))
-            noise = "" if math.isnan(scale) else figures.number(scale)
+            noise = "" if math.isnan(scale) else numbers.number(scale)
             rows.append({"cells": name, "by samples to the target": known, "by the noise of gradients": noise})
     return pd.DataFrame(rows)
 
 
-def _interval(interval: Interval, form: figures.Form = _share) -> str:
+def _interval(interval: Interval, form: numbers.Form = _share) -> str:
     point, lo, hi = (float(getattr(interval, end)) for end in ("point", "lo", "hi"))
     if math.isinf(point):
-        return f"above {figures.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
-    return figures.with_interval(point, lo, hi, lambda value: form(value) if math.isfinite(value) else "no upper end")
+        return f"above {numbers.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
+    return numbers.with_interval(point, lo, hi, lambda value: form(value) if math.isfinite(value) else "no upper end")

@@ -9,7 +9,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, status, throughput_of, varying
 from sweeps.status import Status
 
@@ -67,14 +67,14 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         about.append(_NOT_PAIRED)
     about += one_process(cells)
     if shared := int(cells["timed_with"].notna().sum()):
-        about.append(f"{figures.counted(shared, 'cell has', 'cells have')} {_SHARED}")
+        about.append(f"{numbers.counted(shared, 'cell has', 'cells have')} {_SHARED}")
     launches = cells["launch_share"][launch_bound(cells)]
     if len(launches):
-        where = f"In {figures.counted(len(launches), 'cell', 'cells')} GPUs wait for their processes"
-        share = f"{'up to ' * (len(launches) > 1)}{figures.percent(launches.max())}% of a step"
+        where = f"In {numbers.counted(len(launches), 'cell', 'cells')} GPUs wait for their processes"
+        share = f"{'up to ' * (len(launches) > 1)}{numbers.percent(launches.max())}% of a step"
         about.append(f"{where} ({share}), {_LAUNCHES}")
     if elsewhere := int(cells["same_machines"].eq(False).sum()):
-        about.append(f"{figures.counted(elsewhere, 'cell', 'cells')} {_ELSEWHERE}")
+        about.append(f"{numbers.counted(elsewhere, 'cell', 'cells')} {_ELSEWHERE}")
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
@@ -88,7 +88,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
 def one_process(cells: pd.DataFrame) -> list[str]:
     """Return a sentence if one process timed all seeds of a cell, else nothing."""
     count = int(timed_by_one_process(cells).sum())
-    return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
+    return [f"In {numbers.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
 
 
 def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
@@ -106,13 +106,13 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
             {
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
-                unit: _timing(row, throughput, figures.number),
-                "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", figures.times, "×"),
+                unit: _timing(row, throughput, numbers.number),
+                "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", numbers.times, "×"),
                 # Without its interval, which is as wide as that of the speed-up.
-                "efficiency": "" if is_baseline else _timing(row, "efficiency", figures.percent, "%", interval=False),
-                "lost most to": f"{LOST_TO[lost]} ({figures.percent(row[lost])}%)" if lost else "",
-                "to target": figures.with_interval(row["speedup_to_target"], math.nan, math.nan, figures.times, "×"),
-                "epoch [s]": _timing(row, "epoch_s", figures.number, interval=False),
+                "efficiency": "" if is_baseline else _timing(row, "efficiency", numbers.percent, "%", interval=False),
+                "lost most to": f"{LOST_TO[lost]} ({numbers.percent(row[lost])}%)" if lost else "",
+                "to target": numbers.with_interval(row["speedup_to_target"], math.nan, math.nan, numbers.times, "×"),
+                "epoch [s]": _timing(row, "epoch_s", numbers.number, interval=False),
                 "status": status(row),
                 "note": row["note"],
             }
@@ -123,20 +123,20 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
     return table.loc[:, (table != "").any()]
 
 
-def _timing(row: Row, column: str, form: figures.Form, sign: str = "", *, interval: bool = True) -> str:
+def _timing(row: Row, column: str, form: numbers.Form, sign: str = "", *, interval: bool = True) -> str:
     """Return a figure that depends on the timing, with a dagger if the timing is not valid."""
     lo, hi = (row[f"{column}_lo"], row[f"{column}_hi"]) if interval else (math.nan, math.nan)
-    text = figures.with_interval(row[column], lo, hi, form, sign)
+    text = numbers.with_interval(row[column], lo, hi, form, sign)
     return f"{text} †" if text and row["timing_valid"] is False else text
 
 
 def _remedies(cells: pd.DataFrame) -> list[str]:
     """Return the remedies for the largest losses, each once, and the number of cells whose loss has no known cause."""
-    remedies = [f"- {figures.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
+    remedies = [f"- {numbers.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
     lines = ["Against the largest losses:", "", *remedies, ""] if remedies else []
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
     if count := int((unknown & (cells["cell_id"] != cells["baseline_cell_id"])).sum()):
-        cells_lose = figures.counted(count, "cell loses", "cells lose")
+        cells_lose = numbers.counted(count, "cell loses", "cells lose")
         lines += [f"{cells_lose} speed-up for an unknown reason: the trials do not report the parts of a step.", ""]
     return lines
 
@@ -148,7 +148,7 @@ def _slower_clocks(cells: pd.DataFrame) -> list[str]:
     if not (count := int((slower >= _SLOWER_CLOCK).sum())):
         return []
     return [
-        f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than"
+        f"In {numbers.counted(count, 'cell', 'cells')} GPUs clocked up to {numbers.percent(slower.max())}% lower than"
         " in the baseline (gpu_clock_mhz), as they do at their power limit. That explains part of the loss. GPUs slow"
         " down within seconds: trainable.warmup_s=2 trainable.window_s=4 compare steady clocks.",
         "",
@@ -160,7 +160,7 @@ def _gaps(cells: pd.DataFrame) -> list[str]:
     lines = []
     missing = cells["speedup"].isna() & cells["samples_per_s"].notna()
     if missing.any() and not missing.all():
-        many = figures.counted(int(missing.sum()), "cell has", "cells have")
+        many = numbers.counted(int(missing.sum()), "cell has", "cells have")
         lines += [f"{many} no speed-up: there is no ok cell that differs only in its number of GPUs.", ""]
     empty = [f"{column} ({why})" for column, why in _WHY_EMPTY.items() if cells[column].isna().all()]
     return [*lines, f"Empty in summary.csv: {', '.join(empty)}.", ""] if empty else lines

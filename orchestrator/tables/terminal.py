@@ -22,7 +22,7 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, GpuStep, Recommendation
 from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
-from orchestrator.text.figures import one_line
+from orchestrator.text.numbers import one_line
 from sweeps.status import Status
 
 MOST_LINES = 20

@@ -14,7 +14,7 @@ import tabulate
 
 from orchestrator.analysis import cells as summary
 from orchestrator.statistics.intervals import FEWEST
-from orchestrator.text import figures
+from orchestrator.text import numbers
 from sweeps.status import Status
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")
@@ -26,12 +26,12 @@ Row = Mapping[Any, Any]
 
 def head(cells: pd.DataFrame, title: str) -> list[str]:
     """Return the heading lines: sweep, devices, and the number of seeds."""
-    devices = figures.plain(", ".join(cells["device"].dropna().unique())) or "not known"
+    devices = numbers.plain(", ".join(cells["device"].dropna().unique())) or "not known"
     on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
     fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
     seeds = f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
     alone = "" if most > 1 else ", so there are no intervals"
-    sweep = figures.plain(cells["sweep"].iloc[0])
+    sweep = numbers.plain(cells["sweep"].iloc[0])
     return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} per cell{alone}."]
 
 
@@ -67,7 +67,7 @@ def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
     `differing` are the further axes of the sweep (see `varying`). A row without `lr_rule` has no rule in its label.
     """
     rule = f" {row['lr_rule']}" if "lr_rule" in row else ""
-    label = f"{row['gpus']:g}×{figures.fact(row['device_batch_size'])}{rule}"
+    label = f"{row['gpus']:g}×{numbers.fact(row['device_batch_size'])}{rule}"
     return ", ".join([label, *([named(row, differing)] if differing else [])])
 
 
@@ -76,7 +76,7 @@ def named(row: Row, columns: Sequence[str]) -> str:
     values = {column: row[column] for column in columns}
     if "gpus" in values:  # next to fractions, a frame holds whole numbers of GPUs as floats
         values["gpus"] = f"{values['gpus']:g}"
-    return ", ".join(f"{axis(column)}={figures.fact(figures.asked(value))}" for column, value in values.items())
+    return ", ".join(f"{axis(column)}={numbers.fact(numbers.asked(value))}" for column, value in values.items())
 
 
 def axis(column: str) -> str:
@@ -118,7 +118,7 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     `all 14 cells with gpus=4: infeasible; …`.
     """
     columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
-    asked = cells[columns].map(lambda value: str(figures.asked(value)))
+    asked = cells[columns].map(lambda value: str(numbers.asked(value)))
     bad = cells[cells["status"] != Status.OK.value]
     reasons = pd.Series([f"{status(row)}; {row['note']}" for row in bad.to_dict("records")], bad.index, dtype="object")
     lines: list[str] = []
@@ -168,7 +168,7 @@ def _are_all(asked: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -
 
 def markdown(table: pd.DataFrame) -> str:
     """Return a table in Markdown, every value as plain text."""
-    text = table.map(figures.plain).rename(columns=figures.plain)
+    text = table.map(numbers.plain).rename(columns=numbers.plain)
     tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
     return str(text.to_markdown(index=False, disable_numparse=True))
 
@@ -210,8 +210,8 @@ _LONG = 40
 
 def latex_table(frame: pd.DataFrame, caption: str) -> str:
     """Return the frame as a longtable; all values and the caption are plain text."""
-    text = frame.map(lambda value: figures.one_line(str(value), most=400)).rename(
-        columns=lambda name: figures.one_line(str(name))
+    text = frame.map(lambda value: numbers.one_line(str(value), most=400)).rename(
+        columns=lambda name: numbers.one_line(str(name))
     )
     wrapped = text.map(len).max() > _LONG
     columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.text import figures
-from orchestrator.text.figures import one_line, suited
+from orchestrator.text import numbers
+from orchestrator.text.numbers import one_line, suited
 
 
 @pytest.mark.parametrize(
@@ -13,23 +13,23 @@ from orchestrator.text.figures import one_line, suited
     [(0.01234, "0.0123"), (1.0, "1.00"), (98.74, "98.7"), (99.96, "100"), (12345.6, "12,346"), (0.0, "0.00")],
 )
 def test_numbers_have_the_digits_that_matter(value: float, told: str) -> None:
-    assert figures.number(value) == told
+    assert numbers.number(value) == told
 
 
 def test_intervals_are_in_brackets_or_plus_minus_if_symmetric() -> None:
-    assert figures.with_interval(1.871, 1.714, 2.041, figures.times, "×") == "1.87× [1.71, 2.04]"
-    assert figures.with_interval(0.934, 0.857, 1.02, figures.percent, "%") == "93% [86, 102]"
-    assert figures.with_interval(1.871, math.nan, math.nan, figures.times, "×") == "1.87×"
-    assert figures.with_interval(math.nan, math.nan, math.nan, figures.times, "×") == ""
-    assert figures.plus_minus(0.9712, 0.9669, 0.9755) == "0.971 ± 0.004"
-    assert figures.plus_minus(0.9712, 0.962, 0.9755) == "0.971 [0.962, 0.976]"  # bootstrapped, not symmetric
-    assert figures.plus_minus(0.9712, math.nan, math.nan) == "0.971"
-    assert figures.plus_minus(math.nan, math.nan, math.nan) == ""
+    assert numbers.with_interval(1.871, 1.714, 2.041, numbers.times, "×") == "1.87× [1.71, 2.04]"
+    assert numbers.with_interval(0.934, 0.857, 1.02, numbers.percent, "%") == "93% [86, 102]"
+    assert numbers.with_interval(1.871, math.nan, math.nan, numbers.times, "×") == "1.87×"
+    assert numbers.with_interval(math.nan, math.nan, math.nan, numbers.times, "×") == ""
+    assert numbers.plus_minus(0.9712, 0.9669, 0.9755) == "0.971 ± 0.004"
+    assert numbers.plus_minus(0.9712, 0.962, 0.9755) == "0.971 [0.962, 0.976]"  # bootstrapped, not symmetric
+    assert numbers.plus_minus(0.9712, math.nan, math.nan) == "0.971"
+    assert numbers.plus_minus(math.nan, math.nan, math.nan) == ""
 
 
 @given(st.text())
 def test_no_text_breaks_out_of_a_table(text: str) -> None:
-    told = figures.plain(text)
+    told = numbers.plain(text)
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in told)
     assert "<" not in told
     assert "|" not in told.replace("\\\\", "").replace("\\|", "")
@@ -48,18 +48,18 @@ def test_no_text_breaks_out_of_a_table(text: str) -> None:
     ],
 )
 def test_text_makes_no_image_and_no_link(text: str, told: str) -> None:
-    assert figures.plain(text) == told
+    assert numbers.plain(text) == told
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"])
 def test_text_is_never_a_formula(text: str) -> None:
-    assert figures.not_a_formula(text) == f"'{text}"
-    assert figures.not_a_formula(f"\r{text}\x1b") == f"\\x0d{text}\\x1b"
+    assert numbers.not_a_formula(text) == f"'{text}"
+    assert numbers.not_a_formula(f"\r{text}\x1b") == f"\\x0d{text}\\x1b"
 
 
 def test_numbers_and_plain_text_stay() -> None:
-    assert figures.not_a_formula(-1.5) == -1.5
-    assert figures.not_a_formula("none") == "none"
+    assert numbers.not_a_formula(-1.5) == -1.5
+    assert numbers.not_a_formula("none") == "none"
 
 
 @pytest.mark.parametrize(
