@@ -22,20 +22,12 @@ from omegaconf import DictConfig
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import Composition, expanded, is_continuous, is_known, meaning, rewritten
-from orchestrator.config.hydra_private import flag_names, flags_parser, overrides_of_this_job
-from orchestrator.config.hydra_section import check_hydra, check_search_path, saved_without_secrets
+from orchestrator.config.config_files import KEY, PRIMARY, config_dir
+from orchestrator.config.hydra_private import checking, flag_names, flags_parser, overrides_of_this_job
+from orchestrator.config.hydra_section import check_hydra, saved_without_secrets
 from orchestrator.config.overrides import key_of
 from orchestrator.config.request import RUNNING
-from orchestrator.config.search_path import (
-    PRIMARY,
-    config_dir,
-    folders,
-    initialised,
-    is_search_path,
-    with_primary,
-    with_search_path,
-)
-from orchestrator.config.trust import KEY
+from orchestrator.config.search_path import CHECKS, folders, initialised, is_search_path, with_primary, with_search_path
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.run.provenance import versions
 from orchestrator.store.layout import Layout
@@ -128,6 +120,8 @@ def main(arguments: Sequence[str]) -> int:
         return _wrong(ConfigError(errors))
     try:
         completed = with_recorded(rewritten(arguments))
+        if completed.remark:
+            print(printable(f"note: {completed.remark}"), file=sys.stderr)
         try:
             return _answer(completed.arguments, completed.results)
         except ConfigError:
@@ -153,12 +147,10 @@ def _answer(given: list[str], results: Results | None) -> int:
     if flags.experimental_rerun:
         raise ConfigError(["--experimental-rerun would unpickle a file, which can run any code"])
     with with_primary(flags.config_name or PRIMARY, flags.config_dir):
-        check_search_path()
         overrides = with_search_path(flags.overrides, flags.config_dir)
         if (only_shows or flags.cfg) and folders(overrides):  # Hydra opens log files also to show something
             with initialised():
-                Composition(overrides)  # reports all errors, where check_hydra reports the first one
-                check_hydra(overrides)
+                Composition(overrides)  # reports all errors, where Hydra reports the first one
         if only_shows:
             return _through_hydra(given)
         return _run(given, flags, overrides, results)
@@ -278,7 +270,7 @@ def _through_hydra(
 
     sys.argv = [sys.argv[0], *arguments]
     try:
-        with saved_without_secrets():
+        with saved_without_secrets(), checking(CHECKS):
             hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
     except ValueError as error:  # from logging.config, since `task` raises none
         raise ConfigError([f"hydra.hydra_logging or hydra.job_logging: {error}"]) from error

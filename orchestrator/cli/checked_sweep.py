@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.compose import Composition, CompositionError
+from orchestrator.config.config_files import config_dir
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
@@ -18,7 +19,6 @@ from orchestrator.config.schema import (
     trainable_part,
     value_errors,
 )
-from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import Grid, code_in
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.results import Results

@@ -1,7 +1,8 @@
 """The config that a folder of results was made with, from the command line in its journal.
 
-A mode that only reads can be asked for by the folder alone. Nothing that the journal names is trusted: it may come from
-somebody else. Settings of a report that differ from the sweep's own are found here, too.
+A mode that only reads can be asked for by the folder alone. The journal may come from a stranger, so its command line
+is data: only settings of a report count, as plain values. No flag, no folder of configs and no interpolation does.
+Settings of a report that differ from the sweep's own are found here, too.
 """
 
 from __future__ import annotations
@@ -12,19 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.compose import Composition
+from orchestrator.config.compose import Composition, is_data
+from orchestrator.config.config_files import PRIMARY
 from orchestrator.config.hydra_private import flags_parser
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
-from orchestrator.config.search_path import (
-    PRIMARY,
-    folder_of,
-    initialised,
-    is_search_path,
-    with_primary,
-    with_search_path,
-)
+from orchestrator.config.search_path import initialised, with_primary, with_search_path
 from orchestrator.store.history import History
 from orchestrator.store.layout import Layout, results_below
 from orchestrator.store.results import Results, read_results
@@ -39,7 +34,12 @@ WHAT_IF_KEYS = (
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
 _PLACES = ("results_dir", "sweep.name")
-_NOT_RECORDED = ("mode", *_PLACES, "local_results_dir", "trusted_modules", "rerun", "allow_changed", "compare.with")
+_SECTIONS = ("budget", "claims", "predict", "report", "sweep")
+"""Sections whose recorded values count."""
+_GROUPS = ("data", "sweep", "trainable")
+"""Groups whose recorded choices count; their files are ours, or in a folder that the user names."""
+_CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
+_MOST_ARGUMENTS = 500
 _OF_TRAINABLE = ("reference_batch_size", "target_accuracy")
 """Settings of a trainable that a report uses."""
 
@@ -52,6 +52,8 @@ class Completed:
     recorded: Sequence[str] = ()
     results: Results | None = None
     """What was read to complete the command line."""
+    remark: str = ""
+    """What the user may add to the command line."""
 
     @property
     def arguments(self) -> list[str]:
@@ -60,10 +62,10 @@ class Completed:
 
     def why_not_composed(self) -> str:
         """Return why the recorded part does not compose by itself; empty if it does."""
-        flags = flags_parser().parse_intermixed_args(list(self.recorded))
+        folder = flags_parser().parse_intermixed_args(list(self.own)).config_dir
         try:
-            with with_primary(flags.config_name or PRIMARY, flags.config_dir), initialised():
-                Composition(with_search_path(flags.overrides, flags.config_dir))
+            with with_primary(PRIMARY, folder), initialised():
+                Composition(with_search_path(self.recorded, folder))
         except (ConfigError, OSError) as error:
             return str(error).partition("\n")[0]
         return ""
@@ -97,25 +99,44 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     keys = {key_of(each) for each in own}
     results = read_results(Layout(folder))
     recorded = [each for each in recorded_arguments(results.history) if key_of(each) not in keys]
-    return Completed(own=[*own, *where], recorded=recorded, results=results)
+    places = _folders_in(results.history) if not any(each.startswith(("-cd", "--config-dir")) for each in own) else []
+    remark = f"configs in {places[0]} are not read for this report; to use them, add -cd FOLDER" if places else ""
+    return Completed(own=[*own, *where], recorded=recorded, results=results, remark=remark)
 
 
 def recorded_arguments(history: History) -> list[str]:
     """Return the command line of the sweep's last driver, without what only that run needed and without trust."""
-    arguments = history.driver.get("arguments")
-    given = [each for each in arguments if isinstance(each, str)] if isinstance(arguments, list) else []
-    program = [each.removesuffix(FROM_PROGRAM) for each in given if each.endswith(FROM_PROGRAM)]
-    kept = [
-        each
-        for each in given
-        if not each.endswith(FROM_PROGRAM)
-        and key_of(each) not in _NOT_RECORDED
-        and (not key_of(each).startswith("hydra") or _is_folders(each))
-    ]
-    if "trainable" in program:
+    given = _arguments_in(history)
+    kept = [argument for argument in given if _is_setting(argument)]
+    if f"trainable{FROM_PROGRAM}" in given:
         trainable = value_at(history.fingerprint or {}, "config.trainable") or {}
         kept += [f"++trainable.{key}={literal(trainable[key])}" for key in _OF_TRAINABLE if key in trainable]
-    return kept
+    return [argument for argument in kept if is_data(argument)]
+
+
+def _arguments_in(history: History) -> list[str]:
+    """Return the recorded command line; empty if it is none."""
+    arguments = history.driver.get("arguments")
+    if not isinstance(arguments, list) or len(arguments) > _MOST_ARGUMENTS:
+        return []
+    return [argument for argument in arguments if isinstance(argument, str)]
+
+
+def _folders_in(history: History) -> list[str]:
+    """Return the user's config folders on the recorded command line."""
+    options = [argument.partition("=") for argument in _arguments_in(history)]
+    return [value for key, _, value in options if key in ("--config-dir", "hydra.searchpath")]
+
+
+def _is_setting(argument: str) -> bool:
+    """Return whether an argument sets something that a report uses."""
+    key, equals, value = argument.lstrip("+").partition("=")
+    section, _, name = key.partition(".")
+    if not equals or key in _PLACES or argument.endswith(FROM_PROGRAM):
+        return False
+    if key in _GROUPS or key.startswith("sweep/"):
+        return bool(_CHOICE.fullmatch(key) and _CHOICE.fullmatch(value))
+    return bool(name) and (section in _SECTIONS or (section == "trainable" and name in _OF_TRAINABLE))
 
 
 def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any]) -> str:
@@ -124,8 +145,8 @@ def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any
     It is the name of a folder. `arguments` compose the config. A journal without a command line has no settings to
     differ from.
     """
-    recorded = [each for each in recorded_arguments(history) if not each.startswith("--")]
-    given = {each for each in arguments if key_of(each) not in _NOT_RECORDED and not each.startswith("--")}
+    recorded = recorded_arguments(history)
+    given = {argument for argument in arguments if _is_setting(argument)}
     differing = {key_of(each) for each in given.symmetric_difference(recorded)}
     if not recorded or all(key.startswith("report.") and key not in WHAT_IF_KEYS for key in differing):
         return ""
@@ -137,9 +158,3 @@ def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any
         f"{key}={value_at(config, key)}" for key in WHAT_IF_KEYS if value_at(config, key) != value_at(before, key)
     ]
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(changes))[:120]
-
-
-def _is_folders(override: str) -> bool:
-    """Return whether an override is a search path of folders only: a package (`pkg://…`) would be imported."""
-    places = override.partition("=")[2].strip("[]").split(",")
-    return is_search_path(override) and all(folder_of(place) for place in places)

@@ -381,6 +381,25 @@ def is_continuous(override: str) -> bool:
         return False
 
 
+_MOST_NESTED = 20
+"""Hydra's parser is recursive: deeper nesting would exhaust the stack."""
+
+
+def is_data(argument: str) -> bool:
+    """Return whether an override sets one plain value, which reads nothing from the environment."""
+    depth = deepest = 0
+    for character in argument:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if "${" in argument or deepest > _MOST_NESTED:
+        return False
+    try:
+        (override,) = parsed([argument])
+    except HydraException:
+        return False
+    return not override.is_sweep_override() and not override.is_delete() and override.package is None
+
+
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
     try:

@@ -7,26 +7,123 @@ state of a program that uses Hydra itself, to parse overrides, or to parse its o
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import hydra._internal.hydra as hydra_app
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.utils import get_args_parser
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.default_element import ResultDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf
 
-PLUGINS = "hydra._internal.core_plugins."
-"""The prefix of Hydra's own launchers and sweepers."""
-
-PLAIN_SWEEPER = f"{PLUGINS}basic_sweeper.BasicSweeper"
+PLAIN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 """The sweeper that runs every combination."""
+
+OWN_PLUGINS = frozenset({PLAIN_SWEEPER, "hydra._internal.core_plugins.basic_launcher.BasicLauncher"})
+"""Hydra's own launchers and sweepers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """A config file, and what it adds to the config that Hydra composes."""
+
+    source: str
+    """Where Hydra found it: `file://FOLDER`, `pkg://PACKAGE`, or `structured://` for Hydra's ConfigStore."""
+    name: str
+    """Its path in the source: `sweep/batch_scaling`."""
+    package: str
+    """Where its content goes; empty for the top level."""
+    content: Any
+    """What it adds at the top level, as plain values with unresolved interpolations."""
+    is_primary: bool
+    is_typed: bool
+    """Whether the command line chooses this file for this package."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if it is not in a folder."""
+        scheme, _, folder = self.source.partition("://")
+        return Path(folder, f"{self.name.removesuffix('.yaml')}.yaml") if scheme == "file" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The checks that every config passes; each raises ConfigError."""
+
+    file: Callable[[ConfigFile], None]
+    """Checks what one file adds to a config, before it becomes part of it."""
+    hydra: Callable[[DictConfig, Sequence[str]], None]
+    """Checks Hydra's own part of a composed config; the texts are the overrides that it was composed with."""
+
+
+class _CheckingLoader(ConfigLoaderImpl):
+    """Hydra's loader of configs, which checks each file and each composed config.
+
+    Hydra composes all configs with its loader: those of `--help` and of each job of a multirun, too. Launchers that
+    run jobs in other processes send the loader there.
+    """
+
+    def __init__(self, config_search_path: ConfigSearchPath, checks: Checks) -> None:
+        super().__init__(config_search_path)
+        self._checks = checks
+        self._typed: set[str] = set()
+
+    def load_configuration(
+        self, config_name: str | None, overrides: list[str], *given: Any, **options: Any
+    ) -> DictConfig:
+        config = super().load_configuration(config_name, overrides, *given, **options)
+        self._checks.hydra(config.hydra, overrides)
+        return config
+
+    def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
+        self._typed = {override.get_key_element().lstrip("+~") for override in parsed_overrides}
+        # Hydra imports the modules on the search path (`pkg://module`) before it reads any other file.
+        primary = repo.load_config(config_path=config_name) if config_name else None
+        if primary is not None and "hydra.searchpath" not in self._typed:
+            self._check(primary, ResultDefault(config_path=config_name, primary=True))
+        super()._process_config_searchpath(config_name, parsed_overrides, repo)
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        loaded = super()._load_single_config(default, repo)
+        self._check(loaded, default)
+        return loaded
+
+    def _check(self, loaded: ConfigResult, default: ResultDefault) -> None:
+        package = default.package if default.package is not None else loaded.header["package"]
+        self._checks.file(
+            ConfigFile(
+                source=loaded.path,
+                name=str(default.config_path),
+                package="" if package in (None, "_global_") else str(package),
+                content=OmegaConf.to_container(loaded.config, resolve=False),
+                is_primary=default.primary,
+                is_typed=default.override_key in self._typed,
+            )
+        )
+
+
+@contextmanager
+def checking(checks: Checks) -> Iterator[None]:
+    """Context in which Hydra is initialised with a loader that checks every config."""
+    loader = hydra_app.ConfigLoaderImpl  # type: ignore[attr-defined]
+    hydra_app.ConfigLoaderImpl = partial(_CheckingLoader, checks=checks)  # type: ignore[attr-defined,assignment]
+    try:
+        yield
+    finally:
+        hydra_app.ConfigLoaderImpl = loader  # type: ignore[attr-defined]
 
 
 def flags_parser() -> ArgumentParser:
@@ -45,14 +142,14 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 
 @contextmanager
-def initialised_at(folder: Path, own: Path | None) -> Iterator[None]:
+def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[None]:
     """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`.
 
-    Restores the state of a program that uses Hydra itself.
+    `checks` apply to every config. Restores the state of a program that uses Hydra itself.
     """
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        with initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"):
+        with checking(checks), initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"):
             if own is not None:  # the primary config is looked up before any override is read
                 loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
                 places = loader.config_search_path

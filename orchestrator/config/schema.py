@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.search_path import config_dir
+from orchestrator.config.config_files import config_dir
 from orchestrator.store import files
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest, unknown

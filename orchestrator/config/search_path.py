@@ -10,24 +10,16 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from orchestrator.config.hydra_private import choices_in, groups_in, initialised_at
+from orchestrator.config.config_files import PRIMARY, check_file, config_dir
+from orchestrator.config.hydra_private import Checks, choices_in, groups_in, initialised_at
+from orchestrator.config.trust import check_hydra_part
 from sweeps.errors import ConfigError
 
-PRIMARY = "config"
-"""The name of the shipped primary config, from which everything is composed unless the user has their own."""
+CHECKS = Checks(file=check_file, hydra=check_hydra_part)
+"""What every config passes that Hydra composes."""
 
 _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
 """The primary config of this command line and its folder; as in Hydra, there is one of each."""
-
-
-def config_dir() -> Path:
-    """Return the folder of the shipped configs, relative to this code: a user's package `conf` must not shadow it.
-
-    It is inside the package when installed, and beside it in a checkout.
-    """
-    package = Path(__file__).parents[1]
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent / "conf"
 
 
 @contextmanager
@@ -43,12 +35,6 @@ def with_primary(name: str, folder: str | None) -> Iterator[None]:
 def primary() -> str:
     """Return the name of the primary config in use."""
     return _chosen.get()[0]
-
-
-def primary_file() -> Path | None:
-    """Return the user's own primary config; None if the shipped one is in use."""
-    name, folder = _chosen.get()
-    return None if folder is None or name == PRIMARY else Path(folder) / f"{name.removesuffix('.yaml')}.yaml"
 
 
 def primary_arguments() -> list[str]:
@@ -98,7 +84,7 @@ def _paths(overrides: Sequence[str]) -> list[str]:
 def initialised() -> Iterator[None]:
     """Context with Hydra initialised for the shipped configs and the user's own primary config."""
     folder = _chosen.get()[1]
-    with initialised_at(config_dir(), None if folder is None else Path(folder).absolute()):
+    with initialised_at(config_dir(), None if folder is None else Path(folder).absolute(), CHECKS):
         yield
 
 

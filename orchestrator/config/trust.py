@@ -15,15 +15,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.fingerprint import SHIPPED, is_installed
-from orchestrator.config.hydra_private import PLUGINS
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-KEY = "trusted_modules"
+from orchestrator.config.config_files import KEY
+from orchestrator.config.fingerprint import SHIPPED, is_installed
+from orchestrator.config.hydra_private import OWN_PLUGINS, parsed
+from sweeps.errors import ConfigError
 
 UNSET = "???"
 """The value of a key that the user must set."""
 
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+_LOGGERS = (
+    *("logging.FileHandler", "logging.Formatter", "logging.NullHandler", "logging.StreamHandler"),
+    *("logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler"),
+)
 _ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
 _SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -57,17 +64,35 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: P
             yield f"{key}={name!r}: {module!r} is not trusted to be run; if it is your own code, add {KEY}=[{top}]"
 
 
-def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each name in Hydra's own config that would make Hydra run untrusted code.
+def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise ConfigError if Hydra's own part of a composed config would make Hydra run code that is not trusted.
 
-    `trusted` lists the modules that the command line trusts: a sweeper plugin, or the user's callbacks.
+    Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
     """
-    for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
-        if not name.startswith(PLUGINS) and not _within(name, trusted):
+    values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
+    trusted = [str(module) for value in values if isinstance(value, list) for module in value]
+    try:
+        part = {name: OmegaConf.to_container(hydra[name], resolve=True) for name in _PLUGINS if hydra.get(name)}
+    except OmegaConfBaseException as error:
+        raise ConfigError([f"hydra: {error}".partition("\n")[0]]) from None
+    # Files of logs are in a folder whose name is not known yet, so this part stays unresolved.
+    part |= {name: OmegaConf.to_container(hydra[name]) for name in _LOGGING if hydra.get(name)}
+    if errors := list(hydra_errors(part, trusted)):
+        raise ConfigError(errors)
+
+
+_PLUGINS = ("launcher", "sweeper", "callbacks")
+_LOGGING = ("job_logging", "hydra_logging")
+
+
+def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each name in Hydra's resolved section that is neither Hydra's own nor in a trusted module."""
+    for key, name in named_code({part: hydra.get(part) for part in _PLUGINS}, "hydra"):
+        if name not in OWN_PLUGINS and not _within(name, trusted):
             top = name.partition(".")[0]
             yield f"{key}={name!r} is not Hydra's own; to trust it, set it on the command line: {KEY}=[{top}]"
-    for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):
-        if not name.startswith("logging."):
+    for key, name in _factories({part: hydra.get(part) for part in _LOGGING}, "hydra"):
+        if name not in _LOGGERS:
             yield f"{key}={name!r}: only handlers and formatters of Python's logging module are allowed"
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from orchestrator.cli.checked_sweep import CheckedSweep
 from orchestrator.config.compose import Composition, rewritten
+from orchestrator.config.config_files import config_dir
 from orchestrator.config.request import Request
-from orchestrator.config.search_path import config_dir, initialised
+from orchestrator.config.search_path import initialised
 from orchestrator.config.setup import Grid
 from orchestrator.store import files
 

@@ -3,8 +3,8 @@ import json
 import hydra
 import pytest
 
+from orchestrator.config.config_files import config_dir
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.search_path import config_dir
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import JOURNAL

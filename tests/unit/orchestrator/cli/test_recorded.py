@@ -101,8 +101,47 @@ def test_config_of_another_machine_is_replaced_by_defaults(
     assert status == 0 and "/not/here" in told
 
 
-def test_journal_grants_no_trust() -> None:
-    arguments = [*RECORDED, "hydra.searchpath=[pkg://theirs]", "hydra.run.dir=/", "trainable=<of the program>"]
-    value = {"fingerprint": {"config": {"trainable": {"target_accuracy": 0.9}}}, "driver": {"arguments": arguments}}
-    kept = recorded_arguments(History([Record(kind=Kind.SWEEP, value=value)]))
+HOSTILE = (
+    *("-m", "--help", "-h", "--version", "--cfg=job", "-cd", "--config-dir=/evil", "--config-name=evil", "--info"),
+    *("hydra.searchpath=[file:///evil]", "hydra.searchpath=[pkg://evil]", "hydra.run.dir=/", "+hydra.job.env_set.A=1"),
+    *(
+        "hydra.mode=MULTIRUN",
+        "++hydra.sweeper.params.x=1",
+        "+sweep@hydra.job=evil",
+        "sweep/batch_scaling@hydra.run=evil",
+    ),
+    *(
+        "trusted_modules=[os]",
+        "mode=run",
+        "results_dir=/etc",
+        "sweep.name=other",
+        "local_results_dir=/etc",
+        "rerun=all",
+    ),
+    *("cluster.address=evil:1", "tune.storage_path=s3://evil", "tracker.mlflow.uri=http://evil", "rerun=all"),
+    *("report.currency=${oc.env:HOME}", "report.margin='${oc.env:HOME}'", "sweep.axes={lr:'${oc.env:HOME}'}"),
+    *("sweep=../../evil", "sweep=/evil", "sweep=file:///evil", "data=../evil", "trainable._target_=os:system"),
+    *("report.margin=0.1,0.2", "~report.margin", "report.margin=[1", "report", "=1", "report.margin=" + "[" * 2000),
+)
+
+
+def history_of(*arguments: Any, **driver: Any) -> History:
+    fingerprint = {"config": {"trainable": {"target_accuracy": 0.9}}}
+    value = {"fingerprint": fingerprint, "driver": {"arguments": list(arguments)} | driver}
+    return History([Record(kind=Kind.SWEEP, value=value)])
+
+
+def test_only_settings_of_a_report_are_taken_from_a_journal() -> None:
+    kept = recorded_arguments(history_of(*RECORDED, *HOSTILE, 1, None, ["mode=run"], "trainable=<of the program>"))
     assert kept == ["sweep=batch_scaling", "report.margin=0.05", "++trainable.target_accuracy=0.9"]
+
+
+@pytest.mark.parametrize("arguments", ["report.margin=1", {"report.margin": 1}, None, ["report.margin=1"] * 20_000])
+def test_a_command_line_of_another_form_is_ignored(arguments: Any) -> None:
+    assert recorded_arguments(history_of(arguments=arguments)) == []
+
+
+def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    write_results(tmp_path / "theirs", *HOSTILE)
+    assert report(f"results_dir={tmp_path}/theirs")[0] == 0
+    assert (tmp_path / "theirs/tables/summary.csv").is_file()

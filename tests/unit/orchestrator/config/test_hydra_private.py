@@ -13,7 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 
 from orchestrator.config import hydra_private
-from orchestrator.config.search_path import config_dir
+from orchestrator.config.config_files import config_dir
+from orchestrator.config.search_path import CHECKS
 
 ROOT = Path(__file__).parents[4]
 
@@ -53,7 +54,7 @@ def test_groups_choices_and_state_of_the_program(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/mine.yaml").write_text("name: mine")
     before = GlobalHydra.instance().hydra
-    with hydra_private.initialised_at(config_dir(), tmp_path):
+    with hydra_private.initialised_at(config_dir(), tmp_path, CHECKS):
         assert {"model", "sweep"} <= set(hydra_private.groups_in("", "config", []))
         assert {"mine", "small_cnn"} <= set(hydra_private.choices_in("model", "config", []))
     assert GlobalHydra.instance().hydra is before

@@ -17,8 +17,8 @@ HOSTILE = {
     "job_logging": f"{{job_logging: {{handlers: {{file: {HANDLER}}}}}}}",
     "hydra_logging": f"{{hydra_logging: {{handlers: {{console: {HANDLER}}}}}}}",
     "output_subdir": "{output_subdir: FOLDER/appended}",
-    "sweeper.params.+hydra.job": "{mode: MULTIRUN, sweeper: {params: {+hydra.job.env_set.ORCHESTRATOR_HOSTILE: 1}}}",
-    "sweeper.params.trusted_modules": "{mode: MULTIRUN, sweeper: {params: {trusted_modules: '[os]'}}}",
+    "mode": "{mode: MULTIRUN, sweeper: {params: {+hydra.job.env_set.ORCHESTRATOR_HOSTILE: 1}}}",
+    "sweeper.params": "{sweeper: {params: {trusted_modules: '[os]'}}}",
 }
 COMMANDS = {
     "run": ["backend=inprocess", "trainable=noop", "sweep.axes.gpus=[1]"],

@@ -1,0 +1,197 @@
+"""Forbidden keys of config files from strangers, in every way in which a value can get into a config."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.config.compose import Composition
+from orchestrator.config.config_files import DESTINATIONS
+from orchestrator.config.search_path import initialised, with_primary
+from sweeps.errors import ConfigError
+
+FORBIDDEN: dict[str, Any] = {
+    "hydra.mode": "MULTIRUN",
+    "hydra.sweeper.params": {"+part@hydra.job": "part"},
+    "hydra.sweeper._target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+    "hydra.launcher._target_": "os.system",
+    "hydra.callbacks.x._target_": "os.system",
+    "hydra.job.env_set": {"BROWSER": "/bin/sh"},
+    "hydra.job.chdir": True,
+    "hydra.job_logging.handlers": {"x": {"class": "logging.FileHandler", "filename": "x"}},
+    "hydra.hydra_logging.root": None,
+    "hydra.output_subdir": "x",
+    "hydra.run.dir": "/tmp",
+    "hydra.sweep.subdir": "/tmp",
+    "hydra.help.template": "x",
+    "trusted_modules": ["os"],
+    "cluster.address": "ray.example:6379",
+    "launch.hosts": ["localhost", "evil.example"],
+    "results_dir": "s3://evil/results",
+    "tracker.mlflow.uri": "http://evil.example:5000",
+    "tracker.tensorboard.dir": "gs://evil/logs",
+    "tune.storage_path": "s3://evil/tune",
+}
+ALLOWED: dict[str, Any] = {
+    "report.margin": 0.5,
+    "cluster.address": "auto",
+    "launch.hosts": ["localhost"],
+    "results_dir": "elsewhere/results",
+    "tracker.mlflow.uri": "http://127.0.0.1:5000",
+    "tracker.tensorboard.dir": "logs",
+    "tune.storage_path": "/tmp/tune",
+}
+SWEEP = "# @package _global_\ndefaults: [/sweep/batch_scaling@_global_{}]\nsweep: {{name: theirs}}\n"
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """Return {a: {b: value}} for the key `a.b`."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def in_the_file(folder: Path, key: str, value: Any) -> list[str]:
+    text = SWEEP.format("") + "\n".join(f"{name}: {json.dumps(part)}" for name, part in nested(key, value).items())
+    (folder / "sweep/theirs.yaml").write_text(text)
+    return ["sweep=theirs"]
+
+
+def by_the_package_in_a_header(folder: Path, key: str, value: Any) -> list[str]:
+    package, _, name = key.rpartition(".")
+    (folder / "part/part.yaml").write_text(f"# @package {package or '_global_'}\n{name}: {json.dumps(value)}\n")
+    (folder / "sweep/theirs.yaml").write_text(SWEEP.format(", /part/part"))
+    return ["sweep=theirs"]
+
+
+def by_the_package_in_a_defaults_list(folder: Path, key: str, value: Any) -> list[str]:
+    package, _, name = key.rpartition(".")
+    (folder / "part/part.yaml").write_text(f"{name}: {json.dumps(value)}\n")
+    (folder / "sweep/theirs.yaml").write_text(SWEEP.format(f", /part@{package or '_global_'}: part"))
+    return ["sweep=theirs"]
+
+
+def by_an_override_in_a_defaults_list(folder: Path, key: str, value: Any) -> list[str]:
+    package, _, name = key.rpartition(".")
+    (folder / "part/part.yaml").write_text(f"{name}: {json.dumps(value)}\n")
+    (folder / "part/empty.yaml").write_text("{}\n")
+    place = f"/part@{package or '_global_'}"
+    (folder / "sweep/middle.yaml").write_text(SWEEP.format(f", {place}: empty"))
+    text = f"# @package _global_\ndefaults: [/sweep/middle@_global_, override {place}: part]\n"
+    (folder / "sweep/theirs.yaml").write_text(text)
+    return ["sweep=theirs"]
+
+
+def by_interpolation(folder: Path, key: str, value: Any) -> list[str]:
+    arguments = in_the_file(folder, key, "${stolen}")
+    with (folder / "sweep/theirs.yaml").open("a") as file:
+        file.write(f"\nstolen: {json.dumps(value)}\n")
+    return arguments
+
+
+def by_interpolation_of_the_section(folder: Path, key: str, value: Any) -> list[str]:
+    section, _, rest = key.partition(".")
+    arguments = in_the_file(folder, section, "${stolen}" if rest else value)
+    with (folder / "sweep/theirs.yaml").open("a") as file:
+        file.write(f"\nstolen: {json.dumps(nested(rest, value) if rest else None)}\n")
+    return arguments
+
+
+def in_a_file_added_on_the_command_line(folder: Path, key: str, value: Any) -> list[str]:
+    in_the_file(folder, key, value)
+    (folder / "sweep/theirs.yaml").rename(folder / "part/part.yaml")
+    return ["+part=part"]
+
+
+def in_a_primary_config_elsewhere(folder: Path, key: str, value: Any) -> list[str]:
+    content = {"defaults": ["config", {"override sweep": "batch_scaling"}, "_self_"], **nested(key, value)}
+    (folder / "theirs.yaml").write_text(json.dumps(content))
+    return []
+
+
+WAYS: list[Callable[[Path, str, Any], list[str]]] = [
+    in_the_file,
+    by_the_package_in_a_header,
+    by_the_package_in_a_defaults_list,
+    by_an_override_in_a_defaults_list,
+    in_a_file_added_on_the_command_line,
+    in_a_primary_config_elsewhere,
+]
+INTERPOLATIONS = [by_interpolation, by_interpolation_of_the_section]
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "theirs"
+    for name in ("sweep", "part", "here"):
+        (folder / name).mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return folder
+
+
+def composed(folder: Path, overrides: list[str]) -> Composition:
+    if not overrides:
+        with with_primary("theirs", str(folder)), initialised():
+            return Composition([])
+    with initialised():
+        return Composition([f"hydra.searchpath=[file://{folder}]", *overrides])
+
+
+@pytest.mark.parametrize("way", [*WAYS, *INTERPOLATIONS], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("key", FORBIDDEN)
+def test_a_strangers_file_sets_no_forbidden_key(theirs: Path, key: str, way: Callable[..., list[str]]) -> None:
+    overrides = way(theirs, key, FORBIDDEN[key])
+    with pytest.raises(ConfigError) as error:
+        composed(theirs, overrides)
+    told = error.value.errors[0]
+    assert key.partition(".")[0] in told and ".yaml: " in told
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_the_same_ways_set_other_keys(theirs: Path, way: Callable[..., list[str]]) -> None:
+    overrides = way(theirs, "report.margin", 0.5)
+    assert composed(theirs, overrides).config["report"]["margin"] == 0.5
+
+
+@pytest.mark.parametrize("key", ALLOWED)
+def test_values_that_are_no_destination_are_allowed(theirs: Path, key: str) -> None:
+    section, _, name = key.rpartition(".")
+    overrides = in_the_file(theirs, key, ALLOWED[key])
+    config: Any = composed(theirs, overrides).config
+    for part in key.split("."):
+        config = config[part]
+    assert config == ALLOWED[key]
+
+
+def test_every_destination_is_tried() -> None:
+    assert set(DESTINATIONS) <= set(FORBIDDEN) & set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "evil://127.0.0.1",
+        "ray://evil",
+        "127.0.0.1.evil.example:1",
+        "localhost@evil.example",
+        "${oc.env:HOME}",
+        "[::2]:1",
+    ],
+)
+def test_addresses_that_only_resemble_this_machine_are_refused(theirs: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match=r"cluster\.address"):
+        composed(theirs, in_the_file(theirs, "cluster.address", address))
+
+
+def test_the_own_primary_config_chooses_destinations(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = in_a_primary_config_elsewhere(theirs, "cluster.address", "ray.example:6379")
+    monkeypatch.chdir(theirs.parent)
+    assert composed(theirs, overrides).config["cluster"]["address"] == "ray.example:6379"
+
+
+def test_the_command_line_places_a_file_into_hydras_section(theirs: Path) -> None:
+    (theirs / "part/part.yaml").write_text("env_set: {A: b}\n")
+    assert composed(theirs, ["+part@hydra.job=part"]).config["strategy"] == "auto"
