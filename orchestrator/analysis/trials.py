@@ -306,12 +306,17 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
 
 
 def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_is_better: bool) -> pd.DataFrame:
-    """Return the trials with `collapsed`, empty if the metric was not measured, and a note on each collapsed one."""
-    known = (trials["status"] == Status.OK.value) & (trials[metric].notna() if metric in trials else False)
-    ok, flags = trials[known], pd.Series(pd.NA, index=trials.index, dtype="boolean")
+    """Return the trials with `collapsed`, and a note on each collapsed one.
+
+    An ok trial without the metric has collapsed, too. The column is empty if no ok trial has the metric.
+    """
+    flags = pd.Series(pd.NA, index=trials.index, dtype="boolean")
+    scores = _finite(trials[metric]) if metric in trials else pd.Series(math.nan, index=trials.index)
+    is_ok = trials["status"] == Status.OK.value
+    known = is_ok & scores.notna()
+    ok = trials[known].assign(metric=scores[known])
     if ok.empty:
         return trials.assign(collapsed=flags)
-    ok = ok.assign(metric=_finite(ok[metric]))
     cell_ids = ok["cell_id"].drop_duplicates()
     values = cells.by_seed(cell_ids, ok, "metric")
     found = collapsed(values, margin) if higher_is_better else collapsed(-values, margin, fewest=FEWEST_LOSSES)
@@ -323,6 +328,10 @@ def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_i
         if flags[place]:
             told = f"collapsed: {metric} is {own:.3f}, that of other seeds {other:.3f}"
             notes[place] = "; ".join(filter(None, [notes[place], told]))
+    # A loss of NaN is how most trainings report that they diverged.
+    for place in trials.index[is_ok & ~known]:
+        flags[place] = True
+        notes[place] = "; ".join(filter(None, [notes[place], f"collapsed: no finite {metric}"]))
     return trials.assign(collapsed=flags, note=notes)
 
 
@@ -333,7 +342,12 @@ def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value that fits into a table: lists, mappings and integers of more than 64 bits become text."""
+    """Return a value that fits into a table: lists, mappings and integers of more than 64 bits become text.
+
+    Numbers that are not finite become empty.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value

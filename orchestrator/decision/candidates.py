@@ -56,29 +56,50 @@ class Eligible:
     left_out: Sequence[Remark]
     """A remark for each reason why cells are not kept, with their number."""
 
+    without_metric: frozenset[str]
+    """The `cell_id` of each ok cell that `has_metric` rules out."""
+
     @staticmethod
     def of(
-        cells: pd.DataFrame, trials: pd.DataFrame, measure: str, axes: Mapping[str, str], *, provisional: bool = False
+        cells: pd.DataFrame, trials: pd.DataFrame, measure: Measure, terms: Terms, *, provisional: bool = False
     ) -> Eligible:
-        """Find the eligible cells. `measure` names the objective; `axes` has the column of each axis.
+        """Find the eligible cells.
 
         Cells with a fault in PROVISIONAL are eligible with `provisional`, or if no cell has a valid timing.
         """
         ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
-        known = _known(cells, trials)
+        with_metric = has_metric(cells, trials)
+        has_figure = _known(cells, trials)
+        known = has_figure & with_metric
         valid = known & is_valid(cells["timing_valid"])
         usable = valid | (known & cells["timing_fault"].isin(PROVISIONAL))
         timed = valid if valid.any() and not provisional else usable if usable.any() else known
-        repeats = _repeats(cells, known, timed, axes)
+        repeats = _repeats(cells, known, timed, terms.axes)
         groups = {
             "cells_not_ok": ~ok & ~skipped,
             "cells_skipped": skipped,
-            "no_figure": ok & ~known,
+            "no_figure": ok & ~has_figure,
+            "no_metric": has_figure & ~with_metric,
             "cells_not_timed": known & ~timed,
             "same_training": timed & repeats,
         }
-        left_out = [remark(code, count=int(rows.sum()), measure=measure) for code, rows in groups.items() if rows.any()]
-        return Eligible(kept=timed & ~repeats, repeats=repeats, left_out=left_out)
+        left_out = [
+            remark(code, count=int(rows.sum()), measure=measure.name, metric=terms.metric)
+            for code, rows in groups.items()
+            if rows.any()
+        ]
+        without_metric = frozenset(cells.loc[ok & ~with_metric, "cell_id"])
+        return Eligible(kept=timed & ~repeats, repeats=repeats, left_out=left_out, without_metric=without_metric)
+
+
+def has_metric(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return for each cell whether all of its ok seeds have the metric of choice, or no ok seed of any cell has it.
+
+    No cell is chosen without the metric where others have it: a seed without one has usually diverged.
+    """
+    ok = trials[trials["status"] == Status.OK.value]
+    lacking = ok.loc[ok["score"].isna(), "cell_id"]
+    return ~cells["cell_id"].isin(lacking) | bool(ok["score"].isna().all())
 
 
 def _repeats(
@@ -192,6 +213,8 @@ class Contenders:
     """A remark for each reason why other cells cannot be chosen."""
     untimed: Sequence[Untimed]
     """Cells excluded because others have valid timings; the least objective first."""
+    without_metric: frozenset[str]
+    """The `cell_id` of each ok cell that lacks the metric where others have it."""
     commonest_end: Remark | None
     """How most trials ended, if none is ok."""
     totals: Mapping[str, Total]
@@ -350,7 +373,7 @@ class Contenders:
         tried, differing = cells, varying(cells)
         trials = trials.assign(objective=found.values, score=terms.metric.score(trials))
         cells = cells.reset_index(drop=True).assign(score=terms.metric.score(cells))
-        eligible = Eligible.of(cells, trials, found.name, terms.axes, provisional=provisional)
+        eligible = Eligible.of(cells, trials, found, terms, provisional=provisional)
         kept = eligible.kept
         to_compare = (cells["status"] == Status.OK.value) & ~eligible.repeats
         baseline = baseline_row(cells[to_compare], tuple(terms.axes.values()))
@@ -380,7 +403,10 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=eligible.left_out,
-            untimed=untimed(cells[~kept & ~eligible.repeats], trials, differing),
+            untimed=untimed(
+                cells[~kept & ~eligible.repeats & ~cells["cell_id"].isin(eligible.without_metric)], trials, differing
+            ),
+            without_metric=eligible.without_metric,
             commonest_end=commonest_end(trials),
             totals={
                 "time": _total(trials, own, "time", terms),

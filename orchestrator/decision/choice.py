@@ -53,7 +53,7 @@ class Contest:
     likeness: Likeness | None = None
     """Similarity of the cells; None if each is treated on its own."""
     collapsed: npt.NDArray[np.bool_] | None = None
-    """Which accuracies collapsed (`statistics.outliers`); None if none did."""
+    """Which seeds collapsed (`statistics.outliers`) or ended without an accuracy; None if none did."""
     samples: float = math.nan
     """The number of samples of which each accuracy is the share; NaN if unknown."""
 
@@ -66,10 +66,14 @@ class Contest:
     def lost(self) -> Lost:
         """The losses by collapsed seeds."""
         own, sound = Moments.of(self.accuracy), Moments.of(self.sound)
-        hits = own.n - sound.n
+        if self.collapsed is None:
+            return Lost(hits=np.zeros_like(own.n), n=own.n, drop=np.zeros_like(own.n))
+        hits = self.collapsed.sum(axis=1).astype(np.float64)
+        missing = (self.collapsed & np.isnan(self.accuracy)).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             drop = np.where(hits > 0, (sound.mean - own.mean) * own.n / hits, 0.0)
-        return Lost(hits=hits, n=own.n, drop=drop)
+        # A seed without an accuracy may be worse than any other, so that its drop has no bound.
+        return Lost(hits=hits, n=own.n + missing, drop=np.where(missing > 0, np.inf, drop))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +82,15 @@ class Lost:
 
     hits: Array
     n: Array
-    """All seeds with an accuracy."""
+    """All seeds with an accuracy, and those that ended without one."""
     drop: Array
-    """By how much a collapsed seed is below the others, on average; 0 without one."""
+    """By how much a collapsed seed is below the others, on average; 0 without one, inf if one has no accuracy."""
 
     @property
     def mean(self) -> Array:
         """How much a cell's own mean is below that of the other seeds."""
-        return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
 
     def draws(self, generator: np.random.Generator, draws: int) -> Array:
         """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop."""
@@ -249,7 +254,7 @@ class Choice:
     p_within: Array
     p_best: Array
     passes: npt.NDArray[np.bool_]
-    """Whether each qualifies by accuracy: more likely than not within the margin, or not compared."""
+    """Whether each qualifies by accuracy: more likely than not within the margin; all do if none has an accuracy."""
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
@@ -303,14 +308,15 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     level, difference, lost = log_objectives(contest.objective), accuracy_differences(contest), contest.lost
     times = level.draws(generator, draws)
     compared = ~np.isnan(difference.point)
+    by_speed_alone = not compared.any()
     unknown = compared & np.isnan(difference.error)
     pooled = pooled_differences(contest, difference, generator, len(times))
     sound = difference.draws(generator, len(times)) if pooled is None else pooled
     losses = sound - lost.draws(generator, len(times))
     own = difference.point - lost.mean
-    within = ~compared | (losses >= -contest.margin)
+    within = by_speed_alone | (losses >= -contest.margin)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
-    passes = ~compared | np.where(unknown, own >= -contest.margin, p_within >= 0.5)
+    passes = by_speed_alone | np.where(unknown, own >= -contest.margin, p_within >= 0.5)
     passes &= ~((lost.hits > 0) & (own < -contest.margin))
     least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     best = within & (times <= least + math.log1p(TIE))

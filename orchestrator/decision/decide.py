@@ -36,6 +36,7 @@ from orchestrator.decision.recommendation import (
     FEWEST_SEEDS,
     NO_OBJECTIVE,
     NOTICED,
+    SPEED_ONLY,
     SURE,
     TIED,
     UNDECIDED,
@@ -327,6 +328,8 @@ def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCoun
         return GpuCount(gpus=gpus, name=name, best=points[row])
     ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
     why = remark("none_has_figure", measure=found.measure.name) if ok.any() else remark("no_ok_cell")
+    if ok.any() and set(found.tried.loc[ok, "cell_id"]) <= found.without_metric:
+        why = remark("none_has_metric", metric=found.metric)
     return GpuCount(gpus=gpus, name=name, best=None, why_none=remark("none_keeps_margin") if known.any() else why)
 
 
@@ -388,13 +391,14 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     asked, needed = further_seeds(found, chosen)
     times_again = not found.are_timed or found.timed_once(chosen) or bool(found.stragglers[chosen])
     sure = is_sure(found.p_best(chosen)) and not doubtful
+    settled = SPEED_ONLY if baseline is None else CLEAR
     return replace(
         outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
         safe_cell_id=safe,
         largest_batch_cell_id=largest,
-        verdict=CLEAR if sure else TIED if found.are_timed and any(other.tied for other in others) else UNDECIDED,
+        verdict=settled if sure else TIED if found.are_timed and any(other.tied for other in others) else UNDECIDED,
         rivals=others,
         provisional=bool(doubtful) or baseline is None,
         caveats=doubtful,

@@ -193,6 +193,8 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> Remark | None:
     level, choice, measure = found.choice.log_objective.point, found.choice, found.measure.name
     if row == chosen:
         return None
+    if found.cells["cell_id"][row] in found.without_metric:
+        return remark("metric_unknown", metric=found.metric)
     if math.isnan(level[row]):
         return remark("objective_unknown", measure=measure)
     if chosen is None and choice.passes[row]:

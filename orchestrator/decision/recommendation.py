@@ -28,10 +28,10 @@ NOTICED = 0.05
 """Cells less likely than this to be the best are not mentioned and get no further seeds."""
 
 
-CLEAR, TIED, UNDECIDED = "clear", "tied", "undecided"
-"""The verdicts. Clear: P(best) is SURE and nothing makes the recommendation provisional, except that accuracies may be
-unknown. Tied: an eligible cell is as likely to be the best, or not separable. Undecided: all else, such as one seed per
-cell, or no cell to recommend."""
+CLEAR, SPEED_ONLY, TIED, UNDECIDED = "clear", "speed only", "tied", "undecided"
+"""The verdicts. Clear: P(best) is SURE and nothing makes the recommendation provisional. Speed only: the same, but no
+cell has the metric, so nothing is known of what the choice costs in accuracy. Tied: an eligible cell is as likely to be
+the best, or not separable. Undecided: all else, such as one seed per cell, or no cell to recommend."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class Recommendation:
     details: tuple[Remark, ...] = ()
     """Further remarks that belong to the headline."""
     verdict: str = ""
-    """CLEAR, TIED or UNDECIDED; empty without an objective."""
+    """CLEAR, SPEED_ONLY, TIED or UNDECIDED; empty without an objective."""
     rivals: tuple[Rival, ...] = ()
     """The likeliest first; also those that are not eligible but may prove to be."""
     provisional: bool

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.config.request import Request, Terms
-from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS
+from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
@@ -242,7 +242,7 @@ class Rounds:
         for row in rows:
             seeds.setdefault(row.cell_id, []).append(row.seed)
         asked = [(more, seeds[more.cell_id]) for more in found.more_seeds if more.cell_id in cells]
-        if found.verdict == CLEAR or not asked:
+        if found.verdict in (CLEAR, SPEED_ONLY) or not asked:
             return ()
         target = min(max(FEWEST_SEEDS, 2 * max(len(own) for _, own in asked)), max(m.seeds + len(s) for m, s in asked))
         new = [

@@ -54,7 +54,7 @@ class RecommendationText:
 
     title: str
     verdict: str
-    """CLEAR, TIED or UNDECIDED; empty without an objective."""
+    """CLEAR, SPEED ONLY, TIED or UNDECIDED; empty without an objective."""
     lead: str
     """The recommendation in one sentence."""
     details: Sequence[str]
@@ -251,6 +251,7 @@ def _template() -> Any:
     environment.globals |= {
         "amount": lambda unit, value, *beside: suited(unit, value, *(each for each in beside if each)).text(value),
         "counted": numbers.counted,
+        "infinity": math.inf,
         "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
         "quantile": LOSS_QUANTILE,
         "sure": SURE,

@@ -50,8 +50,17 @@ def decided_with_frames(
 @functools.cache
 def _decided(pickled: bytes) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
     records, price, terms = pickle.loads(pickled)
-    frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
-    return *frames, decide(*frames, Terms(**terms))
+    criteria = Terms(**terms)
+    frames = collect(
+        records,
+        scaling="weak",
+        reference_batch_size=32,
+        price_per_gpu_hour=price,
+        margin=criteria.margin,
+        metric=criteria.metric.name,
+        higher_is_better=criteria.metric.higher_is_better,
+    )
+    return *frames, decide(*frames, criteria)
 
 
 def codes(remarks: Iterable[Remark]) -> list[str]:

@@ -1,5 +1,6 @@
 """Which cells may be chosen: their timing, their status, what they report, and what similar cells show."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -7,12 +8,21 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import UNDECIDED, Recommendation
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, left_out, measured, swayed, values
+from tests.unit.orchestrator.decision.deciding import (
+    SHORT,
+    codes,
+    decided,
+    decided_with_frames,
+    left_out,
+    measured,
+    swayed,
+    values,
+)
 from tests.unit.orchestrator.records import record_of
 
 LONG = {"window_s": 2.5, "window_steps": 600}
@@ -290,3 +300,70 @@ def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics) -
 def test_one_seed_that_ends_much_later_is_not_chosen_either() -> None:
     found = decided([row for row in waited({1: 65, 2: 152}) if row.seed == 0])
     assert (found.cell_id, found.deciding_time) == ("1-32-none", "total_time")
+
+
+def with_losses(losses: dict[int, list[float | None]], metric: str = "val_loss") -> list[TrialRecord]:
+    """Return cells on one GPU by batch, each twice as fast as the one before; 32 is the reference batch."""
+    return [
+        record_of(
+            1,
+            s,
+            batch=batch,
+            metrics={"samples_per_s": batch * (1 + s / 1000), "samples": 6000}
+            | ({} if loss is None else {metric: loss + s / 1000 + batch / 1e6 * (s == 1)}),
+        )
+        for batch, by_seed in losses.items()
+        for s, loss in enumerate(by_seed)
+    ]
+
+
+LOSS = {"metric": Metric.named("val_loss"), "margin": 0.05}
+GOOD = [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "missing", "metric"),
+    [(math.nan, 3, "val_loss"), (math.nan, 2, "perplexity"), (-math.inf, 1, "perplexity"), (None, 1, "val_loss")],
+)
+def test_a_cell_without_the_metric_in_a_seed_is_not_eligible(bad: float | None, missing: int, metric: str) -> None:
+    losses = {32: GOOD, 64: GOOD, 128: [*[bad] * missing, *GOOD[missing:]]}
+    found = decided(with_losses(losses, metric), metric=Metric.named(metric, "lower"), margin=0.05)
+    assert (found.cell_id, found.verdict) == ("1-64-none", "clear") and left_out(found) == {"no_metric": 1}
+    assert found.p_best == found.p_within_margin == 1
+
+
+def test_a_missing_metric_counts_as_a_collapsed_seed() -> None:
+    trials, cells, _ = decided_with_frames(with_losses({32: GOOD, 64: [math.nan, 2.0, 2.0]}), **LOSS)
+    assert trials["collapsed"].tolist() == [False] * 3 + [True, False, False]
+    assert cells["n_collapsed"].tolist() == [0, 1]
+
+
+def test_a_sweep_without_the_metric_is_about_speed_alone() -> None:
+    trials, cells, found = decided_with_frames(with_losses({32: [None] * 3, 64: [math.nan] * 3}), **LOSS)
+    assert (found.cell_id, found.verdict, found.headline.code) == ("1-64-none", "speed only", "fastest")
+    assert trials["collapsed"].isna().all() and "accuracy_unknown" in codes(found.details)
+
+
+def test_a_baseline_counts_by_the_seeds_that_have_the_metric() -> None:
+    found = decided(with_losses({32: [None, 2.0, 2.0], 64: GOOD, 128: [2.5, 2.5, 2.5]}), **LOSS)
+    assert (found.cell_id, found.baseline_cell_id, found.verdict) == ("1-64-none", "1-32-none", "undecided")
+    collapsed = values(found.caveats, "baseline_collapsed")
+    assert (collapsed["hits"], collapsed["n"], collapsed["drop"]) == (1, 3, math.inf)
+
+
+def test_a_reference_without_the_metric_is_no_baseline() -> None:
+    found = decided(with_losses({32: [None] * 3, 64: GOOD, 128: GOOD}), **LOSS)
+    assert found.baseline_cell_id == "1-64-none" and found.cell_id == "1-128-none"
+    assert left_out(found) == {"no_metric": 1}
+    (reference,) = [count for count in found.shortlist if count.cell_id == "1-32-none"] or [None]
+    assert reference is None
+
+
+def test_an_untimed_cell_without_the_metric_does_not_seem_better() -> None:
+    good = with_losses({32: GOOD, 64: GOOD})
+    untimed = [record_of(4, s, metrics={"samples_per_s": 900, "samples": 6000, "foreign_cpu": 0.5}) for s in range(3)]
+    assert decided([*good, *untimed], **LOSS).cell_id == "1-64-none"
+    assert [c.why_none and c.why_none.code for c in decided([*good, *untimed], **LOSS).gpu_counts] == [
+        None,
+        "none_has_metric",
+    ]

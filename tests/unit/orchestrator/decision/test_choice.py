@@ -113,9 +113,10 @@ def test_the_best_of_a_subset_follows_the_same_rule():
     assert found.best_of(np.array([False, False, False, True])) is None
 
 
-def test_a_cell_without_an_accuracy_loses_a_tie():
+def test_a_cell_without_an_accuracy_does_not_pass():
     found = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
-    assert found.favourite == 2 and found.by_accuracy and found.tied.tolist() == [False, True, True]
+    assert found.favourite == 2 and found.by_accuracy and found.passes.tolist() == [True, False, True]
+    assert chosen_of([[2.0, 2.0], [1.0, 1.0]], [[NAN, NAN]] * 2, baseline=None).passes.tolist() == [True, True]
 
 
 def test_one_seed_gives_a_choice_without_probabilities():
