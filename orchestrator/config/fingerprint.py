@@ -68,7 +68,7 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
             continue
         seen.add(file)
         try:
-            tree, changes_imports = _parsed(file, file.stat().st_mtime_ns)
+            tree, changes_imports = parsed(file)
         except SyntaxError as error:
             yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
             continue
@@ -92,9 +92,13 @@ def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
             yield from dict.fromkeys([origin, *(f"{origin}.{each.name}" for each in node.names)])
 
 
+def parsed(file: Path) -> tuple[ast.Module, bool]:
+    """Return the parsed module, and whether it changes how modules are found. Raises SyntaxError."""
+    return _parsed(file, file.stat().st_mtime_ns)
+
+
 @functools.lru_cache(maxsize=256)
 def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
-    """Return the parsed module (cached by mtime), and whether it changes how modules are found. Raises SyntaxError."""
     text = file.read_bytes()
     return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
 
@@ -110,14 +114,21 @@ def _spec(name: str) -> ModuleSpec | None:
 
 def _own_file(module: str) -> Path | None:
     """Return the source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
-    top, *rest = module.split(".")
-    if top in sys.stdlib_module_names or top in SHIPPED or (spec := _spec(module)) is None:
+    top = module.partition(".")[0]
+    file = None if top in sys.stdlib_module_names or top in SHIPPED else source_file(module)
+    return None if file is None or is_installed(file) else file
+
+
+def source_file(module: str) -> Path | None:
+    """Return the Python file of a module; None if there is none. Nothing is imported."""
+    rest = module.split(".")[1:]
+    spec = _spec(module)
+    if spec is None:
         return None
     roots = [Path(root) for root in spec.submodule_search_locations or ()]
     places = [root.joinpath(*rest) for root in roots] if roots else [] if rest else [Path(spec.origin or "")]
     candidates = [file for place in places for file in (place, place.with_suffix(".py"), place / "__init__.py")]
-    file = next((each for each in candidates if each.suffix == ".py" and each.is_file()), None)
-    return None if file is None or is_installed(file) else file
+    return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)
 
 
 MOST_FILES = 5000

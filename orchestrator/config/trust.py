@@ -7,6 +7,7 @@ own folder: no file can make installed code run (`os:system`, `torch.hub:load`).
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import re
@@ -19,8 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import KEY
-from orchestrator.config.fingerprint import SHIPPED, is_installed
-from orchestrator.config.hydra_private import OWN_PLUGINS, parsed
+from orchestrator.config.fingerprint import SHIPPED, is_installed, parsed, source_file
+from orchestrator.config.hydra_private import OWN_PLUGINS
+from orchestrator.config.hydra_private import parsed as parsed_overrides
 from sweeps.errors import ConfigError
 
 UNSET = "???"
@@ -50,18 +52,20 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: P
         return
     on_command_line = any(each.lstrip("+").partition("=")[0] == KEY for each in arguments)
     for module in listed if not on_command_line else ():
-        if not _is_users_own(module):
+        if not is_users_own(module):
             yield (
                 f"{KEY}: {module!r} in a config file is not a module of your own folder; "
                 f"to trust it, set it on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
-        if name == UNSET:  # `cli.checks` reports it as not set
+        if name == UNSET or name in registered(shipped):  # `cli.checks` reports what is not set
             continue
-        if name not in registered(shipped) and not _within(name, listed):
-            module = name.partition(":")[0]
+        module = name.partition(":")[0]
+        if not _within(name, listed):
             top = module.partition(".")[0]
             yield f"{key}={name!r}: {module!r} is not trusted to be run; if it is your own code, add {KEY}=[{top}]"
+        elif not is_defined_there(name):
+            yield f"{key}={name!r}: {module!r} does not define it; name and trust the module that does"
 
 
 def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
@@ -69,7 +73,7 @@ def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
 
     Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
     """
-    values = [each.value() for each in parsed([each for each in overrides if each.startswith(f"{KEY}=")])]
+    values = [each.value() for each in parsed_overrides([each for each in overrides if each.startswith(f"{KEY}=")])]
     trusted = [str(module) for value in values if isinstance(value, list) for module in value]
     try:
         part = {name: OmegaConf.to_container(hydra[name], resolve=True) for name in _PLUGINS if hydra.get(name)}
@@ -88,7 +92,7 @@ _LOGGING = ("job_logging", "hydra_logging")
 def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
     """Yield a line for each name in Hydra's resolved section that is neither Hydra's own nor in a trusted module."""
     for key, name in named_code({part: hydra.get(part) for part in _PLUGINS}, "hydra"):
-        if name not in OWN_PLUGINS and not _within(name, trusted):
+        if name not in OWN_PLUGINS and not (_within(name, trusted) and is_defined_there(name)):
             top = name.partition(".")[0]
             yield f"{key}={name!r} is not Hydra's own; to trust it, set it on the command line: {KEY}=[{top}]"
     for key, name in _factories({part: hydra.get(part) for part in _LOGGING}, "hydra"):
@@ -128,7 +132,89 @@ def _within(name: str, modules: Iterable[str]) -> bool:
     return any(module == each or module.startswith(f"{each}.") for each in modules)
 
 
-def _is_users_own(module: str) -> bool:
+def is_defined_there(name: str) -> bool:
+    """Return whether a module defines a name, or imports it from its own package. Nothing is imported.
+
+    `name` is `package.module:name` or `package.module.name`. A name that is not found in the Python files of an
+    installed package counts as defined, because such a package may have code in other files.
+    """
+    module, colon, attribute = name.partition(":")
+    if colon:
+        path = attribute.split(".")
+    else:
+        parts = name.split(".")
+        # The longest part that is a module; Python looks up the rest in it.
+        lengths = [length for length in range(len(parts) - 1, 0, -1) if source_file(".".join(parts[:length]))]
+        length = lengths[0] if lengths else len(parts) - 1
+        module, path = ".".join(parts[:length]), parts[length:]
+    verdict = _is_defined(module, path, module.partition(".")[0], frozenset())
+    return not is_users_own(module) if verdict is None else verdict
+
+
+def _is_defined(module: str, path: Sequence[str], package: str, seen: frozenset[tuple[str, str]]) -> bool | None:
+    """Return whether `package` defines the first name of a path of attributes in a module; None if that is unknown."""
+    file = source_file(module)
+    place = (module, path[0]) if path else (module, "")
+    if module.partition(".")[0] != package or not path or place in seen:
+        return False
+    if file is None:
+        return None
+    try:
+        tree, _ = parsed(file)
+    except SyntaxError:
+        return None  # reported elsewhere
+    seen |= {place}
+    inside = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    verdicts = [_is_own_binding(node, module, inside, path, package, seen) for node in _statements(tree.body)]
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return all(known) if known else None
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, and those inside its `if`, `try` and `with` statements."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            blocks = [getattr(node, block, []) for block in ("body", "orelse", "finalbody")]
+            blocks += [handler.body for handler in getattr(node, "handlers", [])]
+            yield from _statements(statement for block in blocks for statement in block)
+
+
+def _is_own_binding(
+    node: ast.stmt, module: str, inside: str, path: Sequence[str], package: str, seen: frozenset[tuple[str, str]]
+) -> bool | None:
+    """Return whether a statement binds the first name of `path` to code of `package`; None if it binds another name."""
+    name = path[0]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return True if node.name == name else None
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname == name:
+                return _is_defined(alias.name, path[1:], package, seen)
+            if alias.asname is None and alias.name.partition(".")[0] == name:
+                return False
+    if isinstance(node, ast.ImportFrom):
+        above = inside.split(".") if inside else []
+        prefix = above[: len(above) - node.level + 1] if node.level else []
+        origin = ".".join([*prefix, *([node.module] if node.module else [])])
+        for alias in node.names:
+            if alias.name == "*" and origin.partition(".")[0] == package:
+                return _is_defined(origin, path, package, seen)
+            if (alias.asname or alias.name) == name:
+                if source_file(f"{origin}.{alias.name}"):  # a module
+                    return _is_defined(f"{origin}.{alias.name}", path[1:], package, seen)
+                return _is_defined(origin, [alias.name, *path[1:]], package, seen)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    if not any(isinstance(target, ast.Name) and target.id == name for target in targets):
+        return None
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    # An alias of something imported (`run = subprocess.run`) defines nothing.
+    return _is_defined(module, [value.id], package, seen) if isinstance(value, ast.Name) else True
+
+
+def is_users_own(module: str) -> bool:
     """Return whether the module is neither in the standard library nor installed, without importing it."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in SHIPPED:

@@ -59,10 +59,89 @@ def test_config_file_cannot_trust_installed_modules(module: str) -> None:
 
 
 def test_config_file_can_trust_the_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_own_training.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "my_own_training.py").write_text("raise SystemExit('imported')\ndef train(): ...")
     monkeypatch.syspath_prepend(tmp_path)
     config = {"trainable": {"_target_": "my_own_training:train"}, "trusted_modules": ["my_own_training"]}
     assert errors(config) == []
+
+
+OWN = """
+import os
+import functools
+import subprocess as processes
+from subprocess import run
+from subprocess import call as train_fast
+from .inner import deep, system, popen
+from . import inner
+alias = run
+bound = processes.run
+made = functools.partial(run, "date")
+trainer = made.keywords
+method = trainer.get
+try:
+    from subprocess import check_call as maybe
+except ImportError:
+    def maybe(): ...
+if os.name:
+    def conditional(): ...
+class Model:
+    def build(self): ...
+def train(): ...
+"""
+INNER = "from os import system\nimport os\npopen = os.popen\ndef deep(): ...\nfrom .star import *\n"
+
+
+@pytest.fixture
+def own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package/__init__.py").write_text(OWN)
+    (tmp_path / "own_package/inner.py").write_text(INNER)
+    (tmp_path / "own_package/star.py").write_text("from os import execv\ndef starred(): ...\n")
+    (tmp_path / "own_module.py").write_text("from json import *\nfrom own_package import train, run")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+DEFINED = ("train", "deep", "made", "method", "conditional", "Model", "Model.build", "inner.deep", "inner.starred")
+IMPORTED = (
+    "run",
+    "train_fast",
+    "system",
+    "popen",
+    "alias",
+    "bound",
+    "maybe",
+    "os.system",
+    "processes.run",
+    "inner.os.system",
+)
+
+
+@pytest.mark.parametrize("separator", [":", "."])
+@pytest.mark.parametrize("name", [*DEFINED, *IMPORTED, "inner.execv", "absent", "inner", "os"])
+def test_only_names_that_the_own_package_defines_are_trusted(own_package: None, name: str, separator: str) -> None:
+    config = {"trainable": {"_target_": f"own_package{separator}{name}"}, "trusted_modules": ["own_package"]}
+    for arguments in ([], ["trusted_modules=[own_package]"]):
+        assert (errors(config, *arguments) == []) == (name in DEFINED)
+
+
+@pytest.mark.parametrize("name", ["run", "train", "dumps"])
+def test_a_module_trusts_no_other_module(own_package: None, name: str) -> None:
+    config = {"trainable": {"_target_": f"own_module:{name}"}, "trusted_modules": ["own_module"]}
+    assert len(errors(config)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trusted"),
+    [
+        *(("json:dumps", True), ("json.decoder:JSONDecoder", True), ("json:JSONDecoder", True)),
+        *(("json:codecs.open", False), ("json.decoder:re.compile", False), ("json.decoder.re.compile", False)),
+        *(("math:sqrt", True), ("torch.optim:SGD", True), ("torch.serialization:os.system", False)),
+    ],
+)
+def test_names_imported_by_installed_modules_are_not_trusted(name: str, is_trusted: bool) -> None:
+    top = name.partition(":")[0].partition(".")[0]
+    config = {"trainable": {"_target_": name}, "trusted_modules": [top]}
+    assert (errors(config, f"trusted_modules=[{top}]") == []) == is_trusted
 
 
 @pytest.mark.parametrize("listed", ["os", [1], ["a b"], [""], {"a": 1}])
