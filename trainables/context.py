@@ -73,6 +73,10 @@ class DivergedError(ArithmeticError):
     """The loss is no longer finite. Raise it to end the trial as `diverged`, which is a result."""
 
 
+class UntrainedError(RuntimeError):
+    """The trial took no optimizer step. It ends as `failed`, because its figures would be those of no training."""
+
+
 class GivenUpError(Exception):
     """The rest of the trial cannot change the answer. Raise it to end the trial as `skipped`, with the reason."""
 

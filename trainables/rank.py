@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from sweeps.axes import is_number
 from trainables import device_memory, isolation, provenance
 from trainables.context import (
     Batch,
@@ -26,6 +27,7 @@ from trainables.context import (
     LearningRate,
     RequestError,
     TrialTimeoutError,
+    UntrainedError,
     plain,
 )
 from trainables.isolation import BackgroundWork
@@ -175,6 +177,9 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     if isinstance(returned, Mapping):
         context.summarize(returned)
     metrics = plain(context.metrics)
+    for name in ("steps", "samples"):
+        if is_number(metrics.get(name)) and metrics[name] == 0:
+            raise UntrainedError(f"the training ended with {name}=0")
     for name in ("accuracy", "val_accuracy"):
         value = metrics.get(name)
         if isinstance(value, int | float) and value > 1:

@@ -243,7 +243,7 @@ FURTHER = (
     "timed_with",
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
-    *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi"),
+    *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi", "work_done"),
 )
 """Columns after those; the further axes follow."""
 
@@ -369,6 +369,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
+    cells["work_done"] = groups["work_done"].min()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)

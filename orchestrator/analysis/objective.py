@@ -28,8 +28,9 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
     """Return the training time to the target; if no trial reached a target, for the budget.
 
     The time for the budget is the samples at the steady rate, because the first epoch, with compilation and start-up,
-    would dominate short budgets. A trial without a rate or samples has its `train_s`; a trial with a rate alone has the
-    samples of the `budget` (`samples` or `steps`) at that rate.
+    would dominate short budgets. The samples are those of the budget (`budget_samples`), so that a trial that did less
+    work, or a fixed number of steps, is compared over the same work. A trial without a rate or samples has its
+    `train_s`; a trial with a rate alone has the samples of the `budget` (`samples` or `steps`) at that rate.
 
     If k of a cell's n seeds reached the target, the cell's time is the time of all n over k: the expected time with
     restarts until a seed reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
@@ -41,13 +42,21 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
         hits = reached.groupby(trials["cell_id"]).transform("sum")
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
         return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
-    steady = _steady_s(trials)
+    steady = _budget_s(trials)
     samples = (budget or {}).get("samples")
     if samples is None:  # NaN if the budget is in epochs or seconds
         samples = trials["global_batch_size"] * float((budget or {}).get("steps") or math.nan)
     values = steady.fillna(trials["train_s"]).fillna(samples / trials["samples_per_s"])
     why = "no_target" if target is None else "target_missed"
     return Measure(name="time for the fixed budget", unit="s", values=values, why=why)
+
+
+def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the time of the budget's samples at each trial's rate; of its own samples where those are unknown."""
+    samples = trials["samples"]
+    if "budget_samples" in trials:
+        samples = trials["budget_samples"].fillna(samples)
+    return samples / trials["samples_per_s"]
 
 
 def _steady_s(trials: pd.DataFrame) -> pd.Series[Any]:

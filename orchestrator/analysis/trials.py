@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis import cells
+from orchestrator.analysis import cells, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
@@ -126,7 +126,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *cells.OF_TEXTS,
-    *("collapsed", "total_s"),
+    *("collapsed", "total_s", "work_done", "budget_samples"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -293,14 +293,20 @@ def _other_axes(record: TrialRecord, timed: TrialRecord | None) -> str | None:
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """Add `timing_valid`, `timing_fault`, and notes on the reasons and on stragglers."""
+    """Add `timing_valid`, `timing_fault`, `work_done`, `budget_samples`, and notes on these and on stragglers."""
     judged, slow = timing_gate.judged(records), stragglers(records)
-    found = [judged.get(trial_id) for trial_id in frame["trial_id"]]
-    frame["timing_valid"] = pd.array([None if each is None else each.fault is None for each in found], dtype="boolean")
-    frame["timing_fault"] = [each.fault.value if each and each.fault else None for each in found]
+    verdicts = [judged.get(trial_id) for trial_id in frame["trial_id"]]
+    frame["timing_valid"] = pd.array(
+        [None if verdict is None else verdict.fault is None for verdict in verdicts], dtype="boolean"
+    )
+    frame["timing_fault"] = [verdict.fault.value if verdict and verdict.fault else None for verdict in verdicts]
+    by_id = work.accounts(records)
+    accounts = [by_id.get(trial_id, work.Account()) for trial_id in frame["trial_id"]]
+    frame["work_done"] = np.array([account.share for account in accounts], dtype="float64")
+    frame["budget_samples"] = np.array([account.budget_samples for account in accounts], dtype="float64")
     frame["note"] = [
-        "; ".join(filter(None, [note, *(each.reasons if each else ()), slow.get(trial_id)]))
-        for trial_id, note, each in zip(frame["trial_id"], frame["note"], found, strict=True)
+        "; ".join(filter(None, [account.note, note, *(verdict.reasons if verdict else ()), slow.get(trial_id)]))
+        for trial_id, note, account, verdict in zip(frame["trial_id"], frame["note"], accounts, verdicts, strict=True)
     ]
     return frame
 

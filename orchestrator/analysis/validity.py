@@ -11,11 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.work import is_short
 from sweeps.status import Status
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "time_to_target_s", "total_s")
 _RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_nominal")
 _POWERS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
+_OF_WHOLE_WORK = ("train_s", "total_s", "energy_j")
+"""Figures of the whole training, which a trial that did less than its work does not have."""
 _STEP = "step_"
 """The columns of the parts of a step start with this and end in `_s`."""
 
@@ -62,14 +65,17 @@ def timed_by_one_process(cells: pd.DataFrame) -> pd.Series[bool]:
 def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without timings that do not count: their timed figures are NaN.
 
-    Accuracies, losses and memory stay, because other load on the machine does not change them. So do trials that are
-    not ok, and `wall_s`, which is how long the trial held its devices, not how fast it was.
+    Trials that did less than their work have no time for it, but a rate. Accuracies, losses and memory stay, because
+    other load on the machine does not change them. So do trials that are not ok, and `wall_s`, which is how long the
+    trial held its devices, not how fast it was.
     """
-    columns = [name for name in trials.columns if is_timed(name)]
+    timed = [name for name in trials.columns if is_timed(name)]
     disturbed = (trials["status"] == Status.OK.value) & ~counts(trials)
-    if not disturbed.any():
-        return trials
-    return trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(disturbed) for name in columns})
+    if disturbed.any():
+        trials = trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(disturbed) for name in timed})
+    if "work_done" in trials and (short := is_short(trials["work_done"])).any():
+        trials = trials.assign(**{name: trials[name].mask(short) for name in _OF_WHOLE_WORK})
+    return trials
 
 
 FEWEST_STEPS = 10

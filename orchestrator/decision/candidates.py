@@ -14,6 +14,7 @@ from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.objective import Measure, measured
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
+from orchestrator.analysis.work import is_short
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, log_objectives
 from orchestrator.decision.recommendation import SURE, Remark, remark
@@ -74,13 +75,17 @@ class Eligible:
         valid = known & is_valid(cells["timing_valid"])
         usable = valid | (known & cells["timing_fault"].isin(PROVISIONAL))
         timed = valid if valid.any() and not provisional else usable if usable.any() else known
+        # A cell that did less than its work is never chosen over one that did all of it.
+        short = is_short(cells["work_done"])
+        timed = timed & ~short if (timed & ~short).any() else timed
         repeats = _repeats(cells, known, timed, terms.axes)
         groups = {
             "cells_not_ok": ~ok & ~skipped,
             "cells_skipped": skipped,
             "no_figure": ok & ~has_figure,
             "no_metric": has_figure & ~with_metric,
-            "cells_not_timed": known & ~timed,
+            "cells_short": known & short & ~timed,
+            "cells_not_timed": known & ~short & ~timed,
             "same_training": timed & repeats,
         }
         left_out = [
@@ -126,8 +131,12 @@ def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 def untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Untimed]:
-    """Return the cells that have a figure of the objective; the least first. It is false if too few workers trained."""
-    cells = cells[_known(cells, trials) & (cells["timing_fault"] != Fault.TOO_FEW_WORKERS.value)]
+    """Return the cells that have a figure of the objective; the least first.
+
+    The figure is false if too few workers trained, and a cell that did less than its work is not chosen.
+    """
+    is_sound = (cells["timing_fault"] != Fault.TOO_FEW_WORKERS.value) & ~is_short(cells["work_done"])
+    cells = cells[_known(cells, trials) & is_sound]
     if cells.empty:
         return []
     ok = trials[trials["status"] == Status.OK.value]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from types import GenericAlias
@@ -141,6 +141,8 @@ class TrialRecord:
     """UTC, ISO 8601. Only for people: no duration is computed from it."""
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    """The length that was asked, as `{"epochs": 10}`; empty in records of earlier versions."""
     gpus_held: float = 0.0
     """GPUs that it occupied; 0 if unknown."""
     skipped_by: str = ""
@@ -211,6 +213,7 @@ class TrialRecord:
             finished_at=finished_at,
             metrics=metrics,
             provenance=dict(outcome.provenance),
+            budget=_length(trial.config),
             skipped_by=outcome.skipped_by,
             times=trial.probes if trial.repeats else "",
             repeats=trial.repeats,
@@ -274,6 +277,9 @@ _WINDOW_METRICS = frozenset(
     )
 )
 _FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
+_REQUIRED = frozenset(
+    each.name for each in fields(TrialRecord) if each.default is MISSING and each.default_factory is MISSING
+)
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """Tables cannot hold larger ones."""
 
@@ -327,6 +333,12 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in nested)
 
 
+def _length(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lengths of a trial's section `budget` that are set."""
+    budget: Mapping[str, Any] = config.get("budget") or {}
+    return {unit: amount for unit, amount in budget.items() if is_number(amount)}
+
+
 class Listener(Protocol):
     """Receives the events of trials. Called from the driver's main thread only; an exception ends the sweep."""
 
@@ -356,7 +368,7 @@ def checked_record(value: Any) -> tuple[TrialRecord | None, str]:
             given[name], fits = _as(kind, value[name])
             if not fits:
                 return None, f"{name} is {value[name]!r:.60}"
-        elif TrialRecord.__dataclass_fields__[name].default is MISSING:
+        elif name in _REQUIRED:
             return None, f"without {name}"
     if not TRIAL_ID.fullmatch(given["trial_id"]):
         return None, "trial_id is not an id"

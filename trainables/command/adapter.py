@@ -215,6 +215,22 @@ class Adapter:
         """The highest learning rate of a step; None if unknown."""
         return max((each["lr"] for each in self._trained), default=0.0) or None
 
+    @property
+    def epochs(self) -> int | None:
+        """The epochs that loaders gave batches for; None if unknown, as with one loader for the whole training."""
+        begun = max((each["epoch"] for each in self._trained), default=0)
+        return begun if begun > 1 else None
+
+    def took_no_step(self, *, found_nothing: bool) -> bool:
+        """Return whether processes prepared a training and none took a step.
+
+        `found_nothing` is whether the output has no figure either: then the import of torch is preparation enough.
+        """
+        processes = list(self._counts.values())
+        if any(each["whole"]["steps"] for each in processes):
+            return False
+        return any(each["optimizers"] for each in processes) or (found_nothing and bool(processes))
+
     def ask_to_stop(self) -> bool:
         """Name the step at which all ranks stop; return whether the command's framework can."""
         self.look(now=True)

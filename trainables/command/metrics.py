@@ -305,6 +305,20 @@ class CommandMetrics:
         by_steps = self.is_timed_elsewhere or (self._bars is not None and self._bars.figures())
         return bool(self._epochs and self._clock.figures()) and not by_steps and not set(SPEEDS) & set(self._seen)
 
+    def work(self) -> dict[str, Any]:
+        """Return the `epochs` that the lines tell of, and `work_source`; {} if they tell of none.
+
+        The source is `declared` if the lines name epochs or time them, and `assumed` if each row may be an epoch.
+        """
+        is_named = self._rows_name_epochs or self._epoch_pattern is not None
+        named = self._clock.work(self._budget_epochs) if is_named else 0.0
+        timed = len(self._seen.get("epoch_s", ()))
+        if named:
+            return {"epochs": named, "work_source": "declared"}
+        if timed > 1:  # a single time may be that of any epoch
+            return {"epochs": timed, "work_source": "declared"}
+        return {"work_source": "assumed"} if self._rows else {}
+
     @property
     def _epochs(self) -> float:
         """Return how many epochs there were; 0 if the lines may be about something else."""

@@ -37,6 +37,19 @@ class EpochClock:
         between = max(self._seen_s) - min(self._seen_s)
         return between + between / (len(self._seen_s) - 1)
 
+    def work(self, asked: float | None) -> float:
+        """Return how many epochs the lines tell of, wherever their numbers begin; 0 without a line.
+
+        If the line after the last one was not due before the end of the budget, the budget's epochs count.
+        """
+        numbers = sorted(self._seen_s)
+        if len(numbers) < 2:
+            return max(1.0, numbers[0]) if numbers else 0.0
+        interval = numbers[1] - numbers[0]
+        done = numbers[-1] - numbers[0] + interval
+        usual = (numbers[-1] - numbers[0]) / (len(numbers) - 1)
+        return max(done, asked) if asked is not None and done + usual > asked else done
+
     def figures(self) -> dict[str, float]:
         """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
 

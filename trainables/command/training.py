@@ -21,7 +21,7 @@ from trainables.command.metrics import SPEEDS, CommandMetrics, MetricsFile
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
-from trainables.context import Context
+from trainables.context import Context, UntrainedError
 
 WORK = "work"
 """The command's working folder, within the trial's."""
@@ -66,11 +66,13 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         output.finish()
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
-        figures = _figures(metrics, adapter, batch)
+        figures = _figures(metrics, adapter, batch) | _work(metrics, adapter, settings)
         workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         if exit_code is not None:
             output.failure.check(exit_code, settings.ok_exit_codes)
+            if adapter is not None and adapter.took_no_step(found_nothing=metrics.found_nothing):
+                raise UntrainedError("the command took no optimizer step")
             if why:
                 context.remark(why)
             _remark(metrics, figures, context, knows_gpus=knows_gpus or workers is not None)
@@ -158,6 +160,16 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
     if set(SPEEDS) & set(reported):  # one clock for all columns
         counted = {name: value for name, value in counted.items() if name in LENGTHS}
     return metrics.in_tokens(counted | reported)
+
+
+def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSettings) -> dict[str, Any]:
+    """Return the epochs that the command trained, where they are from, and whether it chooses its length itself."""
+    declared = metrics.work()
+    counted = adapter.epochs if adapter is not None else None
+    if counted is not None and "epochs" not in declared:
+        declared = {"epochs": counted, "work_source": "counted"}
+    receives_length = may_receive(settings, (*LENGTHS, "tokens", *(f"budget.{name}" for name in (*LENGTHS, "tokens"))))
+    return declared if receives_length else declared | {"own_length": True}
 
 
 def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) -> tuple[float | None, str]:

@@ -101,6 +101,7 @@ class Training:
 
     def __init__(self):
         self.optimizer = None
+        self.optimizers = 0
         self.iterator = None
         self.framework = ""
         self.pending = {}
@@ -229,10 +230,11 @@ class Training:
             "epoch": self.epoch,
             "completed": self.completed,
             "lr": self.lr,
+            "optimizers": self.optimizers,
             "weights": self.weights,
             "content": self.content,
             **{name: vars(getattr(self, name)) for name in ("whole", "warm", "later")},
-            **PLACE,
+            **(PLACE or ALONE),
         }
         path = os.path.join(FOLDER, f"{os.getpid()}.json")
         try:
@@ -282,6 +284,8 @@ def checksum(optimizer):
 
 PLACE = {}
 """The last known place of this process: at its exit the process group has gone."""
+ALONE = {"rank": 0, "world": 1, "connected": False}
+"""The place of a process that took no step."""
 
 
 def size_of(batch):
@@ -316,7 +320,14 @@ def content_of(batch):
 
 
 def watch_optimizers(module):
-    """Have each step counted."""
+    """Have each optimizer counted, and each of its steps."""
+    begin = module.Optimizer.__init__
+
+    def begin_counted(self, *args, **kwargs):
+        TRAINING.optimizers += 1
+        return begin(self, *args, **kwargs)
+
+    module.Optimizer.__init__ = begin_counted
     module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: TRAINING.step(optimizer))
 
 
@@ -430,8 +441,8 @@ def after_fork():
 
 
 def at_exit():
-    """Write the last counts."""
-    if TRAINING.whole.steps:
+    """Write the last counts; those of a process that could have trained, and took no step, too."""
+    if "torch" in sys.modules:
         TRAINING.catch_up()
         TRAINING.write()
 

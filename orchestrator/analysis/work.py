@@ -1,0 +1,164 @@
+"""The work that trials did, compared with the work that was asked: the one module that says which trials are short.
+
+A trial's work is compared with its budget and with the work of the other cells. The time for the budget follows from a
+trial's rate, so that cells whose lengths differ are compared over the same work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.store.record import TrialRecord, figure
+from sweeps.lr_rule import RULES
+from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
+
+TOLERANCE = 0.02
+"""The share of the work that may be missing. Samples may also lack less than one global batch."""
+
+_UNITS = ("samples", "tokens", "epochs")
+"""The units in which cells are compared, most exact first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work that a trial did and the work that was asked, both in `unit`."""
+
+    unit: str
+    done: float
+    asked: float
+    step: float = 0.0
+    """The work of one optimizer step, which cannot be divided; 0 if unknown."""
+
+    @property
+    def share(self) -> float:
+        """Return the part of the work that was done, at most 1; work within the tolerance counts as whole."""
+        missing = self.asked - self.done
+        return 1.0 if missing <= TOLERANCE * self.asked or missing < self.step else self.done / self.asked
+
+    @property
+    def note(self) -> str:
+        """Return `4 of 8 epochs`; an empty string if nothing is missing."""
+        return "" if self.share == 1.0 else f"{_amount(self.done)} of {_amount(self.asked)} {self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A trial's work, and the samples that its budget means."""
+
+    work: Work | None = None
+    """None if a length in steps or seconds, or of the command's own choice, cannot be compared."""
+    budget_samples: float | None = None
+    """The samples whose time is that of the budget; None if the trial does not report its samples."""
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of the work that was done; None if unknown."""
+        return self.work.share if self.work is not None else None
+
+    @property
+    def note(self) -> str:
+        """Return `4 of 8 epochs`; an empty string if nothing is known to be missing."""
+        return self.work.note if self.work is not None else ""
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def is_short(work_done: pd.Series[Any]) -> pd.Series[bool]:
+    """Return for each trial or cell whether it is known to have done less than its work, from `work_done`."""
+    return work_done.lt(1.0).fillna(False).astype(bool)
+
+
+def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
+    """Return the account of each ok trial, by its id.
+
+    Trials whose budget or work is unknown have none. Neither have trials that a rule of the sweep ended at a target.
+    """
+    groups: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        if record.status is Status.OK and record.budget and figure(record.metrics, "time_to_target_s") is None:
+            groups.setdefault(_comparable_with(record), []).append(record)
+    by_id: dict[str, Account] = {}
+    for group in groups.values():
+        most = {unit: _most(group, unit) for unit in _UNITS}
+        has_equal_lengths = _has_equal_lengths(group)
+        for record in group:
+            account = _account(record, most, has_equal_lengths=has_equal_lengths)
+            if account is not None:
+                by_id[record.trial_id] = account
+    return by_id
+
+
+def _comparable_with(record: TrialRecord) -> str:
+    """Return a key that trials share if they were asked for the same work on the same data."""
+    further = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
+    # Each independent replica does the whole budget, so that the samples of the trial are those of several trainings.
+    replicas = record.gpus if record.strategy == "independent" else 1
+    return json.dumps([record.budget, further, replicas], sort_keys=True, default=str)
+
+
+def _most(group: Sequence[TrialRecord], unit: str) -> float | None:
+    """Return the most work of a trial in this unit; None if no trial reports it."""
+    works = (figure(record.metrics, unit) for record in group if not _sets_its_length(record))
+    return max((work for work in works if work), default=None)
+
+
+def _has_equal_lengths(group: Sequence[TrialRecord]) -> bool:
+    """Return whether the trials of a group can do the same work; fixed steps or seconds give each cell its own."""
+    budget = group[0].budget
+    steps = {figure(record.metrics, "steps") for record in group}
+    batches = {record.global_batch_size for record in group}
+    has_same_steps = None not in steps and len(steps) == 1 < len(batches)
+    return not ("seconds" in budget or "steps" in budget or has_same_steps)
+
+
+def _account(record: TrialRecord, most: Mapping[str, float | None], *, has_equal_lengths: bool) -> Account | None:
+    own_most = {} if _sets_its_length(record) else most
+    works = [_of_budget(record), _of_cells(record, own_most) if has_equal_lengths else None]
+    known = [work for work in works if work is not None]
+    samples = figure(record.metrics, "samples")
+    if not known and not samples:
+        return None
+    work = min(known, key=lambda work: work.share, default=None)
+    if not samples:
+        return Account(work=work, budget_samples=None)
+    share = work.share if work is not None else 1.0
+    return Account(work=work, budget_samples=max(own_most.get("samples") or samples, samples / share))
+
+
+def _of_budget(record: TrialRecord) -> Work | None:
+    """Return the trial's work in the unit of its budget; None if the budget is in seconds or did not reach the trial.
+
+    A count of lines that may not be epochs is only compared with the same count of other cells.
+    """
+    unit, asked = next(iter(record.budget.items()))
+    done = figure(record.metrics, unit)
+    is_assumed = unit == "epochs" and record.metrics.get("work_source") == "assumed"
+    if done is None or unit == "seconds" or is_assumed or record.metrics.get("own_length"):
+        return None
+    return Work(unit=unit, done=done, asked=float(asked), step=_step(record, unit))
+
+
+def _of_cells(record: TrialRecord, most: Mapping[str, float | None]) -> Work | None:
+    """Return the trial's work against the most of all cells, in the first unit that it reports; None if unknown."""
+    for unit in _UNITS:
+        done, asked = figure(record.metrics, unit), most.get(unit)
+        if done is not None and asked is not None:
+            return Work(unit=unit, done=done, asked=asked, step=_step(record, unit))
+    return None
+
+
+def _step(record: TrialRecord, unit: str) -> float:
+    return float(record.global_batch_size) if unit == "samples" else 0.0
+
+
+def _sets_its_length(record: TrialRecord) -> bool:
+    """Return whether the learning-rate rule decides during the training how much work it takes, as AdaScale does."""
+    return record.lr_rule in RULES and RULES[record.lr_rule].in_training
