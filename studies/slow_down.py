@@ -55,9 +55,9 @@ class SlowedReplica(Replica):
         """Return the seconds of a slowed pass over this rank's share of the batch."""
         return self._factor * super().measure_pass_s()
 
-    def batches(self, epoch: int, start: int) -> Iterator[Minibatch]:
+    def batches(self, start: int) -> Iterator[Minibatch]:
         """Return the minibatches, with a pause before each pass; the pause counts as computing."""
-        fetched = super().batches(epoch, start)
+        fetched = super().batches(start)
         return paused(fetched, self._pause) if self._pause else fetched
 
 

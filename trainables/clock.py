@@ -73,11 +73,16 @@ class Window:
 
 
 def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> Window | None:
-    """Return the median lap after the first, if each is long enough for a window; a shorter last lap is ignored."""
-    whole = [lap for lap in laps[1:] if lap.steps == laps[0].steps]
+    """Return a whole lap at the median pace of those after the first, if each of them is long enough for a window.
+
+    A shorter last lap is ignored.
+    """
+    # Where the batch does not divide an epoch, whole laps differ by a step.
+    whole = [lap for lap in laps[1:] if lap.steps >= laps[0].steps - 1]
     if not whole or any(lap.seconds < least_s or lap.steps < least_steps for lap in whole):
         return None
-    return Window(seconds=median(lap.seconds for lap in whole), steps=whole[0].steps)
+    steps = whole[0].steps
+    return Window(seconds=steps * median(lap.seconds / lap.steps for lap in whole), steps=steps)
 
 
 def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> bool:
@@ -158,10 +163,11 @@ def measure_window(
 
 
 def timings(
-    laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: int, global_batch_size: int, target: float | None
+    laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: float, global_batch_size: int, target: float | None
 ) -> dict[str, Any]:
     """Return the trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
 
+    An epoch has a fraction of a step if the batch does not divide it.
     A training that ended within its first epoch has no `first_epoch_s`, one that missed its target accuracy no
     `time_to_target_s`. Without a window there is no speed.
     """

@@ -6,6 +6,7 @@ command line and as SWEEP_* environment variables. It starts its ranks itself, s
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -224,7 +225,8 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
     if (tokens := (config.get("budget") or {}).get("tokens")) is not None and per_sample:
         lengths["samples"] = round(tokens / per_sample)
     if lengths["samples"] is not None:
-        lengths["steps"] = max(1, round(lengths["samples"] / batch.global_batch_size))
+        # Rounded up, so that no batch size trains less than the budget.
+        lengths["steps"] = math.ceil(lengths["samples"] / batch.global_batch_size)
     elif lengths["steps"] is not None:
         lengths["samples"] = lengths["steps"] * batch.global_batch_size
     # On a node without the source folder, Ray has shipped the code to the current one.

@@ -6,7 +6,8 @@ The samples of every step's global batch are the same, in the same order, for an
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -129,14 +130,14 @@ class Inputs(Protocol):
 
     feed: Feed
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
-        """Return the minibatches of an epoch, from sample `start` of its order on.
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
+        """Return the minibatches from sample `start` of the training on, without end: see `Feed.steps`.
 
-        `grad_accum_steps` minibatches make a step; the last partial step is left out.
+        `grad_accum_steps` minibatches make a step.
         """
 
     def rebatch(self, batch: Batch) -> None:
-        """Change the batch of later epochs; the order of samples stays the same."""
+        """Change the batch; call `minibatches` again afterwards. The order of samples stays the same."""
 
     def close(self) -> None:
         """End the worker processes, if there are any."""
@@ -198,7 +199,11 @@ def as_pixels(images: Tensor, device: str) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """Training data and how to batch it, the same for every input pipeline."""
+    """Training data and how to batch it, the same for every input pipeline.
+
+    The samples of a training are one stream: the order of epoch 1, then that of epoch 2, and so on. A step takes the
+    next samples of the stream. An epoch's remainder, which fills no batch, begins the first step of the next epoch.
+    """
 
     part: Part | Sequences
     form: Form
@@ -209,9 +214,10 @@ class Feed:
     """Samples that count as an epoch; None: all. Each sample is drawn once before any is drawn again."""
 
     def __post_init__(self) -> None:
-        if not self.steps_from(0):
+        if self.batch.global_batch_size > self.epoch_samples:
             raise ValueError(
-                f"global_batch_size={self.batch.global_batch_size} is more than the {self._size} training samples"
+                f"global_batch_size={self.batch.global_batch_size} is more than the {self.epoch_samples} training"
+                " samples"
             )
 
     @property
@@ -227,27 +233,49 @@ class Feed:
         return self.part
 
     @property
-    def steps_per_epoch(self) -> int:
-        """The number of whole steps in an epoch."""
-        return self.steps_from(0)
-
-    def steps_from(self, start: int) -> int:
-        """Return the number of whole steps left in an epoch after `start` samples."""
-        return (self._size - start) // self.batch.global_batch_size
+    def epoch_samples(self) -> int:
+        """The number of samples in an epoch."""
+        return min(self.epoch_size or len(self.part), len(self.part))
 
     def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
         """Return the numbers of the epoch's samples, a permutation, and its random stream for the augmentation."""
-        count = len(self.part)
-        passes, start = divmod((epoch - 1) * self._size, count)
-        order, source = _permutation(self.seed, passes + 1, count)
-        if self._size == count:
+        total, size = len(self.part), self.epoch_samples
+        passes, start = divmod((epoch - 1) * size, total)
+        order, source = _permutation(self.seed, passes + 1, total)
+        if size == total:
             return order, source
-        following = _permutation(self.seed, passes + 2, count)[0] if start + self._size > count else order[:0]
-        return torch.cat([order[start:], following])[: self._size], source
+        following = _permutation(self.seed, passes + 2, total)[0] if start + size > total else order[:0]
+        return torch.cat([order[start:], following])[:size], source
 
-    @property
-    def _size(self) -> int:
-        return min(self.epoch_size or len(self.part), len(self.part))
+    def steps(self, start: int, columns: Callable[[Tensor, torch.Generator], Tensor]) -> Iterator[Tensor]:
+        """Yield the steps from sample `start` of the training on, about an epoch at a time, without end.
+
+        `columns` turns an epoch's order and random stream into int64 K×samples, such as sample numbers and draws for
+        the augmentation. The steps are K×steps×(global batch).
+        """
+        size = self.batch.global_batch_size
+        finished, skipped = divmod(start, self.epoch_samples)
+        remainder: Tensor | None = None
+        for epoch in itertools.count(finished + 1):
+            drawn = columns(*self.order(epoch))
+            if remainder is None:
+                samples = drawn[:, skipped:]
+            else:
+                samples = torch.cat([remainder, drawn], dim=1)
+            number = samples.shape[1] // size
+            remainder = samples[:, number * size :]
+            # Only the first epoch may have too few samples left for a step.
+            if number:
+                yield samples[:, : number * size].unflatten(1, (number, size))
+
+    def passes_of(self, rank: int, steps: Tensor) -> Tensor:
+        """Return the rank's part of K×steps×(global batch): K×steps×(its samples), pass after pass.
+
+        A rank's part of a step is contiguous, so that a step's samples are the same for any number of ranks and passes.
+        """
+        shares, passes = self.batch.shares, self.batch.grad_accum_steps
+        first = passes * sum(shares[:rank])
+        return steps[:, :, first : first + passes * shares[rank]]
 
 
 def _permutation(seed: int, passes: int, count: int) -> tuple[Tensor, torch.Generator]:
@@ -267,38 +295,38 @@ class ResidentInputs:
         if targets.ndim == 3:
             self._targets = feed.augmentation.pad(self._targets)
         self._height, self._width = images.shape[2:]
-        self._drawn: dict[int, Tensor] = {}
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
-        """See `Inputs`; the order is a permutation by seed and epoch."""
-        drawn = self._drawn.pop(number, None)
-        plan = self._draw(number, start) if drawn is None or start else drawn
-        starts = range(0, plan.shape[1], self._block_steps)
-        for begin in starts:
-            if begin == starts[-1]:  # draw the next epoch while the device is busy, so that it need not wait then
-                self._drawn[number + 1] = self._draw(number + 1)
-            yield from self._block(plan[:, begin : begin + self._block_steps].flatten(1))
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
+        """See `Inputs`."""
+        plans = self._plans(start)
+        plan = next(plans)
+        while True:
+            *blocks, last = plan.split(self._block_steps, dim=1)
+            for block in blocks:
+                yield from self._block(block.flatten(1))
+            # The next epoch is drawn while the device is busy with the last block, so that it need not wait then.
+            plan = next(plans)
+            yield from self._block(last.flatten(1))
 
     def rebatch(self, batch: Batch) -> None:
         """See `Inputs`."""
         self.feed = replace(self.feed, batch=batch)
-        self._drawn.clear()
 
     def close(self) -> None:
         """See `Inputs`; there is nothing to end."""
 
-    def _draw(self, number: int, start: int = 0) -> Tensor:
-        """Draw an epoch: int64, (1 or 6)×steps×(this rank's samples per step), sample numbers and augmentations."""
-        feed, batch = self.feed, self.feed.batch
-        order, source = feed.order(number)
-        plan = torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
-        count = feed.steps_from(start)
-        steps = plan[:, start : start + count * batch.global_batch_size].unflatten(1, (count, batch.global_batch_size))
-        ends = [batch.grad_accum_steps * sum(batch.shares[:rank]) for rank in (self._rank, self._rank + 1)]
-        mine: Tensor = steps[:, :, ends[0] : ends[1]].contiguous()
-        if feed.form.device == "cpu":
-            return mine
-        return mine.pin_memory().to(feed.form.device, non_blocking=True)  # so that the GPU need not wait
+    def _plans(self, start: int) -> Iterator[Tensor]:
+        """Yield the rank's part of `Feed.steps`, sample numbers and augmentations in 1 or 6 rows, on the device."""
+        feed = self.feed
+
+        def numbers_and_draws(order: Tensor, source: torch.Generator) -> Tensor:
+            return torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
+
+        for steps in feed.steps(start, numbers_and_draws):
+            plan = feed.passes_of(self._rank, steps).contiguous()
+            if feed.form.device != "cpu":  # so that the GPU need not wait
+                plan = plan.pin_memory().to(feed.form.device, non_blocking=True)
+            yield plan
 
     @property
     def _block_steps(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice, repeat
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -74,18 +74,15 @@ class LoaderInputs:
         self.feed, self._ranks, self._workers = feed, ranks, workers
         self._samples = _Samples(feed)
         self._stream: Generator[Minibatch] | None = None
-        self._next = 0
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
-        """See `Inputs`; the workers go on from one epoch to the next without a pause."""
-        if self._stream is None or number != self._next or start:
-            self.close()
-            self._stream = self._load(number, start)
-        self._next = number + 1
-        yield from islice(self._stream, self.feed.steps_from(start) * self.feed.batch.grad_accum_steps)
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
+        """See `Inputs`; the workers start anew, and go on from one epoch to the next without a pause."""
+        self.close()
+        self._stream = self._load(start)
+        return self._stream
 
     def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`; the workers start anew."""
+        """See `Inputs`; the workers end."""
         self.close()
         self.feed = replace(self.feed, batch=batch)
 
@@ -95,12 +92,11 @@ class LoaderInputs:
             self._stream.close()  # drops the loader's iterator, which waits for its workers
             self._stream = None
 
-    def _load(self, first: int, start: int) -> Generator[Minibatch]:
-        """Yield minibatches from sample `start` of epoch `first` on, without end."""
+    def _load(self, start: int) -> Generator[Minibatch]:
         form = self.feed.form
         loader = DataLoader(
             self._samples,
-            batch_sampler=self._passes(first, start),
+            batch_sampler=self._passes(start),
             generator=torch.Generator(),  # otherwise each loader draws a number from training's random stream
             **self._workers.options(form.device),
         )
@@ -109,23 +105,22 @@ class LoaderInputs:
             there = images.to(form.device, non_blocking=True)
             yield there.to(form.dtype, memory_format=layout), targets.to(form.device, non_blocking=True)
 
-    def _passes(self, first: int, start: int) -> Iterator[list[Sample]]:
-        """Yield the samples of each forward pass.
+    def _passes(self, start: int) -> Iterator[list[Sample]]:
+        """Yield the samples of each forward pass: those of this loader's ranks, one rank after another."""
+        feed = self.feed
+        for steps in feed.steps(start, _numbers_and_seeds):
+            # One tensor for each rank, 2×steps×passes×(samples of a pass).
+            by_rank = [
+                feed.passes_of(rank, steps).unflatten(2, (feed.batch.grad_accum_steps, -1)) for rank in self._ranks
+            ]
+            passes = torch.cat(by_rank, dim=3).flatten(1, 2)
+            for samples in passes.movedim(1, 0):
+                yield list(zip(*samples.tolist(), strict=True))
 
-        A rank's part of a step is contiguous in the epoch's order, so that a step's samples are the same in the same
-        order for any number of ranks and passes. The last partial step is left out.
-        """
-        batch = self.feed.batch
-        for epoch in count(first):
-            order, source = self.feed.order(epoch)
-            seeds = torch.randint(2**32, order.shape, generator=source)
-            columns = torch.stack([order, seeds])[:, start if epoch == first else 0 :]
-            whole_steps = columns[:, : columns.shape[1] // batch.global_batch_size * batch.global_batch_size]
-            for step in whole_steps.split(batch.global_batch_size, dim=1) if whole_steps.shape[1] else ():
-                by_rank = step.split([batch.grad_accum_steps * share for share in batch.shares], dim=1)
-                own = [by_rank[rank].split(batch.shares[rank], dim=1) for rank in self._ranks]
-                for passes in zip(*own, strict=True):
-                    yield list(zip(*torch.cat(passes, dim=1).tolist(), strict=True))
+
+def _numbers_and_seeds(order: Tensor, source: torch.Generator) -> Tensor:
+    """Return 2×samples: their numbers, and the seeds of their augmentations."""
+    return torch.stack([order, torch.randint(2**32, order.shape, generator=source)])
 
 
 class _Samples(Dataset[tuple[Tensor, Tensor]]):
@@ -181,17 +176,17 @@ class SharedInputs:
         self.feed, self._gang, self._wide = feed, gang, wide
         self._loader = LoaderInputs(plain, range(len(feed.batch.shares)), workers)
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
         """See `Inputs`; every rank must take all passes that the others take."""
-        form, part, batch = self.feed.form, self.feed.images, self.feed.batch
-        layout, most = torch.channels_last if form.channels_last else torch.contiguous_format, max(batch.shares)
+        form, part, most = self.feed.form, self.feed.images, max(self.feed.batch.shares)
+        layout = torch.channels_last if form.channels_last else torch.contiguous_format
         image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
         target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")
         loaded: Iterator[tuple[Tensor | None, Tensor | None]]
         if self._gang.rank == 0:
-            loaded = self._loader.epoch(number, start)
+            loaded = self._loader.minibatches(start)
         else:
-            loaded = repeat((None, None), self.feed.steps_from(start) * batch.grad_accum_steps)
+            loaded = repeat((None, None))
         for images, targets in loaded:
             own = self.scatter(images, like=image_place).to(form.dtype, memory_format=layout)
             yield own, self.scatter(targets, like=target_place)

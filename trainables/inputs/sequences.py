@@ -77,17 +77,15 @@ class SequenceInputs:
     def __init__(self, feed: Feed, rank: int) -> None:
         self.feed, self._rank = feed, rank
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
-        """See `Inputs`; the order is a permutation by seed and pass over the data."""
-        batch, (order, _) = self.feed.batch, self.feed.order(number)
-        share = batch.shares[self._rank]
-        first = start + batch.grad_accum_steps * sum(batch.shares[: self._rank])
-        for step in range(self.feed.steps_from(start)):
-            begin = first + step * batch.global_batch_size
-            for index in order[begin : begin + batch.grad_accum_steps * share].split(share):
-                rows = self.feed.sequences.rows(index)
-                if self.feed.form.device != "cpu":  # so that the GPU need not wait
-                    rows = rows.pin_memory().to(self.feed.form.device, non_blocking=True)
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
+        """See `Inputs`."""
+        feed = self.feed
+        for steps in feed.steps(start, lambda order, source: order[None]):
+            numbers = feed.passes_of(self._rank, steps)[0]
+            for passes in numbers.unflatten(1, (feed.batch.grad_accum_steps, -1)).flatten(0, 1):
+                rows = feed.sequences.rows(passes)
+                if feed.form.device != "cpu":  # so that the GPU need not wait
+                    rows = rows.pin_memory().to(feed.form.device, non_blocking=True)
                 yield rows[:, :-1], rows[:, 1:]
 
     def rebatch(self, batch: Batch) -> None:

@@ -29,25 +29,26 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The length of a training: a number of steps, or of seconds; exactly one of them is set."""
+    """The length of a training: a number of samples, or of seconds; exactly one of them is set.
 
-    steps: int | None = None
+    The training ends with the step that completes the samples, so that it trains less than a batch more.
+    """
+
+    samples: float | None = None
     seconds: float | None = None
-    steps_per_epoch: int | None = None
-    """Set if the budget was given in epochs."""
     end: float = math.inf
-    """The step at which the training ends although the schedule goes on."""
+    """The sample after which the training ends although the schedule goes on."""
 
     @staticmethod
     def of(
         config: Mapping[str, Any],
         *,
-        steps_per_epoch: int,
+        epoch_samples: int,
         global_batch_size: int,
         sequence_length: int | None = None,
         end_tokens: int | None = None,
     ) -> Budget:
-        """Return the budget of the config's `budget` section, at least one step. Raises ValueError.
+        """Return the budget of the config's `budget` section, at least one sample. Raises ValueError.
 
         The training of a language model ends after `end_tokens`, also if the budget and with it the schedule are
         longer.
@@ -60,37 +61,34 @@ class Budget:
             raise ValueError(f"budget.{kind}={amount} is not above 0")
         if kind == "seconds":
             return Budget(seconds=float(amount))
-        if kind == "tokens":
-            if sequence_length is None:
-                raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
-            kind, amount = "samples", amount / sequence_length
-        steps = {"epochs": amount * steps_per_epoch, "samples": amount / global_batch_size, "steps": amount}[kind]
-        return Budget(
-            steps=max(1, round(steps)),
-            steps_per_epoch=steps_per_epoch if kind == "epochs" else None,
-            end=end_tokens / (sequence_length or 1) / global_batch_size if end_tokens is not None else math.inf,
-        )
+        if kind == "tokens" and sequence_length is None:
+            raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
+        tokens = sequence_length or 1
+        samples = {"epochs": epoch_samples, "samples": 1, "tokens": 1 / tokens, "steps": global_batch_size}[kind]
+        return Budget(samples=max(1.0, amount * samples), end=math.inf if end_tokens is None else end_tokens / tokens)
 
-    def room(self, steps: float, train_s: float, *, worth: int = 1) -> int:
-        """Return how many steps may be taken before the next call, after `steps` in `train_s`; 0 at the end.
+    def room(self, position: float, train_s: float, *, step_samples: int) -> int:
+        """Return how many steps may be taken before the next call, after `position` samples in `train_s`; 0 at the end.
 
-        A step counts for at most `worth` steps. A budget in seconds grants half of the time left at the speed so far,
-        so that the training ends within a step of it. The last of larger steps is taken if at least half of it is left.
+        A step advances the position by at most `step_samples`. A budget in seconds grants half of the time left at the
+        speed so far, so that the training ends within a step of it.
         """
-        if self.steps is not None:
-            left = (self.steps - steps) / worth
-            room = math.floor(left + 0.5) if worth > 1 else math.ceil(left - ROUNDING)
-            return min(room, max(0, math.ceil(self.end - steps - ROUNDING))) if math.isfinite(self.end) else room
+        if self.samples is not None:
+            left = min(self.samples, self.end) - position
+            return max(0, math.ceil(left / step_samples - ROUNDING))
         left_s = (self.seconds or 0.0) - train_s
         if left_s <= 0:
             return 0
-        return max(1, math.floor(left_s * steps / train_s / worth / 2)) if steps else 1
+        if not position:
+            return 1
+        samples_left = left_s * position / train_s
+        return max(1, math.floor(samples_left / step_samples / 2))
 
-    def length(self, steps: float, train_s: float) -> float:
-        """Return the whole length in steps; of seconds it is predicted from the speed, and infinite before any step."""
-        if self.seconds is None:
-            return float(self.steps or 0)
-        return steps * self.seconds / train_s if steps else math.inf
+    def length(self, position: float, train_s: float) -> float:
+        """Return the whole length in samples; of seconds it is predicted from the speed, and infinite at the start."""
+        if self.samples is not None:
+            return self.samples
+        return position * (self.seconds or 0.0) / train_s if position else math.inf
 
 
 @dataclass(kw_only=True)
@@ -108,7 +106,7 @@ class Progress:
     steps: int = 0
     samples: int = 0
     position: float = 0.0
-    """Position in budget and schedule, in steps of the trial's initial batch; a step may count for more or less."""
+    """Position in budget and schedule, in samples; with AdaScale a step may count for fewer samples than it has."""
     train_s: float = 0.0
     """Seconds of training, without the time between epochs."""
     lr: float = math.nan
@@ -117,12 +115,12 @@ class Progress:
     """Size of the current batch as a multiple of the initial batch."""
 
     def count_step(self, samples: int, advance: float, lr: float) -> None:
-        """Count a step that advances the position by `advance` steps of the initial batch."""
+        """Count a step that advances the position by the share `advance` of its samples."""
         self.steps += 1
         self.epoch_steps += 1
         self.samples += samples
         self.epoch_samples += samples
-        self.position += advance
+        self.position += advance * samples
         self.lr = lr
 
     def next_epoch(self) -> None:
@@ -141,18 +139,19 @@ class TrainingPlan:
     growth: Growth = Growth()
     batch_size: int
     """The initial global batch size, in samples."""
+    epoch_samples: int
 
     @staticmethod
     def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed, *, end_tokens: int | None = None) -> TrainingPlan:
         """Return the plan of the sections `budget` and `schedule`; see `Budget.of`. Raises ValueError."""
-        per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
+        batch_size = feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
         if message := growth.why_not(config["budget"]):
             raise ValueError(message)
         return TrainingPlan(
             budget=Budget.of(
                 config["budget"],
-                steps_per_epoch=per_epoch,
+                epoch_samples=feed.epoch_samples,
                 global_batch_size=batch_size,
                 sequence_length=feed.part.length if isinstance(feed.part, Sequences) else None,
                 end_tokens=end_tokens,
@@ -160,36 +159,40 @@ class TrainingPlan:
             rates=Rates(
                 lr=lr,
                 schedule=schedules.resolve(config["schedule"]),
-                warmup_samples=lr.warmup_epochs * per_epoch * batch_size,
+                warmup_samples=lr.warmup_epochs * feed.epoch_samples,
             ),
             growth=growth,
             batch_size=batch_size,
+            epoch_samples=feed.epoch_samples,
         )
 
     def room(self, at: Progress) -> int:
         """Return how many steps may be taken before the next call; 0 at the end."""
-        room = self.budget.room(at.position, at.train_s, worth=at.times)
+        room = self.budget.room(at.position, at.train_s, step_samples=self.step_samples(at))
         length = self.budget.length(at.position, at.train_s)
         for milestone in self.growth.milestones:
             if room and math.isfinite(length) and at.position < milestone * length:
-                return min(room, max(1, math.ceil((milestone * length - at.position) / at.times)))
+                steps = math.ceil((milestone * length - at.position) / self.step_samples(at))
+                return min(room, max(1, steps))
         return room
+
+    def steps_to_epoch_end(self, at: Progress) -> int:
+        """Return the number of steps up to the one that completes the epoch; it may begin the next epoch, too."""
+        return math.ceil((at.epoch * self.epoch_samples - at.samples) / self.step_samples(at))
+
+    def step_samples(self, at: Progress) -> int:
+        """Return the samples of the next step."""
+        return self.batch_size * at.times
 
     def rate(self, at: Progress) -> float:
         """Return the learning rate of the next step."""
         length = self.budget.length(at.position, at.train_s)
-        rate = self.rates.at(min(at.position, length) * self.batch_size, length * self.batch_size)
+        rate = self.rates.at(min(at.position, length), length)
         return rate * self.growth.rate(self._share(at), self.batch_size) if self.growth.milestones else rate
 
     def times(self, at: Progress) -> int:
         """Return the size of the next step's batch as a multiple of the initial batch."""
         return self.growth.times(self._share(at), self.batch_size)
-
-    def end_epoch(self, at: Progress) -> None:
-        """Go on to the next epoch. A budget in epochs counts whole epochs, also if larger batches leave samples out."""
-        if self.growth.milestones and self.budget.steps_per_epoch:
-            at.position = float(at.epoch * self.budget.steps_per_epoch)
-        at.next_epoch()
 
     def _share(self, at: Progress) -> float:
         length = self.budget.length(at.position, at.train_s)
@@ -198,7 +201,10 @@ class TrainingPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """The training part of an epoch, without evaluation."""
+    """The training part of an epoch, without evaluation: the steps up to the one that completes the epoch's samples.
+
+    If the batch does not divide an epoch, epochs differ by one step.
+    """
 
     number: int
     seconds: float
@@ -206,7 +212,7 @@ class Epoch:
     steps: int
     samples: int
     loss: float
-    """The mean over the epoch's samples, each computed with the weights of its step."""
+    """The mean over the samples of these steps, each computed with the weights of its step."""
     lr: float
     """The learning rate of the last step."""
     parts: Parts = Parts()
@@ -220,8 +226,8 @@ class Trained(Protocol):
     inputs: Inputs
     stopwatch: Stopwatch
 
-    def batches(self, epoch: int, start: int) -> Iterator[Minibatch]:
-        """Return the minibatches from sample `start` of an epoch on, without end."""
+    def batches(self, start: int) -> Iterator[Minibatch]:
+        """Return the minibatches from sample `start` of the training on, without end."""
 
     def pace(self) -> Pace:
         """Return what the next step is worth."""
@@ -253,7 +259,7 @@ class Loop:
         self._clock, self._gang, self._context = clock, gang, context
         self.at = at or Progress()
         self._stride = 1
-        self._batches = replica.batches(self.at.epoch, self.at.epoch_samples)
+        self._batches = replica.batches(self.at.samples)
         self.stopped = False
         """Whether any rank was asked to stop early."""
 
@@ -273,7 +279,7 @@ class Loop:
         pace = self._replica.pace()
         lr = pace.gain * self._plan.rate(self.at)
         self._replica.stopwatch.step(lambda: self._step(self._batches, lr))
-        self.at.count_step(self._replica.inputs.feed.batch.global_batch_size, pace.advance * self.at.times, lr)
+        self.at.count_step(self._plan.step_samples(self.at), pace.advance, lr)
 
     def _train_epoch(self) -> Epoch:
         """Take steps to the end of the epoch, of the budget, or until a stop is requested."""
@@ -286,7 +292,7 @@ class Loop:
             total = 0.0
             self._step.loss.zero_()
         # `_room` comes first: it may change the batch, and so the number of steps that are left of the epoch.
-        while not self.stopped and (room := min(self._room(), self._replica.inputs.feed.steps_from(at.epoch_samples))):
+        while not self.stopped and (room := min(self._room(), self._plan.steps_to_epoch_end(at))):
             looked_s = at.train_s
             for _ in range(min(room, self._stride)):
                 self.step()
@@ -308,7 +314,7 @@ class Loop:
             parts=self._replica.stopwatch.parts() - parts,
         )
         if not self.stopped:
-            self._plan.end_epoch(at)
+            at.next_epoch()
         return epoch
 
     def _room(self) -> int:
@@ -317,7 +323,7 @@ class Loop:
         if times != self.at.times:
             self.at.times = times
             self._replica.enlarge(times)
-            self._batches = self._replica.batches(self.at.epoch, self.at.epoch_samples)
+            self._batches = self._replica.batches(self.at.samples)
         return self._plan.room(self.at)
 
     def _look(self) -> float:

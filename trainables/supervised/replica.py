@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain, count
 from typing import Any
 
 import torch
@@ -107,10 +106,9 @@ class Replica:
         feed = self._workload.feed(self._context.batch, self._context.seed)
         return inputs.build(self._settings.input, feed, self._gang, self._settings.loader)
 
-    def batches(self, epoch: int, start: int) -> Iterator[Minibatch]:
-        """Return the minibatches from sample `start` of an epoch on, without end; their fetching is timed."""
-        endless = chain(self.inputs.epoch(epoch, start), chain.from_iterable(map(self.inputs.epoch, count(epoch + 1))))
-        return self.stopwatch.fetching(endless)
+    def batches(self, start: int) -> Iterator[Minibatch]:
+        """Return the minibatches from sample `start` of the training on, without end; their fetching is timed."""
+        return self.stopwatch.fetching(self.inputs.minibatches(start))
 
     def pace(self) -> Pace:
         """Return what the next step is worth."""
@@ -149,10 +147,11 @@ class Replica:
 
     def _check_growth(self) -> None:
         largest = self._growth.largest(self._context.batch.global_batch_size)
-        if self._growth.milestones and largest > len(self._workload.split.train):
+        samples = self._workload.feed(self._context.batch, self._context.seed).epoch_samples
+        if self._growth.milestones and largest > samples:
             raise ValueError(
-                f"schedule=increase_batch comes to a batch of {largest}, more than the"
-                f" {len(self._workload.split.train)} training samples: set schedule.most"
+                f"schedule=increase_batch comes to a batch of {largest}, more than the {samples} training samples:"
+                " set schedule.most"
             )
         if self._growth.milestones and (self._settings.noise_scale or self._context.lr.rule == "adascale"):
             raise ValueError("schedule=increase_batch cannot be combined with noise_scale=true or lr_rule=adascale")

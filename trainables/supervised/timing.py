@@ -53,9 +53,10 @@ class Timing:
         if self._loop.at.times > 1:  # no window is like another: take all epochs but the first
             steady = epochs[1:] or epochs
             seconds, steps = math.fsum(epoch.seconds for epoch in steady), sum(epoch.steps for epoch in steady)
-            samples = sum(epoch.samples for epoch in steady) * models
+            samples = sum(epoch.samples for epoch in steady)
             figures = self._timings(laps, Window(seconds=seconds, steps=steps), models)
-            return figures | {"samples_per_s": samples / seconds, "epoch_s": seconds / len(steady)}
+            epoch_s = seconds / samples * self._replica.inputs.feed.epoch_samples
+            return figures | {"samples_per_s": samples * models / seconds, "epoch_s": epoch_s}
         window, parts = self._window(laps, epochs)
         if window is None:
             return self._timings(laps, None, models)
@@ -66,7 +67,7 @@ class Timing:
         return timings(
             laps,
             window,
-            steps_per_epoch=feed.steps_per_epoch,
+            steps_per_epoch=feed.epoch_samples / feed.batch.global_batch_size,
             global_batch_size=feed.batch.global_batch_size * models,
             target=self._settings.target_accuracy,
         )

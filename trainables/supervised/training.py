@@ -88,7 +88,7 @@ class SupervisedTrial:
         if restored:
             at = self._restore(restored)
         elif self._settings.branch_end is not None:
-            at = self._branch_off(plan.batch_size)
+            at = self._branch_off()
         else:
             at = Progress()
             torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out different activations
@@ -135,7 +135,7 @@ class SupervisedTrial:
                     return
         if settings.branch_end not in (None, self._tokens):
             raise ValueError(
-                f"the branch ended after {self._tokens} tokens, not {settings.branch_end}: its epochs leave some out"
+                f"the branch ended after {self._tokens} tokens, not {settings.branch_end}, which are not whole batches"
             )
 
     def give_up_if_poor(self) -> None:
@@ -199,7 +199,6 @@ class SupervisedTrial:
         self._epochs.append(epoch)
         noise, at, length = self.replica.noise.figures(), self._loop.at, self._workload.sequence_length
         counted = self._counted("val_samples", self._workload.split.validation) if score else {}
-        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | validation | counted | noise)
         self._context.report(
             {"epoch": epoch.number, "loss": epoch.loss}
             | validation
@@ -210,6 +209,9 @@ class SupervisedTrial:
             | device_memory.peak(self._context.device)
             | noise
         )
+        # An epoch that the budget or a stop request cuts short counts as the part that it is.
+        epochs = min(epoch.number, at.samples / self.replica.inputs.feed.epoch_samples)
+        self._context.summarize({"epochs": epochs} | validation | counted | noise)
 
     def _save_checkpoint(self) -> None:
         """Save everything that the rest of the training depends on."""
@@ -258,7 +260,7 @@ class SupervisedTrial:
         restore_random_state(restored["random"])
         return at
 
-    def _branch_off(self, batch_size: int) -> Progress:
+    def _branch_off(self) -> Progress:
         """Take over the base's state at the branch point; batch, rate and optimizer settings stay the trial's own."""
         base, tokens = self._settings.branch_base, self._settings.branch_tokens or 0
         state = self._context.branch_point(base, tokens)
@@ -267,6 +269,4 @@ class SupervisedTrial:
         self.replica.restore(state["replica"], branches=True)
         restore_random_state(state["random"])
         before = Progress(**state["progress"])
-        return Progress(
-            epoch=before.epoch, steps=before.steps, samples=before.samples, position=before.samples / batch_size
-        )
+        return Progress(epoch=before.epoch, steps=before.steps, samples=before.samples, position=float(before.samples))

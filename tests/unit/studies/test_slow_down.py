@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from studies.slow_down import SlowedReplica, errors, paused
-from tests.unit.trainables.inputs.feeds import source
+from tests.unit.trainables.inputs.feeds import epoch, source
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables.clock import device_pause
@@ -64,16 +64,16 @@ def test_a_pause_precedes_every_pass_and_changes_no_batch(monkeypatch: pytest.Mo
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     given = source(shares=(8,), accum=2)
-    batches = [labels for _, labels in paused(given.epoch(1), device_pause("cpu", 0.25))]
-    assert pauses == [0.25] * 6 and given.feed.steps_per_epoch == 3
-    for ours, theirs in zip(batches, source(shares=(8,), accum=2).epoch(1), strict=True):
+    batches = [labels for _, labels in paused(epoch(given, 1), device_pause("cpu", 0.25))]
+    assert pauses == [0.25] * 6
+    for ours, theirs in zip(batches, epoch(source(shares=(8,), accum=2), 1), strict=True):
         assert torch.equal(ours, theirs[1])
 
 
 def test_a_pause_counts_as_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     slept_s: list[float] = []
     monkeypatch.setattr(time, "sleep", slept_s.append)
-    watch, batches = Stopwatch("cpu", lambda: sum(slept_s, 0.0)), source(shares=(8,), accum=1).epoch(1)
+    watch, batches = Stopwatch("cpu", lambda: sum(slept_s, 0.0)), epoch(source(shares=(8,), accum=1), 1)
     delayed = paused(watch.fetching(batches), device_pause("cpu", 0.05))
     for _ in range(3):
         watch.step(lambda: next(delayed))

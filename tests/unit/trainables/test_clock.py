@@ -126,6 +126,8 @@ def test_long_laps_are_windows() -> None:
     cut_short = [*LONG, Lap(seconds=0.1, steps=7)]
     assert window_of_laps(cut_short, least_s=2, least_steps=100) == Window(seconds=3, steps=100)
     assert window_of_laps(LONG[:2], least_s=2, least_steps=50) == Window(seconds=4, steps=100)
+    uneven = [*LONG[:3], Lap(seconds=3.03, steps=101), Lap(seconds=2.97, steps=99)]
+    assert window_of_laps(uneven, least_s=2, least_steps=50) == Window(seconds=3, steps=100)
 
 
 CUT_SHORT = Lap(seconds=3, steps=60)

@@ -119,7 +119,7 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
     assert answer["status"] == "failed"
     went_on = bits(asked, tmp_path)
     [remark] = went_on["remarks"]
-    assert "epoch 3" in remark and "8 steps" in remark
+    assert "epoch 3" in remark and "9 steps" in remark
     assert (went_on["weights"], went_on["told"]) == (whole["weights"], whole["told"])
 
 

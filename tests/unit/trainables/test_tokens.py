@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.trainables.inputs.feeds import epoch
 from trainables import data
 from trainables.context import Batch
 from trainables.inputs.inputs import Feed, TokenForm
@@ -81,8 +82,8 @@ def inputs(shares: tuple[int, ...], accum: int, rank: int, epoch_size: int | Non
 
 @pytest.mark.parametrize(("shares", "accum"), [((12,), 1), ((3,), 4), ((6, 6), 1), ((2, 1), 4), ((3, 9), 1)])
 def test_steps_are_the_same_for_every_layout(shares: tuple[int, ...], accum: int) -> None:
-    whole = [step.tolist() for step, _ in inputs((12,), 1, 0).epoch(2)]
-    ranks = [list(inputs(shares, accum, rank).epoch(2)) for rank in range(len(shares))]
+    whole = [step.tolist() for step, _ in epoch(inputs((12,), 1, 0), 2)]
+    ranks = [list(epoch(inputs(shares, accum, rank), 2)) for rank in range(len(shares))]
     for step, expected in enumerate(whole):
         mine = [x.tolist() for rank in ranks for x, _ in rank[step * accum : (step + 1) * accum]]
         assert [row for passed in mine for row in passed] == expected
@@ -91,10 +92,10 @@ def test_steps_are_the_same_for_every_layout(shares: tuple[int, ...], accum: int
 
 def test_short_epochs_draw_each_sequence_once_before_any_again() -> None:
     source = inputs((10,), 1, 0, epoch_size=20)
-    drawn = [int(row[0]) for epoch in range(1, 6) for x, _ in source.epoch(epoch) for row in x]
+    drawn = [int(row[0]) for number in range(1, 6) for x, _ in epoch(source, number) for row in x]
     assert len(drawn) == 100 and len(set(drawn[:50])) == len(set(drawn[50:])) == 50 and drawn[:50] != drawn[50:]
-    rest = [x.tolist() for x, _ in source.epoch(3, start=10)]
-    assert rest == [x.tolist() for x, _ in source.epoch(3)][1:]
+    rest = [x.tolist() for x, _ in epoch(source, 3, start=10)]
+    assert rest == [x.tolist() for x, _ in epoch(source, 3)][1:]
 
 
 def test_text_is_bytes_joined_by_zero(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Feeds of small random images, and the batches that they give."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 
 from trainables.context import Batch
-from trainables.inputs.inputs import Feed, Form, Part, ResidentInputs
+from trainables.inputs.inputs import Feed, Form, Inputs, Minibatch, Part, ResidentInputs
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 IMAGES = torch.randint(0, 256, (50, 3, 8, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -29,9 +31,16 @@ def source(*, shares: tuple[int, ...], accum: int = 1, rank: int = 0, **other: A
     return ResidentInputs(feed(shares, accum, **other), rank)
 
 
+def epoch(inputs: Inputs, number: int, start: int = 0) -> Iterator[Minibatch]:
+    """The passes of the whole steps in an epoch, from its sample `start` on."""
+    size, batch = inputs.feed.epoch_samples, inputs.feed.batch
+    steps = (size - start) // batch.global_batch_size
+    return islice(inputs.minibatches((number - 1) * size + start), steps * batch.grad_accum_steps)
+
+
 def global_batches(shares: tuple[int, ...], accum: int, **other: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Each step's samples, the ranks' contiguous parts put together."""
-    ranks = [list(source(shares=shares, accum=accum, rank=rank, **other).epoch(2)) for rank in range(len(shares))]
+    ranks = [list(epoch(source(shares=shares, accum=accum, rank=rank, **other), 2)) for rank in range(len(shares))]
     steps = []
     for first in range(0, len(ranks[0]), accum):
         passes = [each for own in ranks for each in own[first : first + accum]]

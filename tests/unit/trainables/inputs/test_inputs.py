@@ -1,10 +1,13 @@
+import math
+from itertools import islice
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.trainables.inputs.feeds import IMAGES, MEAN, STD, batch, form, global_batches, source
+from tests.unit.trainables.inputs.feeds import IMAGES, MEAN, STD, batch, epoch, form, global_batches, source
 from trainables.data import Dataset
 from trainables.inputs import inputs
 from trainables.inputs.inputs import Augmentation, Split
@@ -28,15 +31,15 @@ def test_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int) -
 
 def test_epoch_takes_each_sample_at_most_once_in_random_order() -> None:
     inputs = source(shares=(16,))
-    first, again, second = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 1, 2))
-    assert len(first.unique()) == 48 and inputs.feed.steps_per_epoch == 3
+    first, again, second = (torch.cat([y for _, y in epoch(inputs, number)]) for number in (1, 1, 2))
+    assert len(first) == len(first.unique()) == 48
     assert torch.equal(first, again) and not torch.equal(first, second)
-    assert not torch.equal(first, torch.cat([y for _, y in source(shares=(16,), seed=4).epoch(1)]))
+    assert not torch.equal(first, torch.cat([y for _, y in epoch(source(shares=(16,), seed=4), 1)]))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_pixels_are_normalised_as_torchvision_would(channels_last: bool) -> None:
-    [(x, y), *_] = source(shares=(10,), form=form(channels_last=channels_last)).epoch(1)
+    [(x, y), *_] = epoch(source(shares=(10,), form=form(channels_last=channels_last)), 1)
     mean, std = (torch.tensor(each, dtype=torch.float64)[:, None, None] for each in (MEAN, STD))
     torch.testing.assert_close(x, (IMAGES[y] / 255.0 - mean) / std, check_dtype=False, atol=1e-6, rtol=0)
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -59,9 +62,9 @@ def test_too_few_samples_are_an_error() -> None:
 def test_epoch_continued_in_its_middle_has_the_same_bits(dtype: torch.dtype) -> None:
     given = {"augmentation": EVERYTHING, "form": form(dtype=dtype)}
     for rank in range(2):
-        whole = list(source(shares=(3, 4), accum=2, rank=rank, **given).epoch(4))
+        whole = list(epoch(source(shares=(3, 4), accum=2, rank=rank, **given), 4))
         inputs = source(shares=(3, 4), accum=2, rank=rank, **given)
-        rest = list(inputs.epoch(4, 28))
+        rest = list(epoch(inputs, 4, 28))
         assert len(rest) == 2 and len(whole) == 6
         for (x, y), (x_whole, y_whole) in zip(rest, whole[4:], strict=True):
             assert torch.equal(x, x_whole) and torch.equal(y, y_whole)
@@ -69,18 +72,28 @@ def test_epoch_continued_in_its_middle_has_the_same_bits(dtype: torch.dtype) -> 
 
 def test_larger_batches_continue_in_the_same_order() -> None:
     inputs = source(shares=(5,), augmentation=EVERYTHING)
-    images, labels = (torch.cat(each) for each in zip(*inputs.epoch(1), strict=True))
-    list(inputs.epoch(1))  # which draws the next epoch, in the old batches
+    before = list(islice(inputs.minibatches(0), 30))
     inputs.rebatch(batch((5,), 3))
-    for epoch, start, passes in ((1, 5, 9), (2, 0, 9), (2, 40, 0)):
-        expected = source(shares=(5,), augmentation=EVERYTHING)
-        wanted = torch.cat([y for _, y in expected.epoch(epoch)])[start : start + 45]
-        got = list(inputs.epoch(epoch, start))
-        assert len(got) == passes
-        if passes:
-            assert torch.equal(torch.cat([y for _, y in got]), wanted)
-    assert torch.equal(next(iter(inputs.epoch(1, 5)))[0], images[5:10])
-    assert torch.equal(next(iter(inputs.epoch(1, 5)))[1], labels[5:10])
+    for start in (5, 50, 90):
+        after = list(islice(inputs.minibatches(start), 9))
+        for (x, y), (x_before, y_before) in zip(after, before[start // 5 :], strict=False):
+            assert torch.equal(x, x_before) and torch.equal(y, y_before)
+
+
+@pytest.mark.parametrize(("shares", "accum"), [((16,), 1), ((3, 4), 1), ((5, 6), 3), ((50,), 1), ((17, 16, 16), 1)])
+def test_remainder_of_an_epoch_begins_the_next_one(shares: tuple[int, ...], accum: int) -> None:
+    size = sum(shares) * accum
+    steps = 4 * 50 // size
+    feed = source(shares=shares, accum=accum).feed
+    stream = torch.cat([feed.order(number)[0] for number in range(1, 6)])
+    ranks = [source(shares=shares, accum=accum, rank=rank).minibatches(0) for rank in range(len(shares))]
+    seen = torch.zeros(50, dtype=torch.int64)
+    for step in range(steps):
+        labels = torch.cat([y for rank in ranks for _, y in islice(rank, accum)])
+        assert torch.equal(labels, stream[step * size : (step + 1) * size])
+        seen += labels.bincount(minlength=50)
+    epochs = steps * size / 50
+    assert {math.floor(epochs), math.ceil(epochs)} == set(seen.tolist())
 
 
 DATA = Dataset(

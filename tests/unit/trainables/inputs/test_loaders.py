@@ -1,10 +1,11 @@
+from itertools import islice
 from typing import Any
 
 import psutil
 import pytest
 import torch
 
-from tests.unit.trainables.inputs.feeds import IMAGES, batch, feed, form, global_batches
+from tests.unit.trainables.inputs.feeds import IMAGES, batch, epoch, feed, form, source
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.inputs.inputs import Augmentation
 from trainables.inputs.loaders import LoaderInputs, Workers
@@ -29,27 +30,25 @@ def children() -> set[int]:
 
 @pytest.mark.parametrize(("shares", "accum"), [((16,), 1), ((3, 5), 1), ((2, 2, 4), 2)])
 def test_loader_has_the_samples_and_order_of_resident_inputs(shares: tuple[int, ...], accum: int) -> None:
-    ranks = [list(loader(shares=shares, accum=accum, ranks=(rank,)).epoch(2)) for rank in range(len(shares))]
-    together = [passes for own in zip(*ranks, strict=True) for passes in own]
-    resident = global_batches(shares, accum)
-    size = accum * len(shares)
-    assert len(together) == size * len(resident)
-    for step, (images, labels) in enumerate(resident):
-        mine = [own[step * accum + each] for own in ranks for each in range(accum)]
+    ranks = [loader(shares=shares, accum=accum, ranks=(rank,)).minibatches(0) for rank in range(len(shares))]
+    resident = source(shares=(accum * sum(shares),)).minibatches(0)
+    for images, labels in islice(resident, 15):  # more than two epochs
+        mine = [minibatch for rank in ranks for minibatch in islice(rank, accum)]
+        assert len(mine) == accum * len(shares)
         assert torch.equal(torch.cat([y for _, y in mine]), labels)
         torch.testing.assert_close(torch.cat([x for x, _ in mine]), images)
 
 
 def test_loader_concatenates_the_samples_of_several_ranks() -> None:
-    together = loader(shares=(3, 5), accum=2, ranks=(0, 1)).epoch(1)
-    apart = zip(*(loader(shares=(3, 5), accum=2, ranks=(rank,)).epoch(1) for rank in (0, 1)), strict=True)
+    together = epoch(loader(shares=(3, 5), accum=2, ranks=(0, 1)), 1)
+    apart = zip(*(epoch(loader(shares=(3, 5), accum=2, ranks=(rank,)), 1) for rank in (0, 1)), strict=True)
     for (_, labels), ((_, first), (_, second)) in zip(together, apart, strict=True):
         assert torch.equal(labels, torch.cat([first, second]))
 
 
 def test_images_are_flipped_or_as_they_are() -> None:
-    [(images, labels), *_] = loader(shares=(40,), augmentation=Augmentation(flip=True)).epoch(1)
-    [(plain, _), *_] = loader(shares=(40,)).epoch(1)
+    [(images, labels), *_] = epoch(loader(shares=(40,), augmentation=Augmentation(flip=True)), 1)
+    [(plain, _), *_] = epoch(loader(shares=(40,)), 1)
     flipped = [not torch.equal(image, original) for image, original in zip(images, plain, strict=True)]
     assert 5 < sum(flipped) < 35
     for image, original, mirrored in zip(images, plain, flipped, strict=True):
@@ -60,59 +59,56 @@ def test_masks_follow_their_images() -> None:
     masks = IMAGES[:, 0].long()
     changes = Augmentation(crop_padding=2, flip=True)
     black = {"form": form(), "augmentation": changes, "targets": masks}
-    [(images, targets), *_] = loader(shares=(20,), **black).epoch(1)
+    [(images, targets), *_] = epoch(loader(shares=(20,), **black), 1)
     mean, std = form().mean[0], form().std[0]
     torch.testing.assert_close(((images[:, 0] * std + mean) * 255).round().long(), targets)
     assert targets.dtype == torch.int64 and type(targets) is torch.Tensor
 
 
 def test_loader_fills_cutouts_with_the_mean_colour() -> None:
-    [(images, _), *_] = loader(shares=(20,), augmentation=Augmentation(cutout=3)).epoch(1)
+    [(images, _), *_] = epoch(loader(shares=(20,), augmentation=Augmentation(cutout=3)), 1)
     assert all(4 <= (image == 0).all(0).sum() <= 9 for image in images)
 
 
 def test_workers_start_once_and_end_with_the_input() -> None:
     before = children()
     inputs = loader(shares=(20,), workers=Workers(workers=2, prefetch=1), augmentation=Augmentation(flip=True))
-    alive = []
-    for epoch in (1, 2, 3):
-        for _ in inputs.epoch(epoch):
-            alive.append(children() - before)
+    alive = [children() - before for _ in islice(inputs.minibatches(0), 6)]
     assert len(alive) == 6 and len(alive[0]) == 2 and all(each == alive[0] for each in alive)
     inputs.close()
     assert children() == before
 
 
-def test_epoch_out_of_turn_restarts_the_loader() -> None:
+def test_loader_starts_anew_from_any_sample() -> None:
     inputs = loader(shares=(20,))
-    first, second, again = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 2, 1))
+    first, second, again = (torch.cat([y for _, y in epoch(inputs, number)]) for number in (1, 2, 1))
     assert torch.equal(first, again) and not torch.equal(first, second)
 
 
 def test_augmentation_of_a_sample_is_independent_of_rank_and_worker() -> None:
     changes = Augmentation(crop_padding=2, flip=True, cutout=3)
     before = torch.get_rng_state()
-    alone = list(loader(shares=(16,), augmentation=changes).epoch(2))
+    alone = list(epoch(loader(shares=(16,), augmentation=changes), 2))
     assert torch.equal(torch.get_rng_state(), before)  # which dropout draws from
     for count, first in ((0, 0), (1, 32), (2, 16)):
         ranks = [
             loader(shares=(9, 7), ranks=(rank,), augmentation=changes, workers=Workers(workers=count))
             for rank in range(2)
         ]
-        passes = list(zip(*(inputs.epoch(2, first) for inputs in ranks), strict=True))
+        passes = list(zip(*(epoch(inputs, 2, first) for inputs in ranks), strict=True))
         for own, (whole, _) in zip(passes, alone[first // 16 :], strict=True):
             assert torch.equal(torch.cat([images for images, _ in own]), whole)
         for inputs in ranks:
             inputs.close()
-    other = next(iter(loader(shares=(16,), augmentation=changes, seed=4).epoch(2)))
+    other = next(iter(epoch(loader(shares=(16,), augmentation=changes, seed=4), 2)))
     assert not torch.equal(other[0], alone[0][0])
 
 
 def test_larger_batches_continue_in_the_same_order() -> None:
     inputs = loader(shares=(5,))
-    labels = torch.cat([y for _, y in inputs.epoch(1)])
+    labels = torch.cat([y for _, y in epoch(inputs, 1)])
     inputs.rebatch(batch((20,)))
-    got = [y for _, y in inputs.epoch(1, 10)]
+    got = [y for _, y in epoch(inputs, 1, 10)]
     assert len(got) == 2 and torch.equal(torch.cat(got), labels[10:])
 
 

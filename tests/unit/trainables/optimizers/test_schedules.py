@@ -169,33 +169,28 @@ def test_growth_is_in_shares_or_passes(through: str, shares: tuple[int, ...], pa
 def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
     growth = Growth(milestones=milestones, factor=4, most=most)
-    return TrainingPlan(budget=budget, rates=rates, growth=growth, batch_size=32)
+    return TrainingPlan(budget=budget, rates=rates, growth=growth, batch_size=32, epoch_samples=320)
 
 
 def test_steps_end_at_milestones_and_with_the_budget() -> None:
-    plan, at, taken = course(Budget(steps=50), (0.5, 0.9)), Progress(), []
+    plan, at, taken = course(Budget(samples=50 * 32), (0.5, 0.9)), Progress(), []
     while True:
         at.times = plan.times(at)
         if not (room := plan.room(at)):
             break
         for _ in range(room):
-            at.count_step(32 * at.times, at.times, plan.rate(at))
-        taken.append((room, at.times, at.position))
-    assert taken == [(25, 1, 25.0), (5, 4, 45.0)] or taken == [(25, 1, 25.0), (5, 4, 45.0), (0, 16, 45.0)]
-    assert at.samples == 45 * 32
+            at.count_step(plan.step_samples(at), 1.0, plan.rate(at))
+        taken.append((room, at.times, at.position / 32))
+    # The last step, of 16 times the batch, completes the budget of 50 times the batch.
+    assert taken == [(25, 1, 25.0), (5, 4, 45.0), (1, 16, 61.0)]
+    assert at.samples == 61 * 32
 
 
 @pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
 def test_a_milestone_changes_batch_or_rate(most: int | None, times: int, rate: float) -> None:
-    plan = course(Budget(steps=50), (0.5,), most)
-    assert (plan.times(Progress(position=24.0)), plan.rate(Progress(position=24.0))) == (1, 0.1)
-    assert (plan.times(Progress(position=25.0)), plan.rate(Progress(position=25.0))) == (times, pytest.approx(rate))
-
-
-def test_an_epoch_counts_whole_with_a_large_batch() -> None:
-    plan, at = course(Budget(steps=30, steps_per_epoch=10), (0.5,)), Progress(epoch=2, position=18.0)
-    plan.end_epoch(at)
-    assert (at.epoch, at.position) == (3, 20.0)
+    plan, earlier, later = course(Budget(samples=1600), (0.5,), most), Progress(position=799), Progress(position=800)
+    assert (plan.times(earlier), plan.rate(earlier)) == (1, 0.1)
+    assert (plan.times(later), plan.rate(later)) == (times, pytest.approx(rate))
 
 
 @pytest.mark.parametrize("through", ["batch", "accumulation"])

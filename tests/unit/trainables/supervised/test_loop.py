@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain, count, pairwise
-from types import SimpleNamespace
+from itertools import count, pairwise
 from typing import Any, cast
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.clock import Clock
-from trainables.context import Batch, Context, DivergedError, LearningRate
+from trainables.context import Context, DivergedError, LearningRate
 from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth, Rates
 from trainables.process_group import Gang
@@ -34,14 +33,7 @@ class Stage:
         """Epoch and first sample of each step."""
         self.loss = torch.zeros((), dtype=torch.float64)
         self.stopwatch = Stopwatch("cpu", self.read)
-        samples = steps * BATCH
-        self.inputs = SimpleNamespace(
-            feed=SimpleNamespace(
-                batch=Batch(global_batch_size=BATCH, shares=(BATCH,)),
-                steps_from=lambda start: (samples - start) // BATCH,
-            ),
-            epoch=lambda number, start=0: iter([(number, at) for at in range(start, samples, BATCH)]),
-        )
+        self.epoch_samples, self.size = steps * BATCH, BATCH
 
     @property
     def step(self) -> Any:
@@ -52,9 +44,9 @@ class Stage:
         self.now_s += self.step_s
         self.loss += 1 + self.taken[-1][1] // BATCH
 
-    def batches(self, epoch: int, start: int) -> Iterator[Any]:
-        yield from self.inputs.epoch(epoch, start)
-        yield from chain.from_iterable(map(self.inputs.epoch, count(epoch + 1)))
+    def batches(self, start: int) -> Iterator[tuple[int, int]]:
+        for first in count(start, self.size):
+            yield 1 + first // self.epoch_samples, first % self.epoch_samples
 
     def pace(self) -> Pace:
         return Pace(advance=self._advance)
@@ -87,7 +79,13 @@ def loop(
     **context: Any,
 ) -> Loop:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    plan = TrainingPlan(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
+    plan = TrainingPlan(
+        budget=Budget(samples=steps * BATCH),
+        rates=rates,
+        growth=growth,
+        batch_size=BATCH,
+        epoch_samples=stage.epoch_samples,
+    )
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
     return Loop(cast(Trained, stage), plan, clock=clock, gang=gang, context=place, at=at)
 
@@ -113,7 +111,7 @@ def test_epochs_have_steps_seconds_and_mean_loss(gang: Gang) -> None:
     ]
     assert stage.taken == [(1 + step // 5, step % 5 * BATCH) for step in range(13)]
     at = running.at
-    assert (at.steps, at.samples, at.position, at.train_s) == (13, 104, 13.0, 6.5)
+    assert (at.steps, at.samples, at.position, at.train_s) == (13, 104, 104.0, 6.5)
     assert [each.parts.step_s for each in epochs] == [2.5, 2.5, 1.5]
 
 
@@ -137,25 +135,21 @@ def test_stop_within_an_epoch_changes_no_later_epoch(after_s: float) -> None:
 def test_steps_that_advance_less_make_training_longer() -> None:
     stage = Stage(advance=0.25)
     running = loop(stage, steps=2)
-    assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0
+    assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0 * BATCH
 
 
 class Growing(Stage):
     """Takes larger batches when it is told to."""
 
     def enlarge(self, times: int) -> None:
-        samples, size = 40 * BATCH, BATCH * times
-        feed = self.inputs.feed
-        feed.batch = Batch(global_batch_size=size, shares=(size,))
-        feed.steps_from = lambda start: (samples - start) // size
-        self.inputs.epoch = lambda number, start=0: iter([(number, at) for at in range(start, samples, size)])
+        self.size = BATCH * times
 
 
 def test_larger_batches_advance_by_their_multiple() -> None:
     stage = Growing(steps=40)
     running = loop(stage, steps=20, growth=Growth(milestones=(0.5,), factor=2))
     (epoch,) = trained(stage, running)
-    assert (epoch.steps, epoch.samples, running.at.position, running.at.times) == (15, 160, 20.0, 2)
+    assert (epoch.steps, epoch.samples, running.at.position, running.at.times) == (15, 160, 160.0, 2)
     starts = [start for _, start in stage.taken]
     assert starts == [*range(0, 80, 8), *range(80, 160, 16)]
 
@@ -209,23 +203,46 @@ def test_host_soon_looks_after_each_slow_step() -> None:
 
 
 def budget(**config: float | None) -> Budget:
-    return Budget.of(config, steps_per_epoch=20, global_batch_size=64)
+    return Budget.of(config, epoch_samples=1300, global_batch_size=64, sequence_length=8)
 
 
 @pytest.mark.parametrize(
-    ("config", "steps"),
+    ("config", "samples", "steps"),
     [
-        ({"epochs": 3, "samples": None}, 60),
-        ({"epochs": 0.5}, 10),
-        ({"samples": 6400}, 100),
-        ({"samples": 6420}, 100),
-        ({"samples": 1}, 1),
-        ({"steps": 7}, 7),
+        ({"epochs": 3, "samples": None}, 3900, 61),  # 60.9 steps
+        ({"epochs": 0.5}, 650, 11),
+        ({"samples": 6400}, 6400, 100),
+        ({"samples": 6420}, 6420, 101),
+        ({"samples": 1}, 1, 1),
+        ({"tokens": 6400 * 8}, 6400, 100),
+        ({"tokens": 1}, 1, 1),
+        ({"steps": 7}, 448, 7),
     ],
 )
-def test_every_kind_of_budget_is_a_number_of_steps(config: dict[str, float | None], steps: int) -> None:
-    assert budget(**config).steps == steps
-    assert (budget(**config).room(3, 1.0), budget(**config).length(3, 1.0)) == (steps - 3, steps)
+def test_every_kind_of_budget_is_a_number_of_samples(
+    config: dict[str, float | None], samples: float, steps: int
+) -> None:
+    given = budget(**config)
+    assert given.samples == samples
+    assert given.room(0, 0.0, step_samples=64) == steps
+    assert (given.room(192, 1.0, step_samples=64), given.length(192, 1.0)) == (max(0, steps - 3), samples)
+
+
+@given(
+    epoch_samples=st.integers(1, 3000),
+    share=st.floats(0.001, 1),
+    epochs=st.integers(1, 5),
+    sizes=st.lists(st.integers(1, 4), max_size=3),
+)
+def test_training_does_its_budget_within_a_batch(
+    epoch_samples: int, share: float, epochs: int, sizes: list[int]
+) -> None:
+    batch_size = max(1, round(share * epoch_samples))
+    length = Budget.of({"epochs": epochs}, epoch_samples=epoch_samples, global_batch_size=batch_size)
+    position = 0
+    while room := length.room(position, 1.0, step_samples=batch_size):
+        position += min(room, *sizes, room) * batch_size
+    assert epochs * epoch_samples <= position < epochs * epoch_samples + batch_size
 
 
 @pytest.mark.parametrize("config", [{}, {"epochs": None}, {"epochs": 1, "seconds": 2}, {"steps": 0}, {"seconds": -1}])
@@ -237,17 +254,17 @@ def test_budget_must_be_one_positive_number(config: dict[str, float | None]) -> 
 @given(step_s=st.floats(1e-4, 10), first_s=st.floats(0, 100), seconds=st.floats(0.1, 50))
 def test_budget_in_seconds_ends_within_a_step(step_s: float, first_s: float, seconds: float) -> None:
     length, steps, train_s, looks = budget(seconds=seconds), 0, 0.0, 0
-    while room := length.room(steps, train_s):
+    while room := length.room(64 * steps, train_s, step_samples=64):
         train_s += room * step_s + (first_s if steps == 0 else 0)
         steps, looks = steps + room, looks + 1
     assert seconds <= train_s <= max(seconds, first_s) + step_s * (1 + 1e-9)
-    assert length.length(steps, train_s) <= steps
+    assert length.length(64 * steps, train_s) <= 64 * steps
     assert looks <= 2 * math.log2(2 + seconds / step_s) + 2 + (first_s / step_s if first_s else 0)
 
 
 def test_budget_in_seconds_holds_if_steps_slow_down() -> None:
     length, steps, train_s = budget(seconds=10.0), 0, 0.0
-    while room := length.room(steps, train_s):
+    while room := length.room(64 * steps, train_s, step_samples=64):
         train_s += sum(0.01 if step < 200 else 0.02 for step in range(steps, steps + room))
         steps += room
     assert 10.0 <= train_s <= 10.0 + 0.02 * (1 + 1e-9)
@@ -259,5 +276,5 @@ def test_length_of_seconds_is_predicted_from_speed() -> None:
 
 
 def test_rounding_of_partial_steps_adds_no_step() -> None:
-    ten = Budget(steps=10)
-    assert ten.room(10 - 1e-9, 1.0) == 0 and ten.room(9.5, 1.0) == 1
+    ten = Budget(samples=640)
+    assert ten.room(640 - 1e-9, 1.0, step_samples=64) == 0 and ten.room(9.5 * 64, 1.0, step_samples=64) == 1

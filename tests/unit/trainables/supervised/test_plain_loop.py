@@ -122,23 +122,20 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
     update, factor = update_of(optimizer, weights), SCHEDULES[schedule][1]
     losses, position = [], 0
     for epoch in range(EPOCHS):
-        position, total, taken = epoch * WARM, 0.0, 0
-        while True:
+        total, taken = 0.0, 0
+        while position < (epoch + 1) * WARM:  # the last step of an epoch may begin the next one
             share = position / LENGTH
             size = BATCH * (2 ** ((share >= 0.5) + (share >= 0.75)) if schedule == "increase_batch" else 1)
-            if taken + size > STEPS * BATCH:  # an epoch's last partial batch is left out
-                break
             warm = min(1.0, 0.1 + 0.9 * position / WARM)
-            mine = slice(taken, taken + size)
+            mine = slice(position, position + size)
             hidden = torch.relu(images[mine].flatten(1) @ weights[0].T + weights[1])
             loss = functional.nll_loss(torch.log_softmax(hidden @ weights[2].T + weights[3], 1), targets[mine])
             for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
                 weight.grad = gradient
             update(LR * warm * factor(share))
             total, taken, position = total + loss.item() * size, taken + size, position + size
-        images, targets = images[taken:], targets[taken:]
         losses.append(total / taken)
-    assert len(images) == 0
+    assert position == len(images)
     return losses
 
 

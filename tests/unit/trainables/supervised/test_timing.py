@@ -28,7 +28,11 @@ ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
 def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
     """Run a trial of three epochs with 20 steps each."""
     seen: list[str] = []
-    config = {"trainable": CONFIG["trainable"] | settings, "budget": {"epochs": 3}}
+    config = {
+        "trainable": CONFIG["trainable"] | {"val_fraction": 0.0} | settings,
+        "data": {"name": "digits", "subset": {"train": 20 * 64, "test": 100}},
+        "budget": {"epochs": 3},
+    }
     answer = rank.run(request(config=config), lambda row: None, lambda: False, seen.append)
     assert answer["status"] == "ok", answer["trace"]
     return seen, answer["metrics"]
@@ -76,13 +80,13 @@ def test_repetition_with_growing_batches_trains_to_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "samples_per_s", "epoch_s"),
-    [([(9.0, 10, 640)], 640 / 9, 9.0), ([(9.0, 10, 640), (4.0, 5, 640), (6.0, 4, 512)], 1152 / 10, 5.0)],
+    [([(9.0, 10, 640)], 640 / 9, 9.0), ([(9.0, 10, 640), (4.0, 5, 640), (6.0, 4, 512)], 1152 / 10, 640 / 115.2)],
 )
 @pytest.mark.parametrize("models", [1, 3])
 def test_growing_batches_are_timed_over_later_epochs(
     epochs: list[tuple[float, int, int]], samples_per_s: float, epoch_s: float, models: int
 ) -> None:
-    feed = SimpleNamespace(steps_per_epoch=10, batch=SimpleNamespace(global_batch_size=64))
+    feed = SimpleNamespace(epoch_samples=640, batch=SimpleNamespace(global_batch_size=64))
     replica: Any = SimpleNamespace(inputs=SimpleNamespace(feed=feed))
     loop: Any = SimpleNamespace(at=Progress(times=2))
     timing = Timing(loop, replica, Settings(), clock=Clock("cpu"), gang=ALONE, context=Context.alone())

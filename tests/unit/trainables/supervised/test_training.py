@@ -1,5 +1,6 @@
 """The oracle of every strategy: the update is that of a single process with the whole batch."""
 
+import math
 from typing import Any
 
 import pytest
@@ -46,6 +47,38 @@ def test_two_ranks_match_one(
         assert summary["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
         assert summary["val_loss"] == pytest.approx(metrics["val_loss"], abs=1e-10)
         assert (summary["accuracy"], summary["val_accuracy"]) == (metrics["accuracy"], metrics["val_accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("train", "shares", "accum", "epochs"),
+    [
+        (100, (64,), 1, 3),
+        (100, (100,), 1, 2),
+        (100, (17,), 3, 3),
+        (128, (64,), 1, 2),
+        (100, (64,), 1, 0.5),
+        (100, (40, 33), 1, 3),
+        (90, (7, 5), 4, 1),
+    ],
+)
+def test_trial_trains_its_budget_within_a_batch(
+    pair: Processes, train: int, shares: tuple[int, ...], accum: int, epochs: float
+) -> None:
+    config = {
+        "trainable": CONFIG["trainable"] | {"val_fraction": 0.0},
+        "data": {"name": "digits", "subset": {"train": train, "test": 10}},
+        "budget": {"epochs": epochs},
+    }
+    batch: dict[str, Any] = {"shares": shares, "grad_accum_steps": accum, "config": config}
+    answer = run(request(**batch)) if len(shares) == 1 else run_two(pair, **batch)[0]
+    assert answer["status"] == "ok", answer["trace"]
+    metrics, size = answer["metrics"], sum(shares) * accum
+    assert epochs * train <= metrics["samples"] == metrics["steps"] * size < epochs * train + size
+    for row in answer["rows"]:
+        asked = min(epochs, row["epoch"]) * train
+        assert asked <= row["samples"] < asked + size
+    assert metrics["epochs"] == pytest.approx(min(math.ceil(epochs), metrics["samples"] / train))
+    assert metrics["epoch_s"] * metrics["samples_per_s"] == pytest.approx(train)
 
 
 def test_an_accuracy_is_the_share_of_so_many_samples(alone: tuple[Any, Any]) -> None:
@@ -167,7 +200,7 @@ def test_timing_changes_no_result() -> None:
 
 def test_time_to_target_excludes_evaluation() -> None:
     settings = CONFIG["trainable"] | {"target_accuracy": 0.05}
-    metrics = run(request(config={"trainable": settings}))["metrics"]
+    metrics = run(request(config={"trainable": settings, "budget": {"epochs": 1}}))["metrics"]
     assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
     assert "time_to_target_s" not in run(request())["metrics"]
 
