@@ -27,7 +27,7 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.cli.checked_sweep import CheckedSweep
+    from orchestrator.config.setup import CheckedSweep
 
 _FIRST = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "lr", "seed")
 _THEN = (
@@ -256,7 +256,7 @@ def plan_sweep(
     from orchestrator.plan.plan import plan_now
 
     with _configured(config, [*overrides, "mode=plan"], config_dir) as configured:
-        plan = plan_now(configured.request, configured.grid)
+        plan = plan_now(configured)
     frame = pd.DataFrame(
         [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in printout.rows(plan)]
     )

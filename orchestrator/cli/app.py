@@ -35,7 +35,7 @@ from sweeps.errors import ConfigError
 from sweeps.printable import printable
 
 if TYPE_CHECKING:
-    from orchestrator.cli.checked_sweep import CheckedSweep
+    from orchestrator.config.setup import CheckedSweep
     from orchestrator.store.results import Results
 
 MANY = 10

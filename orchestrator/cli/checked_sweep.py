@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.compose import Composition, CompositionError
@@ -19,10 +18,8 @@ from orchestrator.config.schema import (
     trainable_part,
     value_errors,
 )
-from orchestrator.config.setup import Grid, code_in
+from orchestrator.config.setup import CheckedSweep, Grid, code_in
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.results import Results
-from orchestrator.store.secrets import Secrets
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
 
@@ -31,21 +28,6 @@ _SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
 
 _OF_A_TRIAL = tuple(key for key in SCHEMA if key.partition(".")[0] in (*IDENTIFYING, "budget"))
 _OF_THE_SWEEP = tuple(key for key in SCHEMA if key not in _OF_A_TRIAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedSweep:
-    """A sweep that may start: what to do, and the grid of its trials."""
-
-    config: Mapping[str, Any]
-    """The resolved config."""
-    request: Request
-    grid: Grid
-    secrets: Secrets
-    remarks: Sequence[str]
-    """Facts worth knowing before the sweep runs; not errors."""
-    results: Results | None = None
-    """What the results folder holds, if it was read to complete the command line."""
 
 
 def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:

@@ -19,8 +19,8 @@ from sweeps.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.cli.checked_sweep import CheckedSweep
     from orchestrator.config.compose import Composition
+    from orchestrator.config.setup import CheckedSweep
     from orchestrator.store.history import History
 
 
@@ -33,7 +33,7 @@ def _run(checked: CheckedSweep) -> int:
     for remark in checked.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(checked.request, checked.grid, console, checked.secrets)
+        return driver.run(checked, console)
     except LockedError as error:
         raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
@@ -46,7 +46,7 @@ def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.printout import text_of
 
     request = checked.request
-    plan = plan_now(request, checked.grid)
+    plan = plan_now(checked)
     remarks = list(checked.remarks)
     if plan.changed:
         first, others = plan.changed[0], len(plan.changed) - 1
@@ -68,7 +68,7 @@ def _report(checked: CheckedSweep) -> int:
     def other_settings(history: History) -> str:
         return what_if(history, checked.request.arguments, checked.config)
 
-    return driver.report(checked.request, _console(), other_settings, checked.results)
+    return driver.report(checked, _console(), other_settings)
 
 
 def _predict(checked: CheckedSweep) -> int:
@@ -88,7 +88,7 @@ def _compare(checked: CheckedSweep) -> int:
 def _verify(checked: CheckedSweep) -> int:
     from orchestrator.run import verify
 
-    return verify.show(checked.request, checked.grid)
+    return verify.show(checked)
 
 
 def _status(checked: CheckedSweep) -> int:

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -21,6 +21,7 @@ from orchestrator.config.fingerprint import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types
 from orchestrator.config.schema import IDENTIFYING, trainable_part
 from orchestrator.schedule.cluster import Node
+from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
 from sweeps.branch import with_bases
@@ -107,6 +108,21 @@ class Grid:
                 raise ConfigError(errors)
             self._variants[key] = config
         return setup(self._variants[key], nodes, self._versions, self._secrets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedSweep:
+    """A sweep that may start: what to do, and the grid of its trials."""
+
+    config: Mapping[str, Any]
+    """The resolved config."""
+    request: Request
+    grid: Grid
+    secrets: Secrets
+    remarks: Sequence[str]
+    """Facts worth knowing before the sweep runs; not errors."""
+    results: Results | None = None
+    """What the results folder holds, if it was read to complete the command line."""
 
 
 def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:

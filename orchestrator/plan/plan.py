@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.backends.choose import check_reachable, known_nodes, make_backend
 from orchestrator.config.request import Request
-from orchestrator.config.setup import Grid
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
@@ -191,11 +191,12 @@ class Plan:
         return Forecast.of(trials, self.nodes, self.durations.expected_s)
 
 
-def plan_now(request: Request, grid: Grid) -> Plan:
+def plan_now(checked: CheckedSweep) -> Plan:
     """Return the plan of the sweep now; starts and writes nothing, but asks a cluster for its nodes.
 
     Raises ConfigError if `results_dir` cannot be read.
     """
+    request = checked.request
     nodes = _nodes(request)
     journal = Layout(request.results_dir).journal
     try:
@@ -203,7 +204,7 @@ def plan_now(request: Request, grid: Grid) -> Plan:
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
-    grid = grid.with_outputs(history.outputs)
+    grid = checked.grid.with_outputs(history.outputs)
     fingerprint = grid.fingerprint()
     rows = history.rows_under(fingerprint)
     planned = Plan.with_bases(grid.trials(nodes), rows, nodes, selection.rerun, Layout(request.results_dir))

@@ -24,7 +24,7 @@ from orchestrator.backends.backend import Backend
 from orchestrator.backends.choose import check_extensions, check_reachable, known_nodes, make_backend
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.request import Request
-from orchestrator.config.setup import Grid
+from orchestrator.config.setup import CheckedSweep, Grid
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import SweepSummary, have_not_run
@@ -43,8 +43,8 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
-from orchestrator.store.results import Finding, Results, read_results
-from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.store.results import Finding, read_results
+from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.foreign_load import load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from orchestrator.text.numbers import counted
@@ -277,17 +277,13 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     return backend
 
 
-def run(
-    request: Request,
-    grid: Grid,
-    console: Console,
-    secrets: Secrets = NO_SECRETS,
-) -> int:
+def run(checked: CheckedSweep, console: Console) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    Raises ConfigError if the journal is of another config, LockedError if another driver owns it. `secrets` are kept
-    out of everything that is written.
+    Raises ConfigError if the journal is of another config, LockedError if another driver owns it. The sweep's secrets
+    are kept out of everything that is written.
     """
+    request, grid = checked.request, checked.grid
     check_reachable(request)
     check_extensions(request)
     layout = Layout(request.results_dir)
@@ -314,7 +310,7 @@ def run(
             request=request,
             fingerprint=grid.fingerprint(),
             console=console,
-            secrets=secrets,
+            secrets=checked.secrets,
             layout=layout,
             journal=journal,
             interrupt=interrupt,
@@ -334,24 +330,19 @@ def _copying(request: Request, layout: Layout, console: Console) -> AbstractCont
     return Copying(request.store, layout, console)
 
 
-def report(
-    request: Request,
-    console: Console,
-    what_if: Callable[[History], str] = lambda history: "",
-    results: Results | None = None,
-) -> int:
+def report(checked: CheckedSweep, console: Console, what_if: Callable[[History], str] = lambda history: "") -> int:
     """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status.
 
     `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
-    `results` are those of the folder, if they were read before.
     """
+    request = checked.request
     layout = Layout(request.results_dir)
     with _copying(request, layout, console):
         if not layout.journal.exists():
             kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
             what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
             raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
-        found = results or read_results(layout)
+        found = checked.results or read_results(layout)
         layout = replace(layout, what_if=what_if(found.history), set_aside=found.history.set_aside)
         layout.output.mkdir(parents=True, exist_ok=True)
         summary = SweepSummary.of(

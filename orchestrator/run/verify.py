@@ -22,8 +22,7 @@ from typing import Any
 import yaml
 
 from orchestrator.backends.choose import known_nodes
-from orchestrator.config.request import Request
-from orchestrator.config.setup import Grid
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import leftover_processes
 from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
@@ -199,12 +198,13 @@ class Verdict:
     """Worth knowing, but no violations."""
 
 
-def show(request: Request, grid: Grid) -> int:
+def show(checked: CheckedSweep) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
+    request = checked.request
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    grid = grid.with_outputs(History(replay(layout.journal).records).outputs)
+    grid = checked.grid.with_outputs(History(replay(layout.journal).records).outputs)
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
     verdict = verify(layout, planned, grid.fingerprint())

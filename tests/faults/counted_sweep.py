@@ -8,9 +8,10 @@ from pathlib import Path
 import hydra
 import pytest
 
-from orchestrator.cli.checked_sweep import CheckedSweep, checked
+from orchestrator.cli.checked_sweep import checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.config_files import config_dir
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import driver
 
 OVERRIDES = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.checked_sweep import CheckedSweep
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import driver
 from orchestrator.run.verify import Reading, of_ended_trials, verify
 from orchestrator.store import files
@@ -37,9 +37,9 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckedSwee
 
 def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
     """Return exit status and message of the command line."""
-    request = replace(configured.request, results_dir=folder)
+    checked = replace(configured, request=replace(configured.request, results_dir=folder))
     try:
-        return driver.run(request, configured.grid, Console(file=io.StringIO())), ""
+        return driver.run(checked, Console(file=io.StringIO())), ""
     except OSError as error:
         assert files.is_at_fault(error, folder), error
         return 1, files.advice(error, folder)

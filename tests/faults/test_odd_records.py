@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.checked_sweep import CheckedSweep
 from orchestrator.cli.modes import MODES
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.store.layout import Layout
 from sweeps.errors import ConfigError
 from tests.faults.counted_sweep import counted_sweep

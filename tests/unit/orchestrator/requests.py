@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.cli.checked_sweep import CheckedSweep
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.config_files import config_dir
 from orchestrator.config.request import Request
 from orchestrator.config.search_path import initialised
-from orchestrator.config.setup import Grid
+from orchestrator.config.setup import CheckedSweep, Grid
 from orchestrator.store import files
 
 

@@ -126,7 +126,7 @@ def test_unreadable_results_dir_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(planning, "_nodes", lambda request: NODES)
     asked = SimpleNamespace(results_dir=tmp_path / ("long" * 100))
     with pytest.raises(ConfigError, match=rf"long .*: {os.strerror(errno.ENAMETOOLONG)}"):
-        planning.plan_now(asked, SimpleNamespace(trials=lambda nodes: TRIALS))
+        planning.plan_now(SimpleNamespace(request=asked))
 
 
 def packed(gpus=0.25, batch=32, **changes):
