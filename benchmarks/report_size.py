@@ -20,8 +20,8 @@ from pathlib import Path
 
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
-from orchestrator.report.files import write_report
-from orchestrator.report.markdown import ReportData
+from orchestrator.report.facts import ReportData
+from orchestrator.report.page import write_report
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import read_results

@@ -9,11 +9,10 @@ import base64
 import html
 import json
 import os
-import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.config.setup import CheckedSweep
+    from orchestrator.report.plot import Plot
 
 _FIRST = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "lr", "seed")
 _THEN = (
@@ -43,32 +43,35 @@ _THEN = (
 )
 """Columns of frames in the order of their importance: what a row is, then what was found. The others follow."""
 
-_IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class NotebookPlot:
     """One plot of the report; a notebook displays it."""
 
-    name: str
-    title: str
-    svg: str
-    """The contents of the SVG file."""
-    file: Path
-    """The SVG file; the PNG file is beside it."""
+    plot: Plot
+
+    @cached_property
+    def svg(self) -> str:
+        """The plot as SVG."""
+        from orchestrator.report.plot import svg
+
+        return svg(self.plot)
 
     def save(self, path: str | Path) -> Path:
         """Write the plot to a file whose name ends in `.svg` or `.png`. Raises ValueError for other names."""
+        from orchestrator.report.plot import png
+
         target = Path(path).expanduser()
         if target.suffix not in (".svg", ".png"):
             raise ValueError(f"{path}: plots are saved as .svg or .png")
-        shutil.copyfile(self.file.with_suffix(target.suffix), target)
+        drawing = self.svg
+        target.write_bytes(drawing.encode(errors="replace") if target.suffix == ".svg" else png(drawing))
         return target
 
     def _repr_html_(self) -> str:
         """Return an `<img>` element: unlike an inline SVG it cannot change the notebook's styles."""
-        data = base64.b64encode(self.svg.encode()).decode()
-        return f'<img alt="{html.escape(self.title)}" src="data:image/svg+xml;base64,{data}">'
+        data = base64.b64encode(self.svg.encode(errors="replace")).decode()
+        return f'<img alt="{html.escape(self.plot.title)}" src="data:image/svg+xml;base64,{data}">'
 
 
 class NotebookPlots(dict[str, NotebookPlot]):
@@ -77,15 +80,11 @@ class NotebookPlots(dict[str, NotebookPlot]):
     @staticmethod
     def of(layout: Layout) -> NotebookPlots:
         """Read the plots of the last report. Raises FileNotFoundError if there is none (`report.html=false`)."""
-        if not layout.document.is_file():
-            raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
-        plots = NotebookPlots()
-        for found in _IN_DOCUMENT.finditer(layout.document.read_text()):
-            file = layout.plots / f"{found['name']}.svg"
-            if file.is_file():
-                svg = file.read_text()
-                plots[found["name"]] = NotebookPlot(name=found["name"], title=found["title"], svg=svg, file=file)
-        return plots
+        from orchestrator.report.page import plots_in
+
+        if not layout.page.is_file():
+            raise FileNotFoundError(f"there is no {layout.page}: no trial has ended yet, or report.html=false")
+        return NotebookPlots({plot.name: NotebookPlot(plot) for plot in plots_in(layout.page.read_text())})
 
     def __missing__(self, name: str) -> NotebookPlot:
         """Raise KeyError with the existing names."""

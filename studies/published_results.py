@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.library import NotebookPlots
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import encode, replay
 from orchestrator.store.layout import JOURNAL, METRICS, WHAT_IF, Layout
@@ -29,10 +30,12 @@ from orchestrator.store.record import Kind, Record
 from studies import published_plots, published_tables
 from sweeps.status import Status
 
-KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
+KEPT = ("tables/*.md", "tables/summary.csv")
 NOT_KEPT = ("scaling.md",)
 """Scaling laws need more GPU counts than these sweeps have."""
-WITH_CURVES = "report/loss.svg"
+PLOTS = ("why_not_linear",)
+WITH_CURVES = (*PLOTS, "loss")
+"""Plots of the report that are kept as SVG, without curves and with them."""
 CURVE_KEYS = ("epoch", "samples", "loss")
 """Keys of a curve's rows that the tables use."""
 
@@ -92,9 +95,10 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
 
 def kept(results: Path, into: Path) -> list[Path]:
     """Replace the content of `into` with the files worth keeping; return them."""
-    found = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in NOT_KEPT]
+    files = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in NOT_KEPT]
     has_curves = (results / "tables" / "loss_distance.md").exists()
-    found += results.glob(WITH_CURVES) if has_curves else []
+    plots = NotebookPlots.of(Layout(results)) if Layout(results).page.is_file() else {}
+    wanted = WITH_CURVES if has_curves else PLOTS
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     for curve in Layout(results).trials.glob(f"*/{METRICS}") if has_curves else ():
@@ -103,7 +107,8 @@ def kept(results: Path, into: Path) -> list[Path]:
         rows = [json.loads(line) for line in curve.read_text().splitlines()]
         used = [{name: row[name] for name in CURVE_KEYS if name in row} for row in rows]
         copied.write_text("".join(json.dumps(row) + "\n" for row in used))
-    return [Path(shutil.copyfile(path, into / path.name)) for path in found]
+    copied_files = [Path(shutil.copyfile(path, into / path.name)) for path in files]
+    return [*copied_files, *(plots[name].save(into / f"{name}.svg") for name in wanted if name in plots)]
 
 
 def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str] = ()) -> None:

@@ -186,6 +186,10 @@ class Setting:
     why_not: Remark | None
     """Why it is not the one to use; None for the one that is."""
 
+    def value(self, name: str) -> float:
+        """Return the mean of a figure; NaN if it was not measured."""
+        return self.figures[name].value if name in self.figures else math.nan
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
@@ -252,6 +256,20 @@ class Recommendation:
     """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
     shortlist: tuple[Setting, ...] = ()
     """The cells it discusses, the chosen one first."""
+
+    def setting(self, cell_id: str | None) -> Setting | None:
+        """Return the discussed cell with this id; None if there is none."""
+        return next((cell for cell in self.shortlist if cell.cell_id == cell_id), None)
+
+    @property
+    def chosen(self) -> Setting | None:
+        """The chosen cell."""
+        return self.setting(self.cell_id)
+
+    @property
+    def baseline(self) -> Setting | None:
+        """The cell that accuracies are compared with."""
+        return self.setting(self.baseline_cell_id)
 
     @property
     def is_baseline(self) -> bool:

@@ -17,9 +17,11 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.report.plot import (
     FADED,
     MOST_SERIES,
+    TIP,
     ZOOM,
     Plot,
     Spec,
+    band,
     doubling,
     in_panels,
     is_on_cpu,
@@ -46,10 +48,14 @@ MOST_SAMPLED = 6
 """The most cells with loss curves, and with telemetry."""
 
 _WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
-_UNSAMPLED = "No trial recorded samples of its devices."
 
 
-def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first: Sequence[str | None]) -> Plot:
+def _lines(title: str | None) -> dict[str, Any]:
+    """Return the colours of the rows' `line`, in the order of the rows."""
+    return {"color": {"field": "line", "type": "nominal", "title": title, "sort": None}}
+
+
+def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first: Sequence[str]) -> Plot:
     """Return the chart of training loss by epoch, a line for each cell: the median of its seeds, and their range.
 
     Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs. Of many
@@ -63,85 +69,47 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     )
     losses = _finite_losses(trials, curves)
     differing = varying(cells)
-    colour = FIXED_SIDE[cells["scaling"].iloc[0]]
+    batch = FIXED_SIDE[cells["scaling"].iloc[0]]
     columns = [*differing, "lr_rule", "gpus"]
-    drawn = in_order(cells[cells["cell_id"].isin(losses["cell_id"].unique())], [*columns, colour])
-    if drawn.empty:
+    with_curve = in_order(cells[cells["cell_id"].isin(losses["cell_id"].unique())], [*columns, batch])
+    if with_curve.empty:
         return plot
-    kept = spread(list(drawn["cell_id"]), [each for each in first if each], MOST_CURVES)
-    records = drawn[drawn["cell_id"].isin(kept)].to_dict("records")
+    drawn = spread(list(with_curve["cell_id"]), first, MOST_CURVES)
+    records = with_curve[with_curve["cell_id"].isin(drawn)].to_dict("records")
     together = len(records) <= MOST_SERIES
-    points = _over_seeds(losses[losses["cell_id"].isin(kept)])
+    points = _over_seeds(losses[losses["cell_id"].isin(drawn)])
     by_cell = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
-    names = [label_of(cell_label(row, differing)) for row in records]
-    titles = ["" if together else _panel_of(row, differing, cells) for row in records]
+    titles = ["" if together else _panel_title(row, differing, cells) for row in records]
     best = next((row for row in records if row["cell_id"] in first), None)
-    places = ranked_panels(records, titles, columns, best)
     rows = []
-    for row, name, title, place in zip(records, names, titles, places, strict=True):
-        line = name if together else numbers.fact(row[colour])
-        own = {"cell": name, "line": line, "panel": title, "panel_order": place}
+    for row, title, place in zip(records, titles, ranked_panels(records, titles, columns, best), strict=True):
+        name = label_of(cell_label(row, differing))
+        line = name if together else numbers.fact(row[batch])
         for point in by_cell[row["cell_id"]].to_dict("records"):
-            ends = {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]} if point["n_seeds"] > 1 else {}
-            rows.append({**own, "epoch": point["epoch"], "loss": point["loss"], **ends})
-    some = (
-        f"{len(kept)} of {len(drawn)} cells are drawn; tables/curves.parquet has all." if len(kept) < len(drawn) else ""
-    )
-    spec = _loss_spec(points, None if together else word(colour, cells))
-    return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])
+            values = {"epoch": point["epoch"], "loss": point["loss"]}
+            if point["n_seeds"] > 1:
+                values |= {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]}
+            rows.append({"cell": name, "line": line, "panel": title, "panel_order": place, **values})
+    remarks = []
+    if len(drawn) < len(with_curve):
+        remarks.append(f"{len(drawn)} of {len(with_curve)} cells are drawn; tables/curves.parquet has all.")
+    spec = _loss_spec(points["loss"], None if together else word(batch, cells))
+    return replace(plot, spec=spec, rows=rows, remarks=remarks)
 
 
-def critical_batch(found: pd.DataFrame) -> Plot:
-    """Return the chart of batches by the tokens after which they branched off, with the largest within the margin."""
-    rows = [
-        {
-            "cell": label_of(row["group"]),
-            "tokens": row["tokens"],
-            "batch": row["global_batch_size"],
-            "within": "within the margin" if row["within"] else "worse",
-            "largest": row["largest"],
-            "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['score_loss']:+.3f}",
-        }
-        for row in found.to_dict("records")
-    ]
-    x = spanning("tokens", "tokens before the branch", found["tokens"])
-    y = doubling("batch", "global batch", found["global_batch_size"].tolist())
-    colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
-    look = {"x": x, "y": y, **(colour if found["group"].nunique() > 1 else {})}
-    shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "worse"]}
-    layers = [
-        mark("line", look, where="datum.largest"),
-        {
-            **mark("point", {**look, "shape": shape, "tooltip": {"field": "tip"}}, size=60),
-            "params": [ZOOM, *([picked("cell")] if found["group"].nunique() > 1 else [])],
-        },
-    ]
-    return Plot(
-        name="critical_batch",
-        title="Critical batch size",
-        about="A point is a batch that branched off. The line is the largest batch whose loss is within the margin.",
-        spec={"width": 560, "height": 240, "layer": layers},
-        rows=rows,
-    )
-
-
-def _panel_of(row: Row, differing: Sequence[str], cells: pd.DataFrame) -> str:
+def _panel_title(row: Row, differing: Sequence[str], cells: pd.DataFrame) -> str:
     gpus = gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells))
     return label_of(", ".join(filter(None, [f"{gpus} {row['lr_rule']}", named(row, differing)])))
 
 
-def _loss_spec(points: pd.DataFrame, legend: str | None) -> Spec:
-    x, y = quantity("epoch", "epoch", zero=False, nice=False), spanning("loss", "training loss", points["loss"])
-    colour = {"field": "line", "type": "nominal", "title": legend, "sort": None}
-    ends = {"y": {**y, "field": "loss_lo"}, "y2": {"field": "loss_hi"}}
-    look = {"x": x, "y": y, "color": colour, **FADED}
+def _loss_spec(losses: pd.Series[Any], legend: str | None) -> Spec:
+    x, y = quantity("epoch", "epoch", zero=False, nice=False), spanning("loss", "training loss", losses)
+    look = {"x": x, "y": y, **_lines(legend)}
+    points = mark("point", {**look, **FADED, **TIP}, size=18, filled=True)
     layers = [
-        mark("area", {"x": x, **ends, "color": colour}, where="isValid(datum.loss_lo)", opacity=0.13),
-        mark("line", look),
-        {
-            **mark("point", {**look, "tooltip": {"field": "tip"}}, size=18, filled=True),
-            "params": [ZOOM, picked("line")],
-        },
+        band(look, where="true"),
+        mark("line", {**look, **FADED}),
+        {**points, "params": [ZOOM, picked("line")]},
     ]
     tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
     return in_panels(layers, [{"calculate": tip, "as": "tip"}], field="panel")
@@ -160,20 +128,51 @@ def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
 def _over_seeds(losses: pd.DataFrame) -> pd.DataFrame:
     """Return `cell_id, epoch, loss, loss_lo, loss_hi, n_seeds`: median and range over the seeds, thinned out."""
-    stages = losses.groupby(["cell_id", "epoch"], sort=True, observed=True)["loss"].agg(
-        ["median", "min", "max", "count"]
-    )
-    found = stages.set_axis(["loss", "loss_lo", "loss_hi", "n_seeds"], axis="columns").reset_index()
-    groups = found.groupby("cell_id", observed=True)
+    by_epoch = losses.groupby(["cell_id", "epoch"], sort=True, observed=True)["loss"]
+    points = by_epoch.agg(loss="median", loss_lo="min", loss_hi="max", n_seeds="count").reset_index()
+    groups = points.groupby("cell_id", observed=True)
     size, place = groups["epoch"].transform("size"), groups.cumcount()
     step = (size / MOST_POINTS).clip(lower=1)
     first_of_step = (place // step) != ((place - 1) // step)
-    return found[first_of_step | (place == size - 1)]
+    return points[first_of_step | (place == size - 1)]
+
+
+def critical_batch(branches: pd.DataFrame) -> Plot:
+    """Return the chart of batches by the tokens after which they branched off, with the largest within the margin."""
+    rows = [
+        {
+            "cell": label_of(row["group"]),
+            "tokens": row["tokens"],
+            "batch": row["global_batch_size"],
+            "within": "within the margin" if row["within"] else "worse",
+            "largest": row["largest"],
+            "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['score_loss']:+.3f}",
+        }
+        for row in branches.to_dict("records")
+    ]
+    x = spanning("tokens", "tokens before the branch", branches["tokens"])
+    y = doubling("batch", "global batch", branches["global_batch_size"].tolist())
+    several = branches["group"].nunique() > 1
+    colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
+    look = {"x": x, "y": y, **(colour if several else {})}
+    shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "worse"]}
+    points = mark("point", {**look, "shape": shape, **TIP}, size=60)
+    layers = [
+        mark("line", look, where="datum.largest"),
+        {**points, "params": [ZOOM, *([picked("cell")] if several else [])]},
+    ]
+    return Plot(
+        name="critical_batch",
+        title="Critical batch size",
+        about="A point is a batch that branched off. The line is the largest batch whose loss is within the margin.",
+        spec={"width": 560, "height": 240, "layer": layers},
+        rows=rows,
+    )
 
 
 _MAGIC = b"PAR1"
 _PLACE = ("rank", "device", "time_s")
-_FIGURES = ("gpu_util", "power_w", "cpu_util")
+_READINGS = ("gpu_util", "power_w", "cpu_util")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +181,10 @@ class Samples:
 
     cell_id: str
     frame: pd.DataFrame
+
+    def has(self, column: str) -> bool:
+        """Return whether a device reported this reading."""
+        return column in self.frame and bool(self.frame[column].notna().any())
 
 
 def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
@@ -199,7 +202,7 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: list[Samples] = []
+    telemetry: list[Samples] = []
     findings: list[Finding] = []
     for trial_id, cell_id in chosen:
         path = layout.telemetry(trial_id)
@@ -207,12 +210,11 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
             continue
         try:
             names = set(pq.read_schema(path).names)
-            wanted = [*_PLACE, *(name for name in _FIGURES if name in names)]
-            frame = pq.read_table(path, columns=wanted).to_pandas()
-            found.append(Samples(cell_id=cell_id, frame=_thinned_out(frame)))
+            frame = pq.read_table(path, columns=[*_PLACE, *(name for name in _READINGS if name in names)]).to_pandas()
+            telemetry.append(Samples(cell_id=cell_id, frame=_thinned_out(frame)))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
-    return found, findings
+    return telemetry, findings
 
 
 def _is_whole(path: Path) -> bool:
@@ -228,14 +230,14 @@ def _is_whole(path: Path) -> bool:
 
 def _thinned_out(frame: pd.DataFrame) -> pd.DataFrame:
     """Return at most `MOST_POINTS` samples of each device: means over equally long times."""
-    figures = [name for name in _FIGURES if name in frame]
-    values = frame[["time_s", *figures]].apply(pd.to_numeric, errors="coerce").astype("float64")
+    readings = [name for name in _READINGS if name in frame]
+    values = frame[["time_s", *readings]].apply(pd.to_numeric, errors="coerce").astype("float64")
     whole = pd.concat([frame[["rank", "device"]], values], axis="columns").dropna(subset=["time_s"])
     last = float(whole["time_s"].max()) if len(whole) else math.nan
     width = last / MOST_POINTS if last > 0 else 1.0
     slot = (whole["time_s"] / width).astype("int64").clip(upper=MOST_POINTS - 1)
     slots = whole.groupby(["rank", "device", slot.rename("slot")], sort=True)
-    return pd.DataFrame(slots[["time_s", *figures]].mean()).reset_index()
+    return pd.DataFrame(slots[["time_s", *readings]].mean()).reset_index()
 
 
 def spread(cell_ids: Sequence[str], first: Sequence[str], most: int) -> list[str]:
@@ -248,30 +250,29 @@ def spread(cell_ids: Sequence[str], first: Sequence[str], most: int) -> list[str
     return [cell_id for cell_id in cell_ids if cell_id in kept]
 
 
-def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str | None]) -> list[tuple[str, str]]:
+def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str]) -> list[tuple[str, str]]:
     """Choose a trial of each cell to plot, as (trial_id, cell_id): the cells in `first`, then others evenly."""
     ok = trials[trials["status"] == Status.OK.value].drop_duplicates("cell_id").set_index("cell_id")["trial_id"]
     known = [cell_id for cell_id in cells["cell_id"] if cell_id in ok.index]
-    return [(str(ok[cell_id]), cell_id) for cell_id in spread(known, [each for each in first if each], MOST_SAMPLED)]
+    return [(str(ok[cell_id]), cell_id) for cell_id in spread(known, first, MOST_SAMPLED)]
 
 
-def utilisation(cells: pd.DataFrame, samples: Sequence[Samples], first: Sequence[str | None]) -> Plot:
+def utilisation(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequence[str]) -> Plot:
     """Return the chart of GPU utilisation as a share of time; without GPUs, of the cores that are busy."""
-    on_gpu = any(_has(each, "gpu_util") for each in samples)
+    on_gpu = any(samples.has("gpu_util") for samples in telemetry)
+    busy = "How busy each GPU was" if on_gpu else "How many cores each process kept busy"
     plot = Plot(
         name="utilisation",
         title="GPU utilisation" if on_gpu else "Utilisation",
-        about="How busy each GPU was during one trial of the cell."
-        if on_gpu
-        else "How many cores each process kept busy during one trial of the cell.",
-        absent=_UNSAMPLED,
+        about=f"{busy} during one trial of the cell.",
+        absent="No trial recorded samples of its devices.",
     )
     y = quantity("value", "GPU busy" if on_gpu else "cores busy", **({"domain": [0, 1.05]} if on_gpu else {}))
-    shown = {**y, "axis": {"format": "~%" if on_gpu else "~r", "tickCount": 5}}
-    return _over_time(plot, cells, samples, "gpu_util" if on_gpu else "cpu_util", shown, first)
+    y = {**y, "axis": {"format": "~%" if on_gpu else "~r", "tickCount": 5}}
+    return _over_time(plot, cells, telemetry, "gpu_util" if on_gpu else "cpu_util", y, first)
 
 
-def power(cells: pd.DataFrame, samples: Sequence[Samples], first: Sequence[str | None]) -> Plot:
+def power(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequence[str]) -> Plot:
     """Return the chart of each GPU's power in watts."""
     plot = Plot(
         name="power",
@@ -279,41 +280,30 @@ def power(cells: pd.DataFrame, samples: Sequence[Samples], first: Sequence[str |
         about="Power of each device during one trial of the cell.",
         absent="No device reported its power.",
     )
-    return _over_time(plot, cells, samples, "power_w", quantity("value", "power [W]"), first)
-
-
-def _has(samples: Samples, column: str) -> bool:
-    return column in samples.frame and bool(samples.frame[column].notna().any())
+    return _over_time(plot, cells, telemetry, "power_w", quantity("value", "power [W]"), first)
 
 
 def _over_time(
-    plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], column: str, y: Spec, first: Sequence[str | None]
+    plot: Plot, cells: pd.DataFrame, telemetry: Sequence[Samples], column: str, y: Spec, first: Sequence[str]
 ) -> Plot:
     """Return the plot with a panel for each sampled cell and a line for each of its devices."""
-    measured = {each.cell_id: each.frame for each in samples if _has(each, column)}
+    measured = {samples.cell_id: samples.frame for samples in telemetry if samples.has(column)}
     if not measured:
         return plot
     differing = varying(cells)
     records = [row for row in cells.to_dict("records") if row["cell_id"] in measured]
+    records.sort(key=lambda row: row["cell_id"] not in first)
     rows: list[dict[str, Any]] = []
-    for row in sorted(records, key=lambda each: each["cell_id"] not in first):
+    for place, row in enumerate(records, start=1):
         name = label_of(cell_label(row, differing))
         frame = measured[row["cell_id"]]
         devices = frame[frame[column].notna()].groupby(["rank", "device"], sort=True)
         for (rank, device), points in list(devices)[:MOST_SERIES]:
             line = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
-            own = {
-                "cell": name,
-                "line": line,
-                "panel": name,
-                "panel_order": len({each["cell"] for each in rows} | {name}),
-            }
-            rows += [
-                {**own, "time": time, "value": value}
-                for time, value in zip(points["time_s"], points[column], strict=True)
-            ]
-    colour = {"field": "line", "type": "nominal", "title": None, "sort": None}
-    layer = mark("line", {"x": quantity("time", "time [s]"), "y": y, "color": colour, **FADED})
-    some = f"A trial of {len(measured)} of {len(cells)} cells is drawn." if len(measured) < len(cells) else ""
-    spec = in_panels([{**layer, "params": [ZOOM, picked("line")]}], field="panel")
-    return replace(plot, spec=spec, rows=rows, remarks=[some] if some else [])
+            labels = {"cell": name, "line": line, "panel": name, "panel_order": place}
+            values = zip(points["time_s"], points[column], strict=True)
+            rows += [{**labels, "time": time, "value": value} for time, value in values]
+    line_of_device = mark("line", {"x": quantity("time", "time [s]"), "y": y, **_lines(None), **FADED})
+    spec = in_panels([{**line_of_device, "params": [ZOOM, picked("line")]}], field="panel")
+    some = f"A trial of {len(measured)} of {len(cells)} cells is drawn."
+    return replace(plot, spec=spec, rows=rows, remarks=[some] if len(measured) < len(cells) else [])

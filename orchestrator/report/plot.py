@@ -52,7 +52,7 @@ class Plot:
     """One or two sentences on how to read the plot."""
     spec: Spec | None = None
     """The chart without its data; None if there is nothing to draw."""
-    rows: Sequence[Mapping[str, Any]] | None = None
+    rows: Sequence[Row] | None = None
     """The chart's data, with the label of a row's cell as `cell`; None: the rows of the cells."""
     absent: str = ""
     """Why there is nothing to draw."""
@@ -124,6 +124,20 @@ def interval(axis: str, encoding: Mapping[str, Any], *, where: str, **look: Any)
     return mark("rule", {**encoding, **ends}, where=f"{where} && isValid(datum.{field}_lo)", opacity=0.35, **look)
 
 
+def band(encoding: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Return a layer with the area between the ends of the intervals of `y`."""
+    y = encoding["y"]
+    ends = {"y": {**y, "field": f"{y['field']}_lo"}, "y2": {"field": f"{y['field']}_hi"}}
+    return mark("area", {**encoding, **ends}, where=f"{where} && isValid(datum.{y['field']}_lo)", opacity=0.13)
+
+
+def level_line(y: Spec, level: float | None) -> list[Spec]:
+    """Return a layer with a dashed line at this value of `y`; none for None."""
+    if level is None:
+        return []
+    return [mark("rule", {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}, strokeDash=[5, 4])]
+
+
 ZOOM = {
     "name": "zoom",
     "select": {"type": "interval", "zoom": "wheel![event.shiftKey]", "clear": "dblclick"},
@@ -136,6 +150,8 @@ def picked(field: str) -> dict[str, Any]:
     """Return a parameter with which a click on the legend keeps the marks of one value of the field visible."""
     return {"name": "pick", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
 
+
+TIP = {"tooltip": {"field": "tip"}}
 
 FADED = {"opacity": {"condition": {"param": "pick", "value": 1}, "value": 0.12}}
 
@@ -169,7 +185,7 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
             "axis": {"labelLimit": 260},
         },
         "x": {**quantity(value, title), "axis": {"format": ".0%" if percent else "~r", "tickCount": 5}},
-        "tooltip": {"field": "tip"},
+        **TIP,
     }
     layers = [mark("bar", {**encoding, **({"color": colour} if colour else {})}, height={"band": 0.7})]
     if not colour:
@@ -195,8 +211,8 @@ def is_on_cpu(cells: pd.DataFrame) -> bool:
 
 def word(column: str, cells: pd.DataFrame) -> str:
     """Return a column's title: `batch per GPU`; without GPUs, `batch per process`."""
-    found = WORDS.get(column, axis(column))
-    return found.replace("GPUs", "processes").replace("GPU", "process") if is_on_cpu(cells) else found
+    title = WORDS.get(column, axis(column))
+    return title.replace("GPUs", "processes").replace("GPU", "process") if is_on_cpu(cells) else title
 
 
 def filter_value(value: Any) -> str:
@@ -284,17 +300,24 @@ def script() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
-def static_files(spec: Spec, title: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Draw the chart with its title on white; return the files' contents by suffix, `.svg` and `.png`."""
+def svg(plot: Plot, cell_rows: Sequence[Row] = ()) -> str:
+    """Draw the chart with its title on white; `cell_rows` are the data of a plot that has none. It loads nothing."""
     import vl_convert
 
     titled = {
-        **spec,
-        "title": {"text": title, "anchor": "start", "offset": 14},
-        "data": {"values": list(rows)},
+        **(plot.spec or {}),
+        "title": {"text": plot.title, "anchor": "start", "offset": 14},
+        "data": {"values": list(cell_rows if plot.rows is None else plot.rows)},
         "config": {**theme("light"), "background": "white", "padding": 12},
     }
-    svg = vl_convert.vegalite_to_svg(titled, allowed_base_urls=[])  # a chart loads nothing
-    places: dict[str, int] = {}  # Vega counts clip paths in the whole process; the same chart gives the same bytes
-    svg = _CLIP.sub(lambda found: f"{found[1]}{places.setdefault(found[2], len(places))}", svg)
-    return {".svg": svg.encode(errors="replace"), ".png": vl_convert.svg_to_png(svg, scale=2)}
+    drawing = vl_convert.vegalite_to_svg(titled, allowed_base_urls=[])
+    # Vega counts clip paths in the whole process. Numbers from 0 give the same bytes for the same chart.
+    places: dict[str, int] = {}
+    return _CLIP.sub(lambda match: f"{match[1]}{places.setdefault(match[2], len(places))}", drawing)
+
+
+def png(drawing: str) -> bytes:
+    """Return an SVG as PNG, at twice its size."""
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_png(drawing, scale=2))

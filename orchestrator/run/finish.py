@@ -209,7 +209,7 @@ class Reported:
         claims = [("Claims", f"{counted} (tables/{CLAIMS})")] if verdicts else []
         claims += [each.line for each in self.further if each.line]
         end = SweepEnd(
-            found=self.recommendation,
+            recommendation=self.recommendation,
             trials=self.trials,
             cells=self.cells,
             trained=self.trained,
@@ -296,7 +296,7 @@ def report_on(
 
     if request.html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
-    from orchestrator.report.markdown import trained
+    from orchestrator.report.facts import trained
 
     reported = Reported(  # the steps below still add to `further` and `troubles`
         trials=trials,
@@ -329,7 +329,7 @@ def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame)
     if found.empty:
         return None
     table = critical_batch_table(found, metric, margin, reference)
-    text = "\n".join([f"# {table.title}", "", *table.markdown()])
+    text = table.document(table.title)
     line = ("Branches", f"critical batch {in_one_line(found)}")
     return Further(file="critical_batch.md", text=text, tables=[table], rows=found, line=line)
 
@@ -344,15 +344,15 @@ def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -
     table = distance_table(cells, by_cell)
     if table is None:
         return None
-    text = "\n".join([f"# {table.title}", "", *table.markdown()])
+    text = table.document(table.title)
     write_durably(layout.table("loss_distance.md"), text.encode())
     return Further(file="loss_distance.md", text=text, tables=[table], printed=False)
 
 
 def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) -> list[Finding]:
-    """Write the page, the document and the plots. Return findings on damaged telemetry."""
-    from orchestrator.report.files import write_report  # imports pandas and Vega
-    from orchestrator.report.markdown import ReportData
+    """Write the page. Return findings on damaged telemetry."""
+    from orchestrator.report.facts import ReportData
+    from orchestrator.report.page import write_report  # imports Jinja
 
     data = ReportData(
         cells=reported.cells,
@@ -362,7 +362,7 @@ def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) 
         findings=reported.findings,
         **known,
     )
-    return write_report(data, layout, reported.decision)[0]
+    return write_report(data, layout)
 
 
 class _Steps:

@@ -74,16 +74,6 @@ class Layout:
         return self.output / "report.html"
 
     @property
-    def document(self) -> Path:
-        """The report as Markdown."""
-        return self.output / "report.md"
-
-    @property
-    def plots(self) -> Path:
-        """The report's plots as SVG and PNG."""
-        return self.output / "report"
-
-    @property
     def report_trace(self) -> Path:
         """The traceback of the last failure to make the report."""
         return self.output / "report_trace.txt"

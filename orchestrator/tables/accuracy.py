@@ -14,7 +14,7 @@ from orchestrator.analysis.cells import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.text import numbers
-from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, not_ok, status, varying
+from orchestrator.text.rows import Row, cell_label, figure, head, in_order, markdown, method, not_ok, status, varying
 from sweeps.status import Status
 
 
@@ -44,8 +44,8 @@ def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str
         )
         content = [about, _compared_with(cells), "", markdown(accuracy_frame(cells)), ""]
         worse = [
-            numbers.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
-            + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
+            numbers.plain(f"- {cell_label(row, differing)}: ")
+            + f" {figure(row, 'accuracy_difference', '{:+.3f}'.format)}"
             for row in ordered[ordered["accuracy_difference_hi"] < 0].to_dict("records")
         ]
         if worse:
@@ -101,13 +101,9 @@ def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.Dat
 def metrics_frame(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return a row for each cell with these metrics as text."""
     differing = varying(cells)
+    rows = cells.to_dict("records")
     return pd.DataFrame(
-        {"cell": cell_label(row, differing)}
-        | {
-            name: numbers.with_interval(row[name], row[f"{name}_lo"], row[f"{name}_hi"], numbers.number)
-            for name in names
-        }
-        for row in cells.to_dict("records")
+        {"cell": cell_label(row, differing), **{name: figure(row, name) for name in names}} for row in rows
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from orchestrator.decision.claims import Claimed
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.text import numbers
-from orchestrator.text.rows import TextTable
+from orchestrator.text.rows import TextTable, without_empty
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}
@@ -23,67 +23,58 @@ _ONE_PROCESS = (
 )
 
 
-def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
+def claims_markdown(verdicts: Sequence[Verdict], sweep: str) -> str:
     """Return the table as a Markdown document."""
-    return "\n".join([f"# Claims: {numbers.plain(sweep)}", "", *claims_table(found).markdown()])
+    return claims_table(verdicts).document(f"Claims: {sweep}")
 
 
-def claims_table(found: Sequence[Verdict]) -> TextTable:
+def claims_table(verdicts: Sequence[Verdict]) -> TextTable:
     """Return a row for each claim: its sentence, its verdict, and both sides with their ratio or difference."""
-    measured = [verdict for verdict in found if verdict.n]
-    by_ratio = [verdict.by_ratio for verdict in measured]
+    by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
-    judged = sum(not math.isnan(verdict.p) for verdict in found)
-    rows = []
-    for verdict in found:
-        order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
-        tolerated = f" {_TOLERATED[order[0]]} {margin:g}" if margin else ""
-        row = {
-            "claim": verdict.claim.sentence,
-            "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-            "p of all": "" if judged < 2 or verdict.why else _p(verdict.p_together),
-            "measured": _figure(verdict.left) if verdict.n else "",
-            # The right side, which may be measured, with its margin: `at least 0.9100 − 0.01`.
-            "claimed": f"{_IN_WORDS[order]} {_figure(verdict.right)}{tolerated}" if verdict.n else "",
-            compared: numbers.with_interval(
-                verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
-            ),
-            "seeds": f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"
-            + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
-            "about": verdict.claim.about,
-            "expression": verdict.claim.expression,
-        }
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    about = (
+    judged = sum(not math.isnan(verdict.p) for verdict in verdicts)
+    about = [
         "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
         " and refuted if none of it does."
-    )
-    return TextTable(
-        name="claims",
-        title="Claims",
-        about=[
-            about,
-            *([_together(judged)] if judged > 1 else []),
-            *([_ONE_PROCESS] if any(verdict.one_process for verdict in found) else []),
-        ],
-        frame=table.loc[:, (table != "").any()],
-    )
+    ]
+    if judged > 1:
+        about.append(
+            f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"
+            f" {1 - 0.95**judged:.0%}. Verdicts whose p of all is below 0.05 hold together (Holm 1979)."
+        )
+    if any(verdict.one_process for verdict in verdicts):
+        about.append(_ONE_PROCESS)
+    rows = [_row(verdict, compared, several=judged > 1) for verdict in verdicts]
+    return TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
 
 
-def _together(judged: int) -> str:
-    """Return a sentence on the errors of this many claims together."""
-    return (
-        f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"
-        f" {1 - 0.95**judged:.0%}. Verdicts whose p of all is below 0.05 hold together (Holm 1979)."
-    )
+def _row(verdict: Verdict, compared: str, *, several: bool) -> dict[str, str]:
+    """Return a claim's row. The right side, which may be measured, has its margin: `at least 0.9100 − 0.01`."""
+    claim = verdict.claim
+    order = Claimed.parse(claim.expression).order
+    tolerated = f" {_TOLERATED[order[0]]} {claim.margin:g}" if claim.margin else ""
+    sign = "×" if verdict.by_ratio else ""
+    seeds = f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"
+    if verdict.seeds_to_settle:
+        seeds += f"; {verdict.seeds_to_settle} would settle it"
+    return {
+        "claim": claim.sentence,
+        "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
+        "p of all": _p(verdict.p_together) if several and not verdict.why else "",
+        "measured": _four(verdict.left) if verdict.n else "",
+        "claimed": f"{_IN_WORDS[order]} {_four(verdict.right)}{tolerated}" if verdict.n else "",
+        compared: numbers.with_interval(verdict.point, verdict.lo, verdict.hi, _four, sign),
+        "seeds": seeds,
+        "about": claim.about,
+        "expression": claim.expression,
+    }
 
 
 def _p(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _figure(value: float) -> str:
+def _four(value: float) -> str:
     """Return four significant digits, but all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:#.4g}"

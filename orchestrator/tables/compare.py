@@ -67,16 +67,16 @@ def comparison_markdown(
     # Cells are matched by their axes, because ids also depend on the code, which may differ. Cells that differ only in
     # an axis of one side have no unique counterpart and are left out; see `_ambiguous`.
     key = [*_KEY, *(name for name in further_axes(this[1]) if name in other[1].columns)]
-    kept = [*key, "cell_id", "status", "timing_valid"]
-    mine, theirs = (cells.loc[~cells.duplicated(key, keep=False), kept] for _, cells in (this, other))
+    columns = [*key, "cell_id", "status", "timing_valid"]
+    mine, theirs = (cells.loc[~cells.duplicated(key, keep=False), columns] for _, cells in (this, other))
     both = mine.merge(theirs, on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
     changes = _Changes.of(shared, this[0], other[0], metric)
     lines = ["# Comparison", "", *_sides(names, this[0], other[0]), ""]
     if differences:
-        more = [f"… and {len(differences) - _MOST_DIFFERENCES} more"] if len(differences) > _MOST_DIFFERENCES else []
-        listed = [f"- {plain(each)}" for each in [*differences[:_MOST_DIFFERENCES], *more]]
-        lines += ["Their configurations differ (other → this):", "", *listed, ""]
+        more = len(differences) - _MOST_DIFFERENCES
+        listed = [*differences[:_MOST_DIFFERENCES], *([f"… and {more} more"] if more > 0 else [])]
+        lines += ["Their configurations differ (other → this):", "", *(f"- {plain(line)}" for line in listed), ""]
     about = changes.about() + _ambiguous(this[1], other[1], names[0]) + _ambiguous(other[1], this[1], names[1])
     if _timing_invalid(shared).any():
         about += " † The timing is not valid on one side or both: the change is shown, but not judged."
@@ -126,26 +126,23 @@ class _Changes:
     @staticmethod
     def of(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame, metric: Metric) -> _Changes:
         """Compare throughputs by Welch on logarithms, and accuracies or the metric paired by seed."""
-        rates = []
+        tested = metric == VAL_ACCURACY and all(trials["accuracy"].notna().any() for trials in (this, other))
+        column = "accuracy" if tested else metric.name
+        rates, values = [], []
         for trials, side in zip((this, other), _SIDES, strict=True):
-            ok = only_sound(trials)[trials["status"] == Status.OK.value]
-            rates.append(Moments.of(logs(by_cell(shared[f"cell_id_{side}"], ok, "samples_per_s"))))
+            ok = trials[trials["status"] == Status.OK.value]
+            timed = only_sound(trials).loc[ok.index]
+            rates.append(Moments.of(logs(by_cell(shared[f"cell_id_{side}"], timed, "samples_per_s"))))
+            measured = ok[column] if column != metric.name else metric.sign * metric.score(ok)
+            values.append(pd.DataFrame({"cell_id": side + ok["cell_id"], "seed": ok["seed"], column: measured}))
         speed = welch(*rates).map(np.exp)
         invalid = _timing_invalid(shared).to_numpy()
         lo, hi = (np.where(invalid, np.nan, end) for end in (speed.lo, speed.hi))
-        valid = [replace(each, mean=np.where(invalid, np.nan, each.mean)) for each in rates]
-        common, apart = (each.map(np.exp) for each in apart_from_shared(*valid))
-
-        tested = metric == VAL_ACCURACY and all(trials["accuracy"].notna().any() for trials in (this, other))
-        column = "accuracy" if tested else metric.name
-        marked = []
-        for trials, side in zip((this, other), _SIDES, strict=True):
-            ok = trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed"]]
-            ok = ok.assign(**{column: metric.sign * metric.score(trials) if column == metric.name else trials[column]})
-            marked.append(ok.assign(cell_id=side + ok["cell_id"]))
+        valid = [replace(moments, mean=np.where(invalid, np.nan, moments.mean)) for moments in rates]
+        common, apart = (interval.map(np.exp) for interval in apart_from_shared(*valid))
         own, others = (side + shared[f"cell_id_{side}"] for side in _SIDES)
         index = pd.Index(own)
-        paired = Differences.of(pd.concat(marked), column, index, pd.Series(others.to_numpy(), index=index))
+        paired = Differences.of(pd.concat(values), column, index, pd.Series(others.to_numpy(), index=index))
         return _Changes(
             speed=Interval(point=speed.point, lo=lo, hi=hi),
             common=common,
@@ -161,7 +158,7 @@ class _Changes:
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """The cells whose interval excludes no change, for each figure."""
+        """The cells whose interval excludes no change, for each quantity."""
         speed = self.apart if self.has_common else self.speed
         return {
             "speed": (speed.lo > 1.0) | (speed.hi < 1.0),
@@ -177,45 +174,44 @@ class _Changes:
         count = len(self.speed.point)
         faster, better = (f"{int(flags.sum())}" for flags in self.changed.values())
         known = [int((~np.isnan(interval.lo)).sum()) for interval in (self.speed, self.accuracy)]
+        session = (
+            f"With fewer than {FEWEST_SHARED} cells, a machine that was faster or slower as a whole cannot be told"
+            " from a change of a cell."
+        )
         if self.has_common:
-            point, lo, hi = (float(end) for end in (self.common.point, self.common.lo, self.common.hi))
             session = (
-                f" All cells share a factor of {numbers.with_interval(point, lo, hi, numbers.times, '×')}: the state"
-                " of the machine, or a change that affects every cell. A cell is marked if it differs from that by"
-                " more than its seeds and the spread between cells explain."
-            )
-        else:
-            session = (
-                f" With fewer than {FEWEST_SHARED} cells, a machine that was faster or slower as a whole cannot be told"
-                " from a change of a cell."
+                f"All cells share a factor of {_with_ends(self.common)}: the state of the machine, or a change that"
+                " affects every cell. A cell is marked if it differs from that by more than its seeds and the spread"
+                " between cells explain."
             )
         return (
             f"{numbers.counted(count, 'cell is', 'cells are') or 'No cell is'} in both. Changed (the 95% interval"
             f" excludes no change): throughput in {faster} of {known[0]}, {self.word} in {better} of {known[1]}."
             " Without any change at most about one in 20 would be marked. Throughputs are compared by Welch on"
-            f" logarithms, and the {self.word} is paired by seed if the seeds are the same.{session}"
+            f" logarithms, and the {self.word} is paired by seed if the seeds are the same. {session}"
         )
 
     def row(self, place: int, row: Row, differing: Sequence[str]) -> dict[str, Any]:
         """Return the table row of the cell at this place."""
         speed, apart, accuracy = (
-            (float(each.point[place]), float(each.lo[place]), float(each.hi[place]))
-            for each in (self.speed, self.apart, self.accuracy)
+            interval.map(lambda ends: ends[place]) for interval in (self.speed, self.apart, self.accuracy)
         )
-        ratio = numbers.with_interval(*speed, numbers.times, "×")
+        ratio = _with_ends(speed)
         invalid = ratio and False in (row["timing_valid_this"], row["timing_valid_other"])
         statuses = (row["status_this"], row["status_other"])
         return {
             "cell": cell_label(row, differing),
             "global batch": f"{row['global_batch_size']:g}",
             "throughput, this / other": f"{ratio} †" if invalid else ratio,
-            **(
-                {"over the shared factor": numbers.with_interval(*apart, numbers.times, "×")} if self.has_common else {}
-            ),
-            f"{self.word}, this − other": numbers.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
+            **({"over the shared factor": _with_ends(apart)} if self.has_common else {}),
+            f"{self.word}, this − other": _with_ends(accuracy, "{:+.3f}".format, ""),
             "changed": ", ".join(name for name, flags in self.changed.items() if flags[place]),
             "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",
         }
+
+
+def _with_ends(interval: Interval, form: numbers.Form = numbers.times, sign: str = "×") -> str:
+    return numbers.with_interval(float(interval.point), float(interval.lo), float(interval.hi), form, sign)
 
 
 def _sides(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> list[str]:

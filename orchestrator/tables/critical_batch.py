@@ -7,7 +7,7 @@ size revisited", section 3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ import pandas as pd
 from orchestrator.analysis.cells import further_axes
 from orchestrator.config.request import Metric
 from orchestrator.statistics.intervals import mean_interval
-from orchestrator.text import numbers
-from orchestrator.text.rows import TextTable, named
+from orchestrator.text.rows import Row, TextTable, figure, named
 from sweeps.branch import POINT
 from sweeps.status import Status
 
@@ -123,8 +122,8 @@ def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, ref
     )
 
 
-def _difference(row: Mapping[Any, Any]) -> str:
-    return numbers.with_interval(row["score_loss"], row["score_loss_lo"], row["score_loss_hi"], "{:+.3f}".format)
+def _difference(row: Row) -> str:
+    return figure(row, "score_loss", "{:+.3f}".format)
 
 
 def in_one_line(found: pd.DataFrame) -> str:

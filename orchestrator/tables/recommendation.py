@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from orchestrator.config.request import VAL_ACCURACY
@@ -25,27 +24,41 @@ from orchestrator.decision.recommendation import (
     SURE,
     TIED,
     WORTH,
+    Figure,
+    GpuCount,
     GpuStep,
-    MoreSeeds,
     Recommendation,
     Remark,
     Rival,
     Setting,
     StepSpeed,
     TradeOff,
-    is_sure,
 )
 from orchestrator.store.files import finite
 from orchestrator.text import numbers
 from orchestrator.text.numbers import suited
-from orchestrator.text.rows import TextTable, gpu_word, gpus_in_words
+from orchestrator.text.rows import TextTable, gpu_word, gpus_in_words, without_empty
 
 UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""
 
+MATERIAL = 0.1
+"""Total times are shown if they exceed training times by this part."""
+
+COLUMNS = {"time": "time", "total_time": "total", "energy": "energy", "cost": "training cost"}
+"""Figures of key cells, and the heads of their columns. The summary's `cost` is that of a trial."""
+
+_UNSETTLED = ("indistinguishable", "near_margin")
+"""Codes of remarks on what no reasonable number of seeds shows."""
+
+_SHOWN_BESIDE = ("may_not_be_best", "may_miss_margin")
+"""Codes of caveats whose probabilities are beside the choice anyway."""
 
 _PROVISIONAL = "Provisional"
 """The label of the reasons why a recommendation is provisional."""
+
+Labelled = Sequence[tuple[str, str]]
+"""Facts as (label, text)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,36 +74,28 @@ class RecommendationText:
     """Sentences that belong to the lead; the first may be on a rival that is as likely to be the best."""
     cells: TextTable | None
     """The cells in question."""
-    steps: Sequence[tuple[str, str]]
-    """Whether each number of GPUs is worth it, as (number, text)."""
-    larger_batch: Sequence[tuple[str, str]]
-    """What the largest batch yields, in the same form; empty if the chosen cell has it."""
-    how_sure: Sequence[tuple[str, str]]
-    """P(best) in words, in the same form; empty if it is unknown."""
-    facts: Sequence[tuple[str, str]]
-    """Further facts about the choice, as (label, text)."""
+    steps: Labelled
+    """Whether each number of GPUs is worth it."""
+    larger_batch: Labelled
+    """What the largest batch yields; empty if the chosen cell has it."""
+    how_sure: Labelled
+    """P(best) in words; empty if it is unknown."""
+    facts: Labelled
+    """Further facts about the choice."""
     unsettled: Sequence[str]
     """Why no reasonable number of seeds would make the choice more certain."""
-    cell_id: str | None
-    provisional: bool
     caveats: Sequence[str]
     """Reasons why it is provisional, as phrases."""
-    certainty: Sequence[tuple[str, str]]
-    """Probabilities of at least SURE, as (what, probability); smaller ones are caveats."""
     behind: str
-    """How much may be lost by the choice."""
+    """How much may be lost by the choice; empty if there is only one seed."""
     reasons: Sequence[str]
     sensitivity: Sequence[str]
-    more_seeds: Sequence[MoreSeeds]
-    commands: Sequence[str]
-    gpu_counts: TextTable | None
-    front: TextTable | None
+    """Measurements or settings that would change it."""
 
     @property
     def behind_lead(self) -> list[str]:
         """The sentences after the lead: the details and the caveats, without probabilities that are shown anyway."""
-        provisional = [text for label, text in self.facts if label == _PROVISIONAL]
-        return [*self.details, *(f"{_PROVISIONAL}: {text}." for text in provisional)]
+        return [*self.details, *(f"{label}: {text}." for label, text in self.facts if label == _PROVISIONAL)]
 
     @property
     def sentence(self) -> str:
@@ -98,124 +103,101 @@ class RecommendationText:
         return " ".join([self.lead, *self.behind_lead])
 
 
-def in_sentences(found: Recommendation) -> RecommendationText:
+def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
+    no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     return RecommendationText(
-        title="In short" if found.objective == NO_OBJECTIVE else "Recommendation",
-        verdict=found.verdict.upper(),
-        lead=sentence(found.headline),
-        details=[*_beside(found), *map(sentence, found.details)],
-        cells=key_cells(found, 5),
-        steps=[(each.name, step_text(each, found, by_batch=True)) for each in found.gpu_steps],
-        larger_batch=list(_larger_batch(found)),
-        how_sure=[] if math.isnan(found.p_best) else [("How sure", _line("how_sure", found))],
-        facts=list(_facts(found)),
-        unsettled=[sentence(each) for each in found.sensitivity if each.code in _UNSETTLED],
-        cell_id=found.cell_id,
-        provisional=found.provisional,
-        caveats=[sentence(each) for each in found.caveats],
-        certainty=certainty(found),
-        behind=at_most_behind(found),
-        reasons=[sentence(each) for each in found.reasons],
-        sensitivity=[sentence(each) for each in found.sensitivity],
-        more_seeds=found.more_seeds,
-        commands=found.commands,
-        gpu_counts=gpu_count_table(found),
-        front=front_table(found),
+        title="In short" if recommendation.objective == NO_OBJECTIVE else "Recommendation",
+        verdict=recommendation.verdict.upper(),
+        lead=sentence(recommendation.headline),
+        details=[*_beside(recommendation), *map(sentence, recommendation.details)],
+        cells=key_cells(recommendation, 5),
+        steps=[(step.name, step_text(step, recommendation, by_batch=True)) for step in recommendation.gpu_steps],
+        larger_batch=list(_larger_batch(recommendation)),
+        how_sure=[] if math.isnan(recommendation.p_best) else [("How sure", _line("how_sure", recommendation))],
+        facts=list(_facts(recommendation)),
+        unsettled=[sentence(remark) for remark in recommendation.sensitivity if remark.code in _UNSETTLED],
+        caveats=[sentence(remark) for remark in recommendation.caveats],
+        behind="" if no_choice else _line("behind", recommendation),
+        reasons=[sentence(remark) for remark in recommendation.reasons],
+        sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
     )
 
 
-_UNSETTLED = ("indistinguishable", "near_margin")
-"""Codes of remarks on what no reasonable number of seeds shows."""
-
-_SHOWN_AS_FIGURES = ("may_not_be_best", "may_miss_margin")
-"""Codes of caveats whose probabilities are beside the choice anyway."""
-
-
-def _equal_rivals(found: Recommendation) -> list[Rival]:
+def _equal_rivals(recommendation: Recommendation) -> list[Rival]:
     """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
-    tied = found.verdict == TIED
-    return [each for each in found.rivals if each.eligible and (each.p_best > found.p_best or (tied and each.tied))]
+    tie = recommendation.verdict == TIED
+    eligible = [rival for rival in recommendation.rivals if rival.eligible]
+    return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
 
 
-def _beside(found: Recommendation) -> list[str]:
+def _beside(recommendation: Recommendation) -> list[str]:
     """Return a sentence on the eligible rivals that are as likely to be the best as the chosen cell, or more likely."""
-    rivals, tied = _equal_rivals(found), found.verdict == TIED
-    reasons = {each.cell_id: each.why_not for each in found.shortlist}
-    named = [each for each in rivals if reasons.get(each.cell_id)][: 2 if tied else 1]
+    rivals, tie = _equal_rivals(recommendation), recommendation.verdict == TIED
+    reasons = {cell.cell_id: cell.why_not for cell in recommendation.shortlist if cell.why_not}
+    named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie else 1]
     if not named:
         return []
-    told = [{"name": each.name, "p_best": each.p_best, "why": reasons[each.cell_id]} for each in named]
-    values = {"tied": tied, "rivals": told, "more": len(rivals) - len(named), "p_chosen": found.p_best}
-    return [_line("beside", values)]
+    shown = [{"name": rival.name, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
+    more = len(rivals) - len(named)
+    return [_line("beside", {"tied": tie, "rivals": shown, "more": more, "p_chosen": recommendation.p_best})]
 
 
-def _facts(found: Recommendation) -> Iterator[tuple[str, str]]:
-    chosen = next((each for each in found.shortlist if each.cell_id == found.cell_id), None)
-    if chosen and not found.is_baseline and not math.isnan(found.p_within_margin):
-        label = "Accuracy" if found.metric == VAL_ACCURACY else found.metric.short_label.capitalize()
-        values = {"margin": found.margin, "p_within": found.p_within_margin, **_difference(found, chosen)}
-        yield label, _line("accuracy_kept", values)
-    if safe := safe_choice(found):
+def _facts(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
+    chosen = recommendation.chosen
+    if chosen and not recommendation.is_baseline and not math.isnan(recommendation.p_within_margin):
+        metric = recommendation.metric
+        label = "Accuracy" if metric == VAL_ACCURACY else metric.short_label.capitalize()
+        values = {"margin": recommendation.margin, "p_within": recommendation.p_within_margin}
+        yield label, _line("accuracy_kept", values | _difference(recommendation, chosen))
+    if safe := safe_choice(recommendation):
         yield "Safe choice", safe
-    if found.tokens:
-        yield "Valid for", f"trainings of about {found.tokens:,.0f} tokens; longer ones allow larger batches"
-    if caveats := [sentence(each) for each in found.caveats if each.code not in _SHOWN_AS_FIGURES]:
+    if recommendation.tokens:
+        yield "Valid for", f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
+    if caveats := [sentence(remark) for remark in recommendation.caveats if remark.code not in _SHOWN_BESIDE]:
         yield _PROVISIONAL, "; ".join(caveats)
 
 
-def _difference(found: Recommendation, cell: Setting) -> dict[str, Any]:
+def _difference(recommendation: Recommendation, cell: Setting) -> dict[str, Any]:
     """Return by how much a cell's metric differs from the baseline's, above 0 if it is better, and the metric."""
-    difference = cell.figures[f"{found.metric.name}_difference"].value
-    return {"metric": found.metric, "difference": found.metric.sign * difference}
+    metric = recommendation.metric
+    return {"metric": metric, "difference": metric.sign * cell.value(f"{metric.name}_difference")}
 
 
-def _larger_batch(found: Recommendation) -> Iterator[tuple[str, str]]:
+def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     """Yield what the largest batch yields beside the baseline, if it is larger than the chosen cell's."""
-    by_id = {each.cell_id: each for each in found.shortlist}
-    largest, baseline = by_id.get(found.largest_batch_cell_id or ""), by_id.get(found.baseline_cell_id or "")
-    tied = {each.cell_id for each in found.rivals if each.eligible}
-    if largest and baseline and largest.cell_id not in tied:
-        own_s, of_baseline_s = (each.figures[found.deciding_time].value for each in (largest, baseline))
-        values = {"name": largest.name, "speed": of_baseline_s / own_s, **_difference(found, largest)}
-        yield "Larger batch", _line("larger_batch", values)
+    largest, baseline = recommendation.setting(recommendation.largest_batch_cell_id), recommendation.baseline
+    eligible = {rival.cell_id for rival in recommendation.rivals if rival.eligible}
+    if largest and baseline and largest.cell_id not in eligible:
+        time = recommendation.deciding_time
+        values = {"name": largest.name, "speed": baseline.value(time) / largest.value(time)}
+        yield "Larger batch", _line("larger_batch", values | _difference(recommendation, largest))
 
 
-def safe_choice(found: Recommendation) -> str:
+def _paid(recommendation: Recommendation, time: str) -> list[str]:
+    """Return the figures that a choice is paid in: this time, energy if it is the objective, and costs on GPUs."""
+    energy = ["energy"] if recommendation.objective == "energy" else []
+    return [time, *energy, *([] if recommendation.on_cpu else ["cost"])]
+
+
+def safe_choice(recommendation: Recommendation) -> str:
     """Return the safe cell with its probability, and what it costs beside the chosen cell; empty if they are one."""
-    by_id = {each.cell_id: each for each in found.shortlist}
-    safe, chosen = (by_id.get(cell_id or "") for cell_id in (found.safe_cell_id, found.cell_id))
+    safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
     if safe is None or chosen is None:
         return ""
-    names = [found.deciding_time, *(["energy"] if found.objective == "energy" else [])]
-    known = [*names, *([] if found.on_cpu else ["cost"])]
-    pairs = {name: [each.figures[name].value for each in (safe, chosen)] for name in known}
-    units = {name: suited(safe.figures[name].unit, *values) for name, values in pairs.items()}
-    costs = [
-        f"{_HEADS[name]} {units[name].text(own)} instead of {units[name].text(other)}"
-        for name, (own, other) in pairs.items()
-        if not math.isnan(own + other)
-    ]
-    values = {"name": safe.name, "p_within": safe.p_within_margin, "margin": found.margin, "costs": costs}
+    costs = []
+    for name in _paid(recommendation, recommendation.deciding_time):
+        of_safe, of_chosen = safe.value(name), chosen.value(name)
+        unit = suited(safe.figures[name].unit, of_safe, of_chosen)
+        if not math.isnan(of_safe + of_chosen):
+            costs.append(f"{COLUMNS[name]} {unit.text(of_safe)} instead of {unit.text(of_chosen)}")
+    values = {"name": safe.name, "p_within": safe.p_within_margin, "margin": recommendation.margin, "costs": costs}
     return _line("safe_cell", values)
 
 
 def sentence(remark: Remark | None) -> str:
     """Return a remark in words, on one line; empty for None."""
     return _line(remark.code, remark.values) if remark else ""
-
-
-def certainty(found: Recommendation) -> list[tuple[str, str]]:
-    """Return the probabilities of the choice that are high enough, as (what, probability)."""
-    chances = [("certain_best", found.p_best)]
-    if not found.is_baseline:
-        chances.append(("certain_within", found.p_within_margin))
-    return [(_line(code, found), probability(chance)) for code, chance in chances if is_sure(chance)]
-
-
-def at_most_behind(found: Recommendation) -> str:
-    """Return how much may be lost by taking the chosen cell; empty if there is only one seed."""
-    return "" if math.isnan(found.behind) or found.cell_id is None else _line("behind", found)
 
 
 def probability(value: float, *, short: bool = False) -> str:
@@ -226,9 +208,10 @@ def probability(value: float, *, short: bool = False) -> str:
     return over if value > 0.99 else below if value < 0.01 else f"{value:.0%}"
 
 
-def recommendation_markdown(found: Recommendation, sweep: str) -> str:
+def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
     """Return the recommendation as Markdown, the first of the tables."""
-    return str(_template().document(in_sentences(found), sweep)).rstrip("\n") + "\n"
+    text = in_sentences(recommendation)
+    return str(_template().document(text, recommendation.commands, sweep)).rstrip("\n") + "\n"
 
 
 def _line(macro: str, values: Any) -> str:
@@ -245,11 +228,11 @@ def _template() -> Any:
         "percent": numbers.percent,
         "plain": numbers.plain,
         "probability": probability,
-        "said": sentence,
+        "sentence": sentence,
         "times": numbers.times,
     }
     environment.globals |= {
-        "amount": lambda unit, value, *beside: suited(unit, value, *(each for each in beside if each)).text(value),
+        "amount": lambda unit, value, *beside: suited(unit, value, *filter(None, beside)).text(value),
         "counted": numbers.counted,
         "infinity": math.inf,
         "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
@@ -262,94 +245,95 @@ def _template() -> Any:
     return environment.get_template("recommendation.md.j2").module
 
 
-def key_cells(found: Recommendation, most: int) -> TextTable | None:
+def key_cells(recommendation: Recommendation, most: int) -> TextTable | None:
     """Return a table of at most `most` cells: the chosen one, rivals, the best of other GPU counts, and the baseline.
 
-    A cell at the reference batch that is too poor to be the baseline is in it, too.
-
-    Among the rivals is the likeliest best one that is not eligible, if it is likelier than the chosen cell.
-
-    None if there are none.
+    Also includes a reference-batch cell that was rejected as baseline, and the likeliest cell that is not eligible, if
+    it is likelier to be the best than the chosen cell. None if there are none.
     """
-    by_id = {each.cell_id: each for each in found.shortlist}
-    rivals = [each.cell_id for each in _equal_rivals(found)]
-    counts = [count.best.cell_id for count in reversed(found.gpu_counts) if count.best]
-    likelier = [each.cell_id for each in found.rivals if not each.eligible and each.p_best > found.p_best]
-    others = [found.safe_cell_id, found.poor_reference_cell_id, *likelier[:1], *rivals[:2], *counts]
-    others = others if found.cell_id else list(by_id)
-    wanted = dict.fromkeys(filter(None, (found.cell_id, *others)))
-    last = found.baseline_cell_id if found.baseline_cell_id != found.cell_id else None
-    shown = [by_id[each] for each in wanted if each in by_id and each != last]
-    baseline = by_id.get(found.baseline_cell_id or "")
-    shown = shown[: most - (baseline is not None)]
-    shown += [baseline] if baseline and baseline not in shown else []
+    cells = {cell.cell_id: cell for cell in recommendation.shortlist}
+    baseline = recommendation.baseline
+    wanted: list[str | None] = list(cells)
+    if recommendation.cell_id:
+        likelier = [rival for rival in recommendation.rivals if rival.p_best > recommendation.p_best]
+        wanted = [
+            recommendation.cell_id,
+            recommendation.safe_cell_id,
+            recommendation.poor_reference_cell_id,
+            *[rival.cell_id for rival in likelier if not rival.eligible][:1],
+            *[rival.cell_id for rival in _equal_rivals(recommendation)][:2],
+            *[count.best.cell_id for count in reversed(recommendation.gpu_counts) if count.best],
+        ]
+    # The baseline is the last row, unless it is the chosen cell.
+    others = [cells[cell_id] for cell_id in dict.fromkeys(wanted) if cell_id in cells]
+    others = [cell for cell in others if cell is not baseline or recommendation.is_baseline]
+    shown = others[: most - (baseline is not None)]
+    if baseline and baseline not in shown:
+        shown.append(baseline)
     if not shown:
         return None
-    names = [f"{each.name} (baseline)" if each is baseline else each.name for each in shown]
-    what = f"{gpu_word(on_cpu=found.on_cpu, one=True)}×batch rule"
-    columns = _figures(found, shown, baseline)
-    frame = pd.DataFrame({what: names, **{head: texts for head, texts in columns.items() if any(texts)}})
-    return TextTable(name="key-cells", title="The cells in question", about=(), frame=frame)
-
-
-def _figures(found: Recommendation, shown: Sequence[Setting], baseline: Setting | None) -> dict[str, list[str]]:
-    """Return the columns of key cells, "" where a value is not known."""
-
-    def values(name: str) -> list[float]:
-        return [each.figures[name].value if name in each.figures else math.nan for each in shown]
-
-    def total(name: str) -> tuple[str, list[str]]:
-        unit = suited(shown[0].figures[name].unit, *values(name))
-        return f"{_HEADS[name]} [{unit.name}]", [unit.number(value) for value in values(name)]
-
-    time_s, rates = values(found.deciding_time), [each.values["lr"] for each in shown]
-    of_baseline = baseline.figures[found.deciding_time].value if baseline else math.nan
-    speeds = ["" if math.isnan(of_baseline / each) else f"{numbers.times(of_baseline / each)}×" for each in time_s]
-    known = {"time", *({"energy"} if found.objective == "energy" else ()), *(() if found.on_cpu else {"cost"})}
-    if any(map(takes_longer, shown)):
-        known.add("total_time")
-    return {
-        "LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates],
-        **dict(total(name) for name in _HEADS if name in known),
-        "speed": speeds,
-        found.metric.short_label: ["" if math.isnan(value) else f"{value:.3f}" for value in values(found.metric.name)],
-        "P(within)": [_chance(each.p_within_margin) for each in shown] if of_baseline == of_baseline else [],
-        "P(best)": [_chance(each.p_best) for each in shown],
-        "timed": [f"{each.n_timed}/{each.n_ok}{'' if each.n_timed == each.n_ok else ' !'}" for each in shown],
+    columns = {
+        f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule": [
+            f"{cell.name} (baseline)" if cell is baseline else cell.name for cell in shown
+        ],
+        **_key_columns(recommendation, shown),
     }
+    return TextTable(name="key-cells", title="The cells in question", about=(), frame=without_empty(columns))
+
+
+def _key_columns(recommendation: Recommendation, shown: Sequence[Setting]) -> dict[str, list[str]]:
+    """Return the columns of key cells, "" where a value is not known."""
+    metric, time = recommendation.metric, recommendation.deciding_time
+    rates = [cell.values["lr"] for cell in shown]
+    columns = {"LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates]}
+    paid = _paid(recommendation, "time")
+    if any(map(takes_longer, shown)):
+        paid.append("total_time")
+    for name, title in COLUMNS.items():
+        if name in paid:
+            values = [cell.value(name) for cell in shown]
+            unit = suited(shown[0].figures[name].unit, *values)
+            columns[f"{title} [{unit.name}]"] = [unit.number(value) for value in values]
+    of_baseline = recommendation.baseline.value(time) if recommendation.baseline else math.nan
+    columns["speed"] = [_times(of_baseline / cell.value(time)) for cell in shown]
+    columns[metric.short_label] = [_three(cell.value(metric.name)) for cell in shown]
+    if not math.isnan(of_baseline):
+        columns["P(within)"] = [_chance(cell.p_within_margin) for cell in shown]
+    columns["P(best)"] = [_chance(cell.p_best) for cell in shown]
+    columns["timed"] = [f"{cell.n_timed}/{cell.n_ok}{'' if cell.n_timed == cell.n_ok else ' !'}" for cell in shown]
+    return columns
 
 
 def _chance(value: float) -> str:
     return "-" if math.isnan(value) else probability(value, short=True)
 
 
-_HEADS = {"time": "time", "total_time": "total", "energy": "energy", "cost": "training cost"}
-"""Figures of key cells, and the heads of their columns. The summary's `cost` is that of a trial."""
+def _times(value: float) -> str:
+    return "" if math.isnan(value) else f"{numbers.times(value)}×"
+
+
+def _three(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def takes_longer(cell: Setting) -> bool:
     """Return whether start-up, compilation and evaluation make a cell's total time materially longer."""
-    total, time = (cell.figures[name].value if name in cell.figures else math.nan for name in ("total_time", "time"))
-    return total > (1 + MATERIAL) * time
+    return cell.value("total_time") > (1 + MATERIAL) * cell.value("time")
 
 
-MATERIAL = 0.1
-"""Total times are shown if they exceed training times by this part."""
-
-
-def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
+def step_text(step: GpuStep, recommendation: Recommendation, *, by_batch: bool) -> str:
     """Return `not worth it: 0.71× the speed at batch 32 each`; without `by_batch` one range for all."""
-    gain = ""
+    gains = []
     if step.worth in (WORTH, COSTLY):
-        gain = f"{numbers.times(step.gain)}× as fast" if found.objective == "time" else ""
-        if not math.isnan(step.cost):
-            gain = " at ".join(filter(None, [gain, f"{numbers.times(step.cost)}× the cost"]))
-    is_accuracy = found.metric == VAL_ACCURACY
+        gains.append(f"{numbers.times(step.gain)}× as fast" if recommendation.objective == "time" else "")
+        gains.append("" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost")
+    gain = " at ".join(filter(None, gains))
+    is_accuracy = recommendation.metric == VAL_ACCURACY
     if by_batch:
         speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
     else:
-        lost = [each for each in step.by_batch if each.keeps_margin is False]
-        kept = [each for each in step.by_batch if each not in lost]
+        lost = [speed for speed in step.by_batch if speed.keeps_margin is False]
+        kept = [speed for speed in step.by_batch if speed.keeps_margin is not False]
         speeds = f"{_over(kept or lost)} the speed" if step.by_batch else ""
         if kept and lost:
             speeds += f", {_over(lost)} {'losing accuracy' if is_accuracy else 'missing the margin'}"
@@ -357,126 +341,138 @@ def step_text(step: GpuStep, found: Recommendation, *, by_batch: bool) -> str:
 
 
 def _over(speeds: Sequence[StepSpeed]) -> str:
-    return _range(min(each.lo for each in speeds), max(each.hi for each in speeds))
+    return _range(min(speed.lo for speed in speeds), max(speed.hi for speed in speeds))
 
 
 def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
     """Yield the speed at each batch, in full for the first."""
-    for each in step.by_batch:
-        in_full = f"the speed at batch {each.batch}{' in all' if each.is_global else ' each'}"
-        where = in_full if each is step.by_batch[0] else f"at {each.batch}"
-        yield f"{_range(each.lo, each.hi)} {where}{f' ({loses})' if each.keeps_margin is False else ''}"
+    for place, speed in enumerate(step.by_batch):
+        where = f"at {speed.batch}"
+        if place == 0:
+            where = f"the speed at batch {speed.batch}{' in all' if speed.is_global else ' each'}"
+        yield f"{_range(speed.lo, speed.hi)} {where}{f' ({loses})' if speed.keeps_margin is False else ''}"
 
 
 def _range(lo: float, hi: float) -> str:
-    ends = list(dict.fromkeys((numbers.times(lo), numbers.times(hi))))
+    ends = dict.fromkeys((numbers.times(lo), numbers.times(hi)))
     return f"{'–'.join(ends)}×"
 
 
-def gpu_count_table(found: Recommendation) -> TextTable | None:
-    """The best cell of each number of GPUs, from the fewest; None where one was tried, or none has a best cell."""
-    bests = [count.best for count in found.gpu_counts]
-    first_s = next((point.time_s for point in bests if point), None)
+def gpu_count_table(recommendation: Recommendation) -> TextTable | None:
+    """Return the best cell of each number of GPUs, from the fewest; None if one was tried, or none has a best cell."""
+    bests = [count.best for count in recommendation.gpu_counts]
+    first_s = next((best.time_s for best in bests if best), None)
     if first_s is None:
         return None
-    names = [
-        _called(found, count.best) if count.best else f"{count.name}: {sentence(count.why_none)}"
-        for count in found.gpu_counts
+    cells = [
+        _label(count.best, recommendation) if count.best else f"{count.name}: {sentence(count.why_none)}"
+        for count in recommendation.gpu_counts
     ]
-    time, *others = _columns(found, bests).items()
-    ratios = [first_s / point.time_s if point else math.nan for point in bests]
-    faster = ("times as fast", ["" if math.isnan(ratio) else f"{numbers.times(ratio)}×" for ratio in ratios])
-    among = f", among those whose {found.metric.word} is within the margin" if found.baseline_cell_id else ""
-    title = f"The best cell for each number of {gpu_word(on_cpu=found.on_cpu)}{among} (means over seeds)"
-    return _table_trade_offs("gpu-counts", title, names, dict([time, faster, *others]))
+    speeds = [_times(first_s / best.time_s) if best else "" for best in bests]
+    word = recommendation.metric.word
+    among = f", among those whose {word} is within the margin" if recommendation.baseline_cell_id else ""
+    title = f"The best cell for each number of {gpu_word(on_cpu=recommendation.on_cpu)}{among} (means over seeds)"
+    frame = without_empty({"cell": cells, **_trade_offs(recommendation, bests)})
+    frame.insert(2, "times as fast", speeds)
+    return TextTable(name="gpu-counts", title=title, about=(), frame=frame)
 
 
-def front_table(found: Recommendation) -> TextTable | None:
-    """The cells that nothing beats in time, accuracy and cost at once.
+def front_table(recommendation: Recommendation) -> TextTable | None:
+    """Return the cells that no other one beats in time, accuracy and cost at once.
 
-    None where that is one alone, or where all of them stand in the table of GPU counts.
+    None if there is only one, or if all of them are in the table of GPU counts.
     """
-    bests = {count.best.cell_id for count in found.gpu_counts if count.best}
-    if len(found.front) < 2 or {point.cell_id for point in found.front} <= bests:
+    front = recommendation.front
+    bests = {count.best.cell_id for count in recommendation.gpu_counts if count.best}
+    if len(front) < 2 or {cell.cell_id for cell in front} <= bests:
         return None
-    columns = _columns(found, found.front)
-    known = [title.partition(" [")[0] for title, texts in columns.items() if any(texts)]
-    many = f"{', '.join(known[:-1])} and {known[-1]} at once" if len(known) > 1 else known[0]
-    title = f"Cells that no other one beats in {many} (means over seeds)"
-    return _table_trade_offs("front", title, [_called(found, point) for point in found.front], columns)
+    cells = [_label(cell, recommendation) for cell in front]
+    frame = without_empty({"cell": cells, **_trade_offs(recommendation, front)})
+    known = [column.partition(" [")[0] for column in frame.columns[1:]]
+    qualities = f"{', '.join(known[:-1])} and {known[-1]} at once" if len(known) > 1 else known[0]
+    title = f"Cells that no other one beats in {qualities} (means over seeds)"
+    return TextTable(name="front", title=title, about=(), frame=frame)
 
 
-def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[str, list[str]]:
-    """Times and costs in one unit each; `""` for what is not known."""
-    times = suited("s", *(point.time_s for point in points if point))
-    costs = suited(found.cost_unit, *(point.cost for point in points if point))
+def _trade_offs(recommendation: Recommendation, cells: Sequence[TradeOff | None]) -> dict[str, list[str]]:
+    """Return times and costs in one unit each, and the metric; "" for what is not known."""
+    time = suited("s", *(cell.time_s for cell in cells if cell))
+    cost = suited(recommendation.cost_unit, *(cell.cost for cell in cells if cell))
     return {
-        f"{_HEADS[found.deciding_time]} [{times.name}]": [
-            times.number(point.time_s) if point else "" for point in points
+        f"{COLUMNS[recommendation.deciding_time]} [{time.name}]": [
+            time.number(cell.time_s) if cell else "" for cell in cells
         ],
-        found.metric.label: [
-            f"{point.metric:.3f}" if point and not math.isnan(point.metric) else "" for point in points
-        ],
-        f"{_HEADS['cost']} [{costs.name}]": [costs.number(point.cost) if point else "" for point in points],
+        recommendation.metric.label: [_three(cell.metric) if cell else "" for cell in cells],
+        f"{COLUMNS['cost']} [{cost.name}]": [cost.number(cell.cost) if cell else "" for cell in cells],
     }
 
 
-def _table_trade_offs(name: str, title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> TextTable:
-    """A row a cell, without the columns that are empty."""
-    known = {head: texts for head, texts in columns.items() if any(texts)}
-    return TextTable(name=name, title=title, about=(), frame=pd.DataFrame({"cell": names, **known}))
+def _label(cell: TradeOff, recommendation: Recommendation) -> str:
+    return f"{cell.name} (chosen)" if cell.cell_id == recommendation.cell_id else cell.name
 
 
-def _called(found: Recommendation, point: TradeOff) -> str:
-    """A cell's name, and whether it is the chosen one."""
-    return f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name
-
-
-VERSION = 1
+VERSION = 2
 """The version of the object's format: adding keys keeps it, renaming a key or changing its meaning increases it."""
 
 
-def recommendation_json(found: Recommendation, sweep: str) -> str:
+def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
     """Return the text of the file; null means unknown or absent."""
-    text = in_sentences(found)
-    by_id = {each.cell_id: each for each in found.shortlist}
-    chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
+    text = in_sentences(recommendation)
+    chosen, baseline = recommendation.chosen, recommendation.baseline
+    bound = recommendation.behind if recommendation.behind <= UNBOUNDED else None
+    others = [cell for cell in recommendation.shortlist if cell not in (chosen, baseline)]
     content = {
         "version": VERSION,
         "sweep": sweep,
         "sentence": text.sentence,
-        "objective": {"name": found.objective, "measure": found.measure or None},
-        "verdict": found.verdict or None,
-        "recommended": chosen and _setting(chosen),
-        "safe_cell_id": found.safe_cell_id,
-        "provisional": found.provisional,
-        "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
-        "margin": {found.metric.name: found.margin, "tie": TIE},
-        "behind_best": {"at_most": found.behind if found.behind <= UNBOUNDED else None, "probability": LOSS_QUANTILE},
+        "objective": {"name": recommendation.objective, "measure": recommendation.measure or None},
+        "verdict": recommendation.verdict or None,
+        "recommended": chosen and _setting(chosen, recommendation),
+        "safe_cell_id": recommendation.safe_cell_id,
+        "provisional": recommendation.provisional,
+        "probability": {"best": recommendation.p_best, "within_margin": recommendation.p_within_margin},
+        "margin": {recommendation.metric.name: recommendation.margin, "tie": TIE},
+        "behind_best": {"at_most": bound, "probability": LOSS_QUANTILE},
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,
-        "not_considered": [sentence(each) for each in found.left_out],
-        "rivals": [_with_chances(asdict(each)) for each in found.rivals],
-        "baseline": baseline and _setting(baseline),
-        "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
-        "gpu_counts": [asdict(each) | {"why_none": sentence(each.why_none)} for each in found.gpu_counts],
-        "gpu_steps": [asdict(each) for each in found.gpu_steps],
+        "not_considered": [sentence(remark) for remark in recommendation.left_out],
+        "rivals": [_with_chances(asdict(rival)) for rival in recommendation.rivals],
+        "baseline": baseline and _setting(baseline, recommendation),
+        "alternatives": [_setting(cell, recommendation) for cell in others],
+        "gpu_counts": [_gpu_count(count, recommendation) for count in recommendation.gpu_counts],
+        "gpu_steps": [asdict(step) for step in recommendation.gpu_steps],
         "undecided": {
             "would_change": text.sensitivity,
-            "more_seeds": [asdict(each) for each in found.more_seeds],
-            "commands": found.commands,
+            "more_seeds": [asdict(more) for more in recommendation.more_seeds],
+            "commands": recommendation.commands,
         },
     }
     return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
-def _with_chances(content: dict[str, Any]) -> dict[str, Any]:
+def _with_chances(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content with its probabilities in one object."""
-    chances = {"best": content.pop("p_best"), "within_margin": content.pop("p_within_margin")}
-    return content | {"probability": chances}
+    others = {key: value for key, value in content.items() if key not in ("p_best", "p_within_margin")}
+    return others | {"probability": {"best": content["p_best"], "within_margin": content["p_within_margin"]}}
 
 
-def _setting(found: Setting) -> dict[str, Any]:
-    content = _with_chances(asdict(found))
-    measured = {name: None if math.isnan(each.value) else asdict(each) for name, each in found.figures.items()}
-    return content | {"figures": measured, "why_not": sentence(found.why_not) or None}
+def _setting(cell: Setting, recommendation: Recommendation) -> dict[str, Any]:
+    """Return a cell; its `speedup` is that of the sentence, over the baseline that accuracies are compared with."""
+    figures = {name: None if math.isnan(figure.value) else asdict(figure) for name, figure in cell.figures.items()}
+    figures["gpu_speedup"] = figures.pop("speedup")
+    time, baseline = recommendation.deciding_time, recommendation.baseline
+    speedup = baseline.value(time) / cell.value(time) if baseline else math.nan
+    figures["speedup"] = None if math.isnan(speedup) else asdict(Figure(value=speedup, unit="1"))
+    figures |= _money_or_hours(figures["cost"], cell.figures["cost"].unit)
+    return _with_chances(asdict(cell)) | {"figures": figures, "why_not": sentence(cell.why_not) or None}
+
+
+def _gpu_count(count: GpuCount, recommendation: Recommendation) -> dict[str, Any]:
+    best = count.best and asdict(count.best) | _money_or_hours(count.best.cost, recommendation.cost_unit)
+    return asdict(count) | {"best": best, "why_none": sentence(count.why_none)}
+
+
+def _money_or_hours(cost: Any, unit: str) -> dict[str, Any]:
+    """Return a cost as money; without a price, as hours of GPUs or worker processes."""
+    in_hours = unit.endswith("-hours")
+    return {"cost": None if in_hours else cost, "hours": cost if in_hours else None}

@@ -40,38 +40,44 @@ _LEAST_SHARE = 0.1
 def predicted(request: Request) -> str:
     """Return the Markdown that mode=predict prints. Raises ConfigError with a line for each refused GPU count."""
     trials, cells = frames(Layout(request.results_dir), request)
-    found = lines(trials, cells)
-    if not found:
+    every = lines(trials, cells)
+    if not every:
         raise ConfigError(["nothing to predict from: no ok cell has a throughput"])
-    long_enough = [line for line in found if line.has_enough_counts] or found
+    usable = [line for line in every if line.has_enough_counts] or every
     link = Link(
         gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
         bandwidth_gb_s=request.predict["bandwidth_gb_s"],
         latency_s=request.predict["latency_s"],
     )
-    refused = dict.fromkeys(
-        refusal for line in long_enough for gpus in request.predict["gpus"] for refusal in line.refusals(gpus, link)
-    )
-    if refused:
-        raise ConfigError([f"mode=predict: {refusal}" for refusal in refused])
-    predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
-    head = [f"# Prediction: {numbers.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
-    left_out = len(found) - len(long_enough)
-    groups = numbers.counted(left_out, "group of cells has", "groups of cells have")
-    more = [f"{groups} too few GPU counts to predict from.", ""] if left_out else []
-    more += [f"{line.name or 'All cells'}: the loss so far is probably {_laws(line)}.\n" for line in long_enough]
-    rows = [
-        {
-            "cells": each.line or "all",
-            "gpus": f"{each.gpus:g}",
-            "global batch": f"{each.global_batch_size:g}",
-            "samples/s": _bounded(each.samples_per_s),
-            "time to target [s]": _bounded(each.time_to_target_s),
-            "how": each.how,
+    wanted = [(line, gpus) for line in usable for gpus in request.predict["gpus"]]
+    refusals = dict.fromkeys(refusal for line, gpus in wanted for refusal in line.refusals(gpus, link))
+    if refusals:
+        raise ConfigError([f"mode=predict: {refusal}" for refusal in refusals])
+    rows = []
+    for prediction in (predict(line, gpus, link) for line, gpus in wanted):
+        row = {
+            "cells": prediction.line or "all",
+            "gpus": f"{prediction.gpus:g}",
+            "global batch": f"{prediction.global_batch_size:g}",
+            "samples/s": _interval(prediction.samples_per_s, numbers.number),
+            "time to target [s]": _interval(prediction.time_to_target_s, numbers.number),
+            "how": prediction.how,
         }
-        for each in predictions
-    ]
-    return "\n".join([*head, *more, *doubtful(cells), markdown(pd.DataFrame(rows))])
+        rows.append(row)
+    few = len(every) - len(usable)
+    return "\n".join(
+        [
+            *(f"# Prediction: {numbers.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""),
+            *([f"{_groups(few)} too few GPU counts to predict from.", ""] if few else []),
+            *(f"{line.name or 'All cells'}: the loss so far is probably {_laws(line)}.\n" for line in usable),
+            *(line for sentence in doubtful(cells) for line in (sentence, "")),
+            markdown(pd.DataFrame(rows)),
+        ]
+    )
+
+
+def _groups(count: int) -> str:
+    return numbers.counted(count, "group of cells has", "groups of cells have")
 
 
 def _laws(line: Line) -> str:
@@ -97,11 +103,11 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
 
 
 def doubtful(cells: pd.DataFrame) -> list[str]:
-    """Return a sentence if laws are fitted to cells without a valid timing, followed by a blank line."""
+    """Return a sentence if laws are fitted to cells without a valid timing."""
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
     count = int((known & is_invalid(cells["timing_valid"])).sum())
-    many = numbers.counted(count, "cell has", "cells have")
-    return [f"{many} no valid timing; the laws still use their throughputs.", ""] if many else []
+    text = numbers.counted(count, "cell has", "cells have")
+    return [f"{text} no valid timing; the laws still use their throughputs."] if text else []
 
 
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
@@ -136,8 +142,8 @@ def node_size(trials: pd.DataFrame) -> float | None:
     """Return the GPUs of a node by the trials' provenance; without GPUs, its cores. None if it is unknown."""
     on_cpu = bool((trials["device"].dropna() == "cpu").all())
     column = "provenance.cpu_cores" if on_cpu else "provenance.node_gpus"
-    found = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
-    return None if pd.isna(found) else float(found)
+    size = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
+    return None if pd.isna(size) else float(size)
 
 
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
@@ -150,10 +156,6 @@ def interconnect(trials: pd.DataFrame, link: Link) -> str:
     return f"Measured: up to {most:g} {what} {within} (a node has {link.gpus_per_node:g})."
 
 
-def _bounded(interval: Interval) -> str:
-    return numbers.with_interval(float(interval.point), float(interval.lo), float(interval.hi), numbers.number)
-
-
 _SMALLEST = 1e-6
 """A fitted α or β below this value is 0 for any realistic number of GPUs."""
 
@@ -161,16 +163,18 @@ _MOST = 20
 """The most lines that laws are fitted to; each takes about 100 ms."""
 
 
-def _share(value: float) -> str:
-    return f"{value:.3g}" if abs(value) > _SMALLEST else "0"
-
-
 def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
     """Return the document and its tables: the laws of each line, and the critical batch of each rule."""
-    found = lines(trials, cells)
-    enough = _enough(found)
+    every = lines(trials, cells)
+    fitted = [line for line in every if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
+    left_out = []
+    if len(fitted) > _MOST:
+        left_out.append(f"{len(fitted) - _MOST} further groups of cells are not shown.")
+    if len(every) > len(fitted):
+        few = _groups(len(every) - len(fitted))
+        left_out.append(f"{few} fewer than {FEWEST_COUNTS} GPU counts, which are too few to fit a law.")
     tables = []
-    if enough:
+    if fitted:
         laws = TextTable(
             name="scaling",
             title="Scaling laws",
@@ -181,8 +185,8 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
                 " Scalability Law (USL) has a maximum throughput. Brackets: 95% intervals by profile likelihood."
                 " mode=predict extrapolates to other GPU counts."
             ],
-            frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
-            remarks=[line for line in (*_left_out(found), *doubtful(cells)) if line],
+            frame=pd.DataFrame([_row(line, law) for line in fitted[:_MOST] for law in (AMDAHL, USL)]),
+            remarks=[*left_out, *doubtful(cells)],
         )
         tables.append(laws)
     batches = _critical_batches(trials, cells)
@@ -198,33 +202,19 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
             frame=batches,
         )
         tables.append(critical)
-    without = [] if enough else _left_out(found)
-    content = [*without, *(line for table in tables for line in table.markdown())]
+    without_laws = [] if fitted else [line for sentence in left_out for line in (sentence, "")]
+    content = [*without_laws, *(line for table in tables for line in table.markdown())]
     return "\n".join(["# Scaling laws", "", *content]), tables
-
-
-def _enough(found: Sequence[Line]) -> list[Line]:
-    return [line for line in found if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
-
-
-def _left_out(found: Sequence[Line]) -> list[str]:
-    """Return sentences on what the table of laws leaves out, each followed by a blank line."""
-    more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
-    lines = [f"{more} further groups of cells are not shown.", ""] if more > 0 else []
-    groups = numbers.counted(too_few, "group of cells has", "groups of cells have")
-    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, which are too few to fit a law.", ""]
-    return lines + few if too_few else lines
 
 
 def _row(line: Line, law: str) -> dict[str, Any]:
     fit = Fit.of(law, line.gpus, line.rates, line.seeds)
-    alpha = fit.shape_interval(0)
     return {
         "cells": line.name,
         "GPU counts": ", ".join(f"{count:g}" for count in np.unique(line.gpus)),
         "law": "USL" if law == USL else "Amdahl",
         "γ [samples/s]": _interval(fit.at(1), numbers.number),
-        "α": _interval(alpha),
+        "α": _interval(fit.shape_interval(0)),
         "β": _interval(fit.shape_interval(1)) if law == USL else "",
         "maximum": _limit(law, fit),
     }
@@ -233,37 +223,42 @@ def _row(line: Line, law: str) -> dict[str, Any]:
 def _limit(law: str, fit: Fit) -> str:
     """Return the maximum: a speed-up of 1/α by Amdahl's law; by the USL the throughput at √((1 − α)/β) GPUs."""
     alpha = float(fit.shape[0])
-    beta = float(fit.shape[1]) if law == USL else 0.0
     if law == AMDAHL:
         return f"a speed-up of {numbers.number(1 / alpha)}×" if alpha > _SMALLEST else "no limit seen"
+    beta = float(fit.shape[1])
     if beta < 1e-7 or alpha >= 1:
         return "no limit seen"
     return f"the throughput at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
 
 
 def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    axes = further_axes(cells)
-    key = ["lr_rule", "lr_multiplier", *axes]
+    key = ["lr_rule", "lr_multiplier", *further_axes(cells)]
     rows = []
     for values, group in cells[cells["status"] == Status.OK.value].groupby(key, sort=False, dropna=False):
-        own = trials[trials["cell_id"].isin(group["cell_id"]) & trials["time_to_target_s"].notna()]
-        samples = samples_to_target(own)
+        reached = trials[trials["cell_id"].isin(group["cell_id"]) & trials["time_to_target_s"].notna()]
+        batches = reached["global_batch_size"].to_numpy(dtype="float64")
         scale = float(group["noise_scale_samples"].mean())
         try:
-            known = _interval(
-                critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), numbers.number
-            )
+            by_samples = _interval(critical_batch(batches, samples_to_target(reached)), numbers.number)
         except TooFewCountsError:
-            known = ""
-        if known or not math.isnan(scale):
-            name = ", ".join(f"{column}={value}" for column, value in zip(key, values, strict=True))
-            noise = "" if math.isnan(scale) else numbers.number(scale)
-            rows.append({"cells": name, "by samples to the target": known, "by the noise of gradients": noise})
+            by_samples = ""
+        if by_samples or not math.isnan(scale):
+            row = {
+                "cells": ", ".join(f"{column}={value}" for column, value in zip(key, values, strict=True)),
+                "by samples to the target": by_samples,
+                "by the noise of gradients": "" if math.isnan(scale) else numbers.number(scale),
+            }
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
+def _share(value: float) -> str:
+    return f"{value:.3g}" if abs(value) > _SMALLEST else "0"
+
+
 def _interval(interval: Interval, form: numbers.Form = _share) -> str:
-    point, lo, hi = (float(getattr(interval, end)) for end in ("point", "lo", "hi"))
+    """Return the point with its ends, which may be infinite."""
+    point, lo, hi = (float(end) for end in (interval.point, interval.lo, interval.hi))
     if math.isinf(point):
         return f"above {numbers.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
     return numbers.with_interval(point, lo, hi, lambda value: form(value) if math.isfinite(value) else "no upper end")

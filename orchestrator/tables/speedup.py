@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import numbers
-from orchestrator.text.rows import Row, cell_label, head, in_order, markdown, method, status, throughput_of, varying
+from orchestrator.text.rows import (
+    cell_label,
+    figure,
+    head,
+    in_order,
+    markdown,
+    method,
+    status,
+    throughput_of,
+    timed_figure,
+    varying,
+    without_empty,
+)
 from sweeps.status import Status
 
 _SCALING = {
@@ -106,13 +116,15 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
             {
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
-                unit: _timing(row, throughput, numbers.number),
-                "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", numbers.times, "×"),
+                unit: timed_figure(row, throughput),
+                "speed-up": "1× (baseline)" if is_baseline else timed_figure(row, "speedup", numbers.times, "×"),
                 # Without its interval, which is as wide as that of the speed-up.
-                "efficiency": "" if is_baseline else _timing(row, "efficiency", numbers.percent, "%", interval=False),
+                "efficiency": ""
+                if is_baseline
+                else timed_figure(row, "efficiency", numbers.percent, "%", interval=False),
                 "lost most to": f"{LOST_TO[lost]} ({numbers.percent(row[lost])}%)" if lost else "",
-                "to target": numbers.with_interval(row["speedup_to_target"], math.nan, math.nan, numbers.times, "×"),
-                "epoch [s]": _timing(row, "epoch_s", numbers.number, interval=False),
+                "to target": figure(row, "speedup_to_target", numbers.times, "×", interval=False),
+                "epoch [s]": timed_figure(row, "epoch_s", interval=False),
                 "status": status(row),
                 "note": row["note"],
             }
@@ -120,14 +132,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     if (table["status"] == Status.OK.value).all():
         table = table.drop(columns="status")
-    return table.loc[:, (table != "").any()]
-
-
-def _timing(row: Row, column: str, form: numbers.Form, sign: str = "", *, interval: bool = True) -> str:
-    """Return a figure that depends on the timing, with a dagger if the timing is not valid."""
-    lo, hi = (row[f"{column}_lo"], row[f"{column}_hi"]) if interval else (math.nan, math.nan)
-    text = numbers.with_interval(row[column], lo, hi, form, sign)
-    return f"{text} †" if text and row["timing_valid"] is False else text
+    return without_empty(table)
 
 
 def _remedies(cells: pd.DataFrame) -> list[str]:

@@ -11,7 +11,6 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from rich.cells import cell_len, set_cell_size
@@ -23,6 +22,7 @@ from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, GpuStep, R
 from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import one_line
+from orchestrator.text.rows import Row
 from sweeps.status import Status
 
 MOST_LINES = 20
@@ -41,7 +41,7 @@ _STYLES = {CLEAR: "bold green"}
 class SweepEnd:
     """The contents of the last lines of a sweep."""
 
-    found: Recommendation
+    recommendation: Recommendation
     trials: pd.DataFrame
     cells: pd.DataFrame
     """At least one row."""
@@ -54,6 +54,38 @@ class SweepEnd:
     problems: Sequence[tuple[str, str]] = ()
     """Problems that need attention, as (label, text): failures, budgets, claims, damaged files."""
 
+    @property
+    def has_objective(self) -> bool:
+        """True if cells were compared, so that the validity of timings matters."""
+        return self.recommendation.objective != NO_OBJECTIVE
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """The level of detail of the lines."""
+
+    rows: int
+    """The most cells in the table."""
+    by_batch: bool
+    """Whether a single step of the GPU axis may have a speed for each batch on two lines."""
+    lines: int
+    """The most lines of a fact."""
+    all_facts: bool
+    """Also facts that decide nothing."""
+
+
+_DETAILS = (
+    _Detail(5, True, 2, True),
+    _Detail(4, True, 2, True),
+    _Detail(4, False, 2, True),
+    _Detail(4, False, 2, False),
+    _Detail(4, False, 1, False),
+    _Detail(3, False, 1, False),
+    _Detail(2, False, 1, False),
+    _Detail(0, False, 1, False),
+)
+"""The first level that fits on MOST_LINES is shown, else the last one."""
+
 
 def show(end: SweepEnd, console: Console) -> None:
     """Print the last lines of a sweep."""
@@ -63,29 +95,20 @@ def show(end: SweepEnd, console: Console) -> None:
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
     """Return the lines; with fewer rows and facts, and shorter sentences, if there would be more than MOST_LINES."""
-    text = in_sentences(end.found)
-    found: list[Text] = []
-    for rows, detailed, most, whole in (
-        (5, True, 2, True),
-        (4, True, 2, True),
-        (4, False, 2, True),
-        (4, False, 2, False),
-        (4, False, 1, False),
-        (3, False, 1, False),
-        (2, False, 1, False),
-        (0, False, 1, False),
-    ):
-        found = [
+    text = in_sentences(end.recommendation)
+    lines: list[Text] = []
+    for detail in _DETAILS:
+        lines = [
             Text(one_line(_heading(end, width), width), "dim"),
             *_block(_headline(text, width)),
-            *_block(_table(end.found, rows, width)),
-            *_block(_facts(end, text, width, detailed=detailed, most=most, whole=whole)),
+            *_block(_table(end.recommendation, detail.rows, width)),
+            *_block(_facts(end, text, width, detail)),
             Text(),
             _last(text, end.files),
         ]
-        if sum(max(1, math.ceil(line.cell_len / width)) for line in found) <= MOST_LINES:
+        if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
             break
-    return found
+    return lines
 
 
 def _block(lines: Sequence[Text]) -> list[Text]:
@@ -96,17 +119,17 @@ def _heading(end: SweepEnd, width: int) -> str:
     """Return the sweep and its counts; the training and the devices only as far as they fit."""
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
-    devices = ["CPU" if each == "cpu" else str(each) for each in end.cells["device"].dropna().unique()]
-    took = "" if end.took_s is None else _duration(end.took_s)
     counts = f"{int(ok.sum())}/{len(ok)} ok"
-    if end.found.objective != NO_OBJECTIVE:
+    if end.has_objective:
         counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
-    name, device = str(end.cells["sweep"].iloc[0]), " + ".join(devices)
-    for parts in ([name, end.trained, device, counts, took], [name, device, counts, took]):
-        line = " · ".join(filter(None, parts))
+    devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
+    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else _duration(end.took_s)
+    line = ""
+    for parts in ([end.trained, " + ".join(devices)], [" + ".join(devices)], []):
+        line = " · ".join(filter(None, [name, *parts, counts, took]))
         if cell_len(line) <= width:
-            return line
-    return " · ".join(filter(None, [name, counts, took]))
+            break
+    return line
 
 
 def _duration(seconds: float) -> str:
@@ -118,8 +141,8 @@ def _duration(seconds: float) -> str:
 def _headline(text: RecommendationText, width: int) -> list[Text]:
     badge = f" {text.verdict}  " if text.verdict else " "
     room = max(20, width - len(badge))
-    lines = [*_wrapped(text.lead, room, 3), *(line for each in text.details for line in _wrapped(each, room, 2))]
-    first, *others = lines
+    first, *others = _wrapped(text.lead, room, 3)
+    others += [line for detail in text.details for line in _wrapped(detail, room, 2)]
     head = Text.assemble((badge, _style(text)), (first, "bold"))
     return [head, *(Text(" " * len(badge) + line) for line in others)]
 
@@ -134,59 +157,63 @@ def _wrapped(text: str, room: int, most: int) -> list[str]:
     return textwrap.wrap(plain, room, max_lines=most, placeholder=" …", break_on_hyphens=False) or [""]
 
 
-def _table(found: Recommendation, rows: int, width: int) -> list[Text]:
+def _table(recommendation: Recommendation, rows: int, width: int) -> list[Text]:
     """Return the rows of the cells in question, with as many columns as fit."""
-    table = key_cells(found, rows)
+    table = key_cells(recommendation, rows)
     if table is None or not rows:
         return []
     frame = table.frame.map(lambda value: one_line(str(value)))
-    for column in ("LR", "training cost", "energy", "P(within)"):  # the first to go
-        label = width - 3 - sum(2 + _width(frame, other) for other in frame.columns[1:])
-        named = [other for other in frame.columns[1:] if other.startswith(column)]
-        if named and label < min(_width(frame, frame.columns[0]), _LEAST_LABEL + 8):
-            frame = frame.drop(columns=named)
-    others = {column: _width(frame, column) for column in frame.columns[1:]}
-    room = max(_LEAST_LABEL, width - 4 - sum(2 + wide for wide in others.values()))
-    label = min(_width(frame, frame.columns[0]), room)
+    widths = {column: max(map(cell_len, [column, *frame[column]])) for column in frame.columns}
+    first, *others = widths
+    # These columns go first, until the labels have room.
+    for dispensable in ("LR", "training cost", "energy", "P(within)"):
+        room = width - 3 - sum(2 + widths[column] for column in others)
+        if room < min(widths[first], _LEAST_LABEL + 8):
+            others = [column for column in others if not column.startswith(dispensable)]
+    room = max(_LEAST_LABEL, width - 4 - sum(2 + widths[column] for column in others))
+    label_width = min(widths[first], room)
+    records: list[Row] = [{column: column for column in widths}, *frame.to_dict("records")]
     lines = []
-    for place, row in enumerate([list(frame.columns), *frame.itertuples(index=False, name=None)]):
-        chosen = place == 1 and found.cell_id is not None
-        name = str(row[0]) if cell_len(str(row[0])) <= label else f"{set_cell_size(str(row[0]), label - 1)}…"
-        cells = "".join(f"  {value:>{wide}}" for value, wide in zip(row[1:], others.values(), strict=True))
-        line = f" {'>' if chosen else ' '} {set_cell_size(name, label)}{cells}".rstrip()
+    for place, row in enumerate(records):
+        label = row[first] if cell_len(row[first]) <= label_width else f"{set_cell_size(row[first], label_width - 1)}…"
+        values = "".join(f"  {row[column]:>{widths[column]}}" for column in others)
+        chosen = place == 1 and recommendation.cell_id is not None
+        line = f" {'>' if chosen else ' '} {set_cell_size(label, label_width)}{values}".rstrip()
         lines.append(Text(line, "bold" if chosen else "dim" if place == 0 else ""))
     return lines
 
 
-def _width(frame: pd.DataFrame, column: str) -> int:
-    return max(map(cell_len, [column, *frame[column]]))
+def _facts(end: SweepEnd, text: RecommendationText, width: int, detail: _Detail) -> list[Text]:
+    """Return the lines below the table."""
+    facts = [(step.name, _step(step, end.recommendation, width, detail)) for step in end.recommendation.gpu_steps]
+    if detail.all_facts:
+        facts += [*text.larger_batch, *text.how_sure]
+    facts += [*text.facts, *(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
+    lines = [line for label, fact in facts for line in _labelled(label, fact, width, detail.lines)]
+    most = 2 * detail.lines - 1
+    problems = list(end.problems[:most])
+    if len(end.problems) > most:
+        problems.append(("", f"{len(end.problems) - most} more in the report"))
+    # On three lines, because the path of a trace must not be cut.
+    lines += [line for label, problem in problems for line in _labelled(label, problem, width, 3)]
+    return [*lines, *_settle(end, text, width)]
 
 
-def _facts(
-    end: SweepEnd, text: RecommendationText, width: int, *, detailed: bool, most: int, whole: bool
-) -> list[Text]:
-    """Return the lines below the table, each fact on at most `most` lines; if not `whole`, only the decisive ones."""
-    lines = [(step.name, _step(step, end.found, width, detailed=detailed)) for step in end.found.gpu_steps]
-    lines += [*text.larger_batch, *text.how_sure] if whole else []
-    timings = _timings(end.trials) if end.found.objective != NO_OBJECTIVE else ()
-    lines += [*text.facts, *timings, *_not_ok(end.trials)]
-    found = [line for label, sentence in lines for line in _labelled(label, sentence, width, most)]
-    problems = _shortened(end.problems, 2 * most - 1)  # with the path of their trace, which is not cut
-    found += [line for label, sentence in problems for line in _labelled(label, sentence, width, 3)]
-    return [*found, *_settle(end, text, width)]
-
-
-def _step(step: GpuStep, found: Recommendation, width: int, *, detailed: bool) -> str:
+def _step(step: GpuStep, recommendation: Recommendation, width: int, detail: _Detail) -> str:
     """Return what a step of the GPU axis is worth, by batch if that fits a line or there is only one step."""
-    text = step_text(step, found, by_batch=True)
+    text = step_text(step, recommendation, by_batch=True)
     fits = len(text) <= width - _INDENT - 1
-    return text if fits or (detailed and len(found.gpu_steps) == 1) else step_text(step, found, by_batch=False)
+    only = detail.by_batch and len(recommendation.gpu_steps) == 1
+    return text if fits or only else step_text(step, recommendation, by_batch=False)
 
 
 def _labelled(label: str, text: str, width: int, most: int = 2) -> list[Text]:
     first, *others = _wrapped(text, max(20, width - _INDENT), most)
-    head = Text.assemble((f" {label:<{_INDENT - 1}}", "dim"), first)
-    return [head, *(Text(" " * _INDENT + line) for line in others)]
+    return [Text.assemble(_label(label), first), *(Text(" " * _INDENT + line) for line in others)]
+
+
+def _label(label: str) -> tuple[str, str]:
+    return f" {label:<{_INDENT - 1}}", "dim"
 
 
 _CAUSES = (
@@ -218,14 +245,15 @@ def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
 def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
     """Yield the causes of these disturbances, each once."""
     unexplained = pd.Series(True, index=disturbed.index)
+    programs = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
     for column, limit, words in _CAUSES:
-        values = pd.to_numeric(disturbed[column], errors="coerce") if column in disturbed else pd.Series(dtype=float)
-        above = values > limit
-        if above.any():
-            unexplained[above[above].index] = False
-            by = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
-            most = f", mostly {by.mode().iloc[0]}" if column == "foreign_cpu" and len(by) else ""
-            yield words.format(values.max()) + most
+        if column not in disturbed:
+            continue
+        values = pd.to_numeric(disturbed[column], errors="coerce")
+        if (values > limit).any():
+            unexplained &= ~(values > limit)
+            mostly = f", mostly {programs.mode().iloc[0]}" if column == "foreign_cpu" and len(programs) else ""
+            yield words.format(values.max()) + mostly
     if unexplained.any():
         yield "slow or throttled clocks"
 
@@ -234,32 +262,25 @@ def _not_ok(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield the number of trials by each status that is not ok."""
     counts = trials.loc[trials["status"] != Status.OK.value, "status"].value_counts()
     if len(counts):
-        each = ", ".join(f"{count} {status}" for status, count in counts.items())
-        yield "Not ok", f"{int(counts.sum())} of {len(trials)} trials: {each}"
-
-
-def _shortened(problems: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    more = [("", f"{len(problems) - most} more in the report")] if len(problems) > most else []
-    return [*problems[:most], *more]
+        by_status = ", ".join(f"{count} {status}" for status, count in counts.items())
+        yield "Not ok", f"{int(counts.sum())} of {len(trials)} trials: {by_status}"
 
 
 def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return the command that settles the verdict, with what it costs; on one line, so that it can be copied."""
-    if not text.commands:
-        return [line for each in text.unsettled[:1] for line in _labelled("Settle it", each, width)]
-    seconds = dict(zip(end.cells["cell_id"], end.cells["wall_s"], strict=True))
+    if not end.recommendation.commands:
+        return [line for reason in text.unsettled[:1] for line in _labelled("Settle it", reason, width)]
+    seconds = end.cells.set_index("cell_id")["wall_s"].fillna(0.0).to_dict()
     again = end.trials[end.trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
-    trials = sum(more.seeds for more in text.more_seeds) + len(again)
-    took_s = sum(more.seeds * _known(seconds.get(more.cell_id)) for more in text.more_seeds) + again["wall_s"].sum()
+    more_seeds = end.recommendation.more_seeds
+    trials = sum(more.seeds for more in more_seeds) + len(again)
+    took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in more_seeds) + again["wall_s"].sum()
     cost = f"(+{trials} trials, about {_roughly(took_s)})"
-    command, label = one_line(text.commands[0], most=2000), f" {'Settle it':<{_INDENT - 1}}"
-    if len(label) + len(command) + 3 + len(cost) <= width:
-        return [Text.assemble((label, "dim"), command, (f"   {cost}", "dim"))]
-    return [Text.assemble((label, "dim"), command), Text(" " * _INDENT + cost, "dim")]
-
-
-def _known(value: Any) -> float:
-    return 0.0 if value is None or math.isnan(value) else float(value)
+    command = one_line(end.recommendation.commands[0], most=2000)
+    line = Text.assemble(_label("Settle it"), command)
+    if line.cell_len + 3 + len(cost) <= width:
+        return [line.append(f"   {cost}", "dim")]
+    return [line, Text(" " * _INDENT + cost, "dim")]
 
 
 def _roughly(seconds: float) -> str:
@@ -269,5 +290,5 @@ def _roughly(seconds: float) -> str:
 
 
 def _last(text: RecommendationText, files: str) -> Text:
-    badge = (f" {text.verdict}  ", _style(text)) if text.verdict else ""
-    return Text.assemble(badge, ("" if badge else " ") + f"report  {one_line(files, most=2000)}")
+    report = f"report  {one_line(files, most=2000)}"
+    return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")

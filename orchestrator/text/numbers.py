@@ -72,7 +72,7 @@ def plain(value: Any) -> str:
     """Return a value as text on one line, without markup and control sequences."""
     text = printable(_BREAKS.sub(" ", str(value)).strip())
     text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-    return _LINK.sub(lambda found: f"{found[0]}\\", text)
+    return _LINK.sub(lambda match: f"{match[0]}\\", text)
 
 
 def one_line(text: str, most: int = 80) -> str:
@@ -124,7 +124,7 @@ def suited(unit: str, *values: float) -> Unit:
 
     Units other than time, energy, and time of GPUs or workers are kept.
     """
-    family = next((each for each in _FAMILIES if unit in each), {unit: 1.0})
+    family = next((sizes for sizes in _FAMILIES if unit in sizes), {unit: 1.0})
     known = [abs(value) for value in values if not math.isnan(value) and value]
     if not known:
         return Unit(name=unit, size=1.0)

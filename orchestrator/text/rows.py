@@ -5,6 +5,7 @@ Tables of text for Markdown, HTML and the terminal, and as LaTeX (`\usepackage{b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +29,15 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
     """Return the heading lines: sweep, devices, and the number of seeds."""
     devices = numbers.plain(", ".join(cells["device"].dropna().unique())) or "not known"
     on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
-    fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
-    seeds = f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
-    alone = "" if most > 1 else ", so there are no intervals"
+    alone = "" if cells["n_seeds"].max() > 1 else ", so there are no intervals"
     sweep = numbers.plain(cells["sweep"].iloc[0])
-    return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} per cell{alone}."]
+    return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds_in_words(cells)} per cell{alone}."]
+
+
+def seeds_in_words(cells: pd.DataFrame) -> str:
+    """Return `3 seeds`, or `1 to 3 seeds` where cells differ."""
+    fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
+    return f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
 
 
 def method(cells: pd.DataFrame) -> str:
@@ -88,6 +93,21 @@ def throughput_of(frame: pd.DataFrame) -> tuple[str, str]:
     """Return unit and column of the throughput of cells or trials: tokens where they are counted, else samples."""
     counted = frame["tokens_per_s"].notna().any()
     return ("tokens/s", "tokens_per_s") if counted else ("samples/s", "samples_per_s")
+
+
+def figure(row: Row, column: str, form: numbers.Form = numbers.number, sign: str = "", *, interval: bool = True) -> str:
+    """Return a row's value of a column, with its interval if it has one; empty if it was not measured."""
+    values = [row.get(column), *(row.get(f"{column}{end}") if interval else None for end in ("_lo", "_hi"))]
+    point, lo, hi = (math.nan if value is None or pd.isna(value) else float(value) for value in values)
+    return numbers.with_interval(point, lo, hi, form, sign)
+
+
+def timed_figure(
+    row: Row, column: str, form: numbers.Form = numbers.number, sign: str = "", *, interval: bool = True
+) -> str:
+    """Return a value that depends on the timing as `figure` does, with a dagger if the timing is not valid."""
+    text = figure(row, column, form, sign, interval=interval)
+    return f"{text} †" if text and row["timing_valid"] is False else text
 
 
 def status(row: Row) -> str:
@@ -173,6 +193,12 @@ def markdown(table: pd.DataFrame) -> str:
     return str(text.to_markdown(index=False, disable_numparse=True))
 
 
+def without_empty(columns: pd.DataFrame | Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """Return the table without the columns that are empty in every row."""
+    table = pd.DataFrame(columns)
+    return table.loc[:, (table != "").any()]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
     """A table of text, with explanations."""
@@ -192,6 +218,10 @@ class TextTable:
         below = [line for remark in self.remarks for line in (remark, "")]
         return [*self.about, "", markdown(self.frame), "", *below]
 
+    def document(self, title: str) -> str:
+        """Return the table as a Markdown document."""
+        return "\n".join([f"# {numbers.plain(title)}", "", *self.markdown()])
+
 
 _SIGNS: dict[str, str | int | None] = {
     "×": r"$\times$",
@@ -210,13 +240,14 @@ _LONG = 40
 
 def latex_table(frame: pd.DataFrame, caption: str) -> str:
     """Return the frame as a longtable; all values and the caption are plain text."""
-    text = frame.map(lambda value: numbers.one_line(str(value), most=400)).rename(
-        columns=lambda name: numbers.one_line(str(name))
-    )
+    text = frame.map(lambda value: numbers.one_line(str(value), most=400))
+    text = text.rename(columns=lambda name: numbers.one_line(str(name)))
     wrapped = text.map(len).max() > _LONG
     columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
     body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
-    heading = pd.DataFrame({caption: []}).to_latex(index=False, escape=True).splitlines()[2].removesuffix(r" \\")
+    # pandas escapes the caption as it escapes the heading of a table.
+    heading = pd.DataFrame({numbers.one_line(caption, most=400): []}).to_latex(index=False, escape=True)
+    title = heading.splitlines()[2].removesuffix(r" \\")
     head, begin, rest = body.partition(r"\toprule")
-    document = f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}"
+    document = f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{title}}} \\\\\n{begin}{rest}"
     return document.translate(str.maketrans(_SIGNS))

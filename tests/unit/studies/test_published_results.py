@@ -70,11 +70,17 @@ def test_folders_are_gathered_with_curves_and_differences(tmp_path, capsys):
     assert "old" in out and "code: 'old' → 'newer'" in out
 
 
+PAGE = f"""<script type="application/json" id="data">{
+    json.dumps({"data": {"cells": {}}, "plots": {"loss": {"title": "", "spec": {"mark": "point"}, "data": "cells"}}})
+}</script>"""
+"""The data of a report's page with one plot."""
+
+
 def test_kept_files_replace_the_folder(tmp_path):
-    for name in (JOURNAL, "tables/claims.md", "tables/scaling.md", "tables/trials.parquet", "report/loss.svg"):
+    for name in (JOURNAL, "tables/claims.md", "tables/scaling.md", "tables/trials.parquet", "report.html"):
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
+        path.write_text(PAGE if name == "report.html" else name)
     curve = tmp_path / "results" / "trials" / "t" / "metrics.jsonl"
     curve.parent.mkdir(parents=True)
     curve.write_text('{"epoch": 1, "loss": 2.5, "lr": 0.1, "data_s": 0.01}\n')

@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
-from orchestrator.report.files import write_report
-from orchestrator.report.markdown import ReportData
+from orchestrator.report.facts import ReportData
+from orchestrator.report.page import write_report
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION

@@ -22,7 +22,7 @@ from orchestrator.report.cell_plots import (
     why_not_linear,
     with_times,
 )
-from orchestrator.report.plot import Plot, static_files
+from orchestrator.report.plot import Plot, svg
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -35,8 +35,8 @@ TIMED = {"val_accuracy": 0.9, "train_s": 10.0, "samples": 1000, "window_s": 2.5,
 def texts(plot: Plot, rows: list[dict]) -> list[str]:
     """Return the texts of the drawn chart, in the order of the drawing."""
     assert plot.spec is not None, plot.absent
-    svg = ET.fromstring(static_files(plot.spec, plot.title, rows if plot.rows is None else plot.rows)[".svg"])
-    return [element.text for element in svg.iter("{http://www.w3.org/2000/svg}text") if element.text]
+    drawing = ET.fromstring(svg(plot, rows))
+    return [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text") if element.text]
 
 
 def made(records: list[TrialRecord], **options: object) -> tuple[pd.DataFrame, list[dict]]:

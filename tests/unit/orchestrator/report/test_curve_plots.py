@@ -35,7 +35,7 @@ def test_named_cells_are_chosen_first_and_others_evenly() -> None:
     trials = pd.DataFrame(
         {"trial_id": [f"{name}-0" for name in names], "cell_id": names, "status": ["ok"] * 39 + ["oom"]}
     )
-    found = chosen_trials(pd.DataFrame({"cell_id": names}), trials, ["c7", None, "c7", "of another sweep", "c39"])
+    found = chosen_trials(pd.DataFrame({"cell_id": names}), trials, ["c7", "c7", "of another sweep", "c39"])
     drawn = [int(cell.removeprefix("c")) for _, cell in found]
     assert len(drawn) == MOST_SAMPLED and drawn == sorted(drawn)
     assert {0, 7} <= set(drawn) and 39 not in drawn and max(drawn) > 30

@@ -25,7 +25,7 @@ WIDTHS = (80, 120, 200)
 def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
     trials, cells, found = decided_with_frames(records, **(terms or {}))
     given = {"trained": "small_cnn on digits", "took_s": 349.0, "files": "results/demo/report.html"}
-    return SweepEnd(found=found, trials=trials, cells=cells, **given | fields)
+    return SweepEnd(recommendation=found, trials=trials, cells=cells, **given | fields)
 
 
 def rows(end: SweepEnd, width: int = 120) -> list[str]:
@@ -90,14 +90,14 @@ def test_the_end_has_at_most_twenty_lines_within_the_width(case: str, width: int
 def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
     for speeds, verdict in (({1: 100, 2: 190}, CLEAR), ({1: 50, 2: 100, 4: 101}, TIED)):
         end = ended(swayed(speeds, dict.fromkeys(speeds, 0.9)))
-        assert end.found.verdict == verdict
+        assert end.recommendation.verdict == verdict
         found = rows(end)
         assert found[2].startswith(f" {verdict.upper()}  Use ") and found[-1].startswith(f" {verdict.upper()}  ")
 
 
 def test_a_likelier_rival_is_named_with_its_probability() -> None:
     end = ended(swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}))
-    (rival,) = [each for each in end.found.rivals if each.p_best > end.found.p_best and each.eligible]
+    (rival,) = [each for each in end.recommendation.rivals if each.p_best > end.recommendation.p_best and each.eligible]
     told = " ".join(rows(end)[2:5])
     assert rival.name in told and f"{rival.p_best:.0%}" in told
 

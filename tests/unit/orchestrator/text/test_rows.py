@@ -1,5 +1,6 @@
 """Labels of cells, the lines about cells that are not ok, and tables in LaTeX."""
 
+import re
 from itertools import product
 from typing import Any
 
@@ -124,6 +125,22 @@ def test_latex_escapes_text_and_signs() -> None:
         }
     )
     assert latex_table(frame, "Speed-up: 100% $x_y$") == LATEX
+
+
+@pytest.mark.parametrize(
+    "evil", ["\x1b[2J", "\r\n", "\x9b1m", "\u202e", "\\input{/etc/passwd}", "^^5cinput", "%", "~$a_b$"]
+)
+def test_latex_has_no_control_characters_and_no_commands_of_a_text(evil: str) -> None:
+    lines = latex_table(pd.DataFrame({f"a{evil}": [f"b{evil}"]}), f"c{evil}").splitlines()
+    assert not [char for line in lines for char in line if not char.isprintable()]
+    assert len(lines) == len(latex_table(pd.DataFrame({"a": ["b"]}), "c").splitlines())
+    (caption,) = (line for line in lines if line.startswith(r"\caption"))
+    assert set(re.findall(r"\\[a-z]+", caption)) <= {
+        r"\caption",
+        r"\textbackslash",
+        r"\textasciicircum",
+        r"\textasciitilde",
+    }
 
 
 def test_latex_wraps_long_texts() -> None:

@@ -1,4 +1,4 @@
-"""The report as Markdown, with the same contents as `report.html`, and `ReportData`, the input of both."""
+"""The input of the report, and its facts in words: what was trained, on which machines, with what outcome."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.validity import is_valid
 from orchestrator.config.schema import value_at
-from orchestrator.decision.recommendation import Recommendation, metric_of
-from orchestrator.report.plot import Plot
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.report.plot import is_on_cpu
 from orchestrator.store.results import Finding
-from orchestrator.tables.accuracy import accuracy_markdown
-from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import TextTable, not_ok, varying
+from orchestrator.text.rows import TextTable, not_ok, seeds_in_words, varying
 from sweeps.axes import is_number
+from sweeps.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,11 @@ class ReportData:
     """Damaged files in the results directory."""
 
     @property
-    def discussed(self) -> list[str | None]:
+    def discussed(self) -> list[str]:
         """The recommended cell and its baseline, which plots of some cells show first."""
-        found = self.recommendation
-        return [found.cell_id, found.baseline_cell_id] if found else []
+        recommendation = self.recommendation
+        ids = [recommendation.cell_id, recommendation.baseline_cell_id] if recommendation else []
+        return [cell_id for cell_id in ids if cell_id]
 
     @property
     def sweep(self) -> str:
@@ -81,20 +82,40 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
     return ", ".join(filter(None, (one_line(what, most), length)))
 
 
+def key_facts(data: ReportData) -> list[tuple[str, str]]:
+    """Return the facts under the title, as (name, value)."""
+    cells, trials = data.cells, data.trials
+    counts = trials["status"].value_counts()
+    ok = int(counts.get(Status.OK.value, 0))
+    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
+    on_cpu = " (gpus counts worker processes)" if is_on_cpu(cells) else ""
+    finished = trials["finished_at"].replace("", None).dropna()
+    facts = [
+        ("training", trained(trials, data.fingerprint, most=60)),
+        ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
+        ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
+        ("cells", f"{len(cells)}, {seeds_in_words(cells)} each"),
+        ("timings valid", f"{is_valid(trials['timing_valid']).sum()} of {ok}"),
+        ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
+    ]
+    return facts if facts[0][1] else facts[1:]
+
+
 def provenance(
     trials: pd.DataFrame, driver: Mapping[str, Any], fingerprint: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """Return training, machine, versions, commit and command as (name, value); differing values are listed."""
+    """Return training, machine, versions and commit as (name, value); differing values are listed."""
     prefix = "provenance."
-    names = [column for column in trials.columns if column.startswith(prefix)]
-    found = [("training", trained(trials, fingerprint or {})), ("device", _distinct(trials["device_model"]))]
-    found += [(column.removeprefix(prefix).replace("_", " "), _distinct(trials[column])) for column in names]
+    measured = {"training": trained(trials, fingerprint or {}), "device": _distinct(trials["device_model"])}
+    for column in trials.columns:
+        if column.startswith(prefix):
+            measured[column.removeprefix(prefix).replace("_", " ")] = _distinct(trials[column])
     packages = driver.get("packages")
-    facts = {key: value for key, value in driver.items() if key != "packages"}
-    facts |= dict(packages) if isinstance(packages, Mapping) else {}
-    known = {key for key, _ in found}
-    found += [(str(key).replace("_", " "), str(value)) for key, value in facts.items() if key not in known and value]
-    return [(key, one_line(value, 2000)) for key, value in found if value]
+    of_driver = {key: value for key, value in driver.items() if key not in ("packages", "command", "arguments")}
+    of_driver |= dict(packages) if isinstance(packages, Mapping) else {}
+    # A fact of the ranks replaces the driver's, which may run on another machine.
+    facts = {str(key).replace("_", " "): str(value) for key, value in of_driver.items() if value} | measured
+    return [(key, one_line(facts[key], 2000)) for key in dict.fromkeys([*measured, *facts]) if facts[key]]
 
 
 def _distinct(column: pd.Series[Any]) -> str:
@@ -106,44 +127,3 @@ def not_ok_lines(cells: pd.DataFrame) -> list[str]:
     """Return the lines on cells that are not ok, and how many more there are."""
     lines = not_ok(cells, varying(cells))
     return lines if len(lines) <= _MOST else [*lines[:_MOST], f"{len(lines) - _MOST} more are in summary.csv"]
-
-
-def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
-    """Return the whole report; `decision` is the recommendation as Markdown, or empty."""
-    findings = [f"- {numbers.plain(finding)}" for finding in data.findings]
-    absent = [f"- {plot.title}: {numbers.plain(plot.absent)}" for plot in plots if not plot.spec]
-    failed = [numbers.plain(f"- {line}") for line in not_ok_lines(data.cells)]
-    facts = provenance(data.trials, data.driver, data.fingerprint)
-    machine = [f"| {numbers.plain(name)} | {numbers.plain(value)} |" for name, value in facts]
-    claims, others = ([t for t in data.further if (t.name == "claims") is first] for first in (True, False))
-    parts = [
-        f"# Sweep report: {numbers.plain(data.sweep)}",
-        _as_section(decision),
-        *(_section(table.title, table.markdown()) for table in claims),
-        _section(
-            "Damaged or missing files", ["This report uses nothing from them:", "", *findings] if findings else []
-        ),
-        *(_plot(plot) for plot in plots if plot.spec),
-        _section("Not drawn", absent),
-        _as_section(speedup_markdown(data.cells)),
-        _as_section(accuracy_markdown(data.cells, metric_of(data.recommendation))),
-        *(_section(table.title, table.markdown()) for table in others),
-        _section("Cells that are not ok", failed),
-        _section("Machine, versions and command", ["| what | value |", "|:--|:--|", *machine]),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
-
-
-def _as_section(markdown: str) -> str:
-    """Return a document as a section of another document: its title is one level lower."""
-    return f"#{markdown}" if markdown.startswith("# ") else markdown
-
-
-def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"## {title}", "", *lines]) if lines else ""
-
-
-def _plot(plot: Plot) -> str:
-    remarks = [f"- {numbers.plain(remark)}" for remark in plot.remarks]
-    image = f"![{plot.title}](report/{plot.name}.png)"
-    return _section(plot.title, [numbers.plain(plot.about), "", image, *(["", *remarks] if remarks else [])])

@@ -1,0 +1,177 @@
+"""The report: one HTML page with the decision, the charts and the tables. Only this module of the report uses Jinja.
+
+All text is escaped. The page loads nothing, and its content security policy allows only its own style and script.
+Charts and large tables are drawn by the script from data in JSON, so that filters apply to all of them; `plots_in`
+reads the charts from there, so that no other file is needed to draw them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from orchestrator.decision.recommendation import metric_of
+from orchestrator.report import curve_plots
+from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, with_times
+from orchestrator.report.facts import ReportData, key_facts, not_ok_lines, provenance
+from orchestrator.report.page_tables import cell_table, chances, filters, numeric, tiles, trial_table
+from orchestrator.report.plot import Plot, script, theme
+from orchestrator.store.files import finite, write_whole
+from orchestrator.store.layout import Layout
+from orchestrator.store.results import Finding
+from orchestrator.tables.recommendation import front_table, gpu_count_table, in_sentences
+from sweeps.printable import HARMFUL, printable
+
+FIRST_PLOTS = ("trade_off", "speedup")
+"""The charts of the first screen, as far as they are drawn."""
+
+MOST_CHOICES = 8
+"""The most rows of the Pareto table and of the lists beside it."""
+
+_HERE = Path(__file__).parent
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>')
+
+
+def write_report(data: ReportData, layout: Layout) -> list[Finding]:
+    """Write the page, whole or not at all. Return findings on damaged telemetry."""
+    chosen = curve_plots.chosen_trials(data.cells, data.trials, data.discussed)
+    samples, unreadable = curve_plots.samples(layout, chosen)
+    unsound = [*curve_plots.damaged(layout, data.trials["trial_id"]), *unreadable]
+    page = rendered(replace(data, findings=[*data.findings, *unsound]), samples)
+    write_whole(layout.page, page.encode(errors="replace"))
+    return unsound
+
+
+def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> str:
+    """Return the page as HTML; `samples` are telemetry to draw."""
+    data = replace(data, cells=with_times(data.cells, data.trials))
+    cells, recommendation = data.cells, data.recommendation
+    metric = metric_of(recommendation)
+    rows = cell_rows(cells, recommendation)
+    plots = plots_of(data, rows, samples)
+    drawn = [plot for plot in plots if plot.spec]
+    tables = {"cells": cell_table(cells, metric), "trials": trial_table(data.trials, cells, metric)}
+    css = (_HERE / "page.css").read_text()
+    js = "\n".join((script(), (_HERE / "page.js").read_text()))
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    return environment.get_template("page.html.j2").render(
+        data=data,
+        facts=key_facts(data),
+        recommendation=recommendation,
+        text=in_sentences(recommendation) if recommendation else None,
+        tiles=tiles(recommendation) if recommendation else [],
+        chances=chances(recommendation) if recommendation else [],
+        choices=[table for table in (gpu_count_table(recommendation), front_table(recommendation)) if table]
+        if recommendation
+        else [],
+        largest_loss=largest(cells, recommendation),
+        filters=filters(cells),
+        failed=not_ok_lines(cells),
+        none_ok=bool((cells["n_ok"] == 0).all()),  # then the cells that are not ok come first
+        provenance=provenance(data.trials, data.driver, data.fingerprint),
+        first=[plot for plot in drawn if plot.name in FIRST_PLOTS],
+        plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS],
+        panels=[plot for plot in drawn if plot.name == "speedup" and len({row["panel"] for row in rows}) > 1],
+        absent=[plot for plot in plots if not plot.spec],
+        most=MOST_CHOICES,
+        numeric=numeric,
+        content=Markup(_content(rows, drawn, tables)),
+        css=Markup(css),
+        js=Markup(js),
+        policy=f"default-src 'none'; style-src '{_digest(css)}'; script-src '{_digest(js)}'; base-uri 'none';"
+        " form-action 'none'",
+    )
+
+
+def plots_of(
+    data: ReportData, rows: Sequence[Mapping[str, Any]], samples: Sequence[curve_plots.Samples] = ()
+) -> list[Plot]:
+    """Return all plots of the report, in its order; a plot that cannot be drawn has its reason."""
+    return [
+        *([curve_plots.critical_batch(data.branches)] if data.branches is not None else []),
+        *cell_plots(data.cells, rows, data.recommendation),
+        curve_plots.loss(data.cells, data.trials, data.curves, data.discussed),
+        curve_plots.utilisation(data.cells, samples, data.discussed),
+        curve_plots.power(data.cells, samples, data.discussed),
+    ]
+
+
+def plots_in(page: str) -> list[Plot]:
+    """Return the charts of a page as `rendered` wrote them, with their data. Raises ValueError for another page."""
+    element = _DATA.search(page)
+    if element is None:
+        raise ValueError("this is not the page of a report")
+    content = json.loads(element[1])
+    return [
+        Plot(name=name, title=plot["title"], spec=plot["spec"], rows=_by_row(content["data"][plot["data"]]))
+        for name, plot in content["plots"].items()
+    ]
+
+
+def _digest(text: str) -> str:
+    """Return the hash by which the content security policy allows this style sheet or script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode(errors='replace')).digest()).decode()}"
+
+
+def _content(rows: Sequence[Mapping[str, Any]], drawn: Sequence[Plot], tables: Mapping[str, Any]) -> str:
+    """Return the data of the script as JSON that cannot end its element: it has no `<`."""
+    frames = {"cells": rows} | {plot.name: plot.rows for plot in drawn if plot.rows is not None}
+    content = {
+        "data": {name: _by_column(frame) for name, frame in frames.items()},
+        "plots": {
+            plot.name: {"title": plot.title, "spec": plot.spec, "data": "cells" if plot.rows is None else plot.name}
+            for plot in drawn
+        },
+        "tables": tables,
+        "themes": {name: theme(name) for name in ("light", "dark")},
+    }
+    text = json.dumps(finite(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text).replace("<", "\\u003c")
+
+
+def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows as lists of values by field, which are shorter than a list of objects.
+
+    Numbers have five digits. A field of texts has its distinct texts once, and for each row the place of its text.
+    """
+    columns: dict[str, Any] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [_short(row.get(name)) for row in rows]
+        if all(isinstance(value, str) for value in values):
+            places = {text: place for place, text in enumerate(dict.fromkeys(values))}
+            columns[name] = {"texts": list(places), "places": [places[text] for text in values]}
+        else:
+            columns[name] = values
+    return columns
+
+
+def _by_row(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of `_by_column`."""
+    lists = {
+        name: [values["texts"][place] for place in values["places"]] if isinstance(values, Mapping) else values
+        for name, values in columns.items()
+    }
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+def _short(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return None if pd.isna(value) else bool(value) if value is pd.NA else float(f"{float(value):.5g}")

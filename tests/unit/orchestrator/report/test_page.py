@@ -1,0 +1,217 @@
+"""The page as text, its data, and its safety; tests/unit/orchestrator/report/test_browser.py opens it."""
+
+import base64
+import hashlib
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
+from orchestrator.decision.recommendation import TIED, MoreSeeds, Rival, TradeOff
+from orchestrator.report.cell_plots import cell_rows, speedup, with_times
+from orchestrator.report.facts import ReportData
+from orchestrator.report.page import MOST_CHOICES, plots_in, rendered, write_report
+from orchestrator.report.plot import png, svg
+from orchestrator.store.layout import Layout
+from orchestrator.store.results import Finding
+from orchestrator.tables.scaling import scaling
+from sweeps.status import Status
+from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
+
+PLOTS = ("trade_off", "speedup", "speedup_by_batch", "accuracy", "time_to_target", "loss", "memory")
+HIDDEN = ("style", "script")
+INLINE = ("b", "a", "span", "code", "button", "td", "th")
+DATA = {"type": "application/json", "id": "data"}
+
+
+class Reader(HTMLParser):
+    """The tags of a page, the data of its script, and its text: a line for each paragraph, item or row."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.lines: list[str] = [""]
+        self.raw: dict[str, str] = {}
+        self.data: dict[str, Any] = {}
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = "data" if dict(attrs) == DATA else tag
+        if tag not in INLINE:
+            self.lines.append("")
+        elif tag in ("td", "th"):
+            self.lines[-1] += " | "
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "data":
+            self.data = json.loads(data)
+        elif self._inside in HIDDEN:
+            self.raw[self._inside] = data
+        else:
+            self.lines[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+        if tag not in INLINE:
+            self.lines.append("")
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{' '.join(line.split())}\n" for line in self.lines if line.strip())
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A report on a sweep with hostile strings."""
+    records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
+    layout = demo.results(tmp_path_factory.mktemp("demo"), records)
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    data = ReportData(
+        trials=trials,
+        cells=cells,
+        recommendation=RECOMMENDATION,
+        curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
+        driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
+        findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
+        further=[*FURTHER, *scaling(trials, cells)[1]],
+    )
+    assert write_report(data, layout) == []
+    return layout
+
+
+@pytest.fixture(scope="module")
+def page(layout: Layout) -> Reader:
+    return Reader(layout.page.read_text())
+
+
+def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    def is_wanted(gpus: float, batch: int, rule: str) -> bool:
+        return gpus in (1, 8) and batch in (32, 512) and rule in ("none", "linear")
+
+    records = [each for each in demo.records() if is_wanted(each.gpus, each.device_batch_size, each.lr_rule)]
+    layout = demo.results(tmp_path / "demo", records)
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    data = ReportData(
+        trials=trials,
+        cells=cells,
+        recommendation=decide(trials, cells, Terms()),
+        curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
+        driver=demo.DRIVER,
+        further=[*FURTHER, *scaling(trials, cells)[1]],
+    )
+    golden("report/page.txt", Reader(rendered(data)).text)
+
+
+def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [DATA, {}]
+    banned = {"iframe", "object", "embed", "link", "img", "base", "image"}
+    assert not banned & {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        assert not {"src", "style", "srcset", "xlink:href"} & attributes.keys(), (tag, attributes)
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert (attributes.get("href") or "#").startswith(("#", "tables/")), (tag, attributes)
+    policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
+    assert policy is not None and policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    for kind in HIDDEN:
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+
+
+def test_hostile_strings_stay_text(page: Reader, layout: Layout) -> None:
+    assert page.text.count("<script>alert('x')</script>") > 5
+    assert "<script>alert('x')</script>" in page.data["tables"]["cells"]["rows"][8][0]
+    assert "<script>alert" not in layout.page.read_text()
+    assert "alert" not in json.dumps(page.data["plots"])
+
+
+def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
+    cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
+    assert cards == [
+        *("recommendation", "findings", "trade_off", "speedup", "reasons", "gpu-counts", "claims", "speedup-panels"),
+        *("speedup_by_batch", "accuracy", "time_to_target", "memory", "loss"),
+        *("cells", "trials", "failed", "scaling", "critical_batch", "machine"),
+    ]
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(told in page.text for told in ("-0.2 [-0.3, -0.1]", "Amdahl", "USL"))
+
+
+def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
+    records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
+    trials, cells = collect(records, scaling="weak")
+    text = rendered(ReportData(trials=trials, cells=cells, recommendation=decide(trials, cells, Terms())))
+    assert text.index('id="failed"') < text.index('id="cells"') and text.count('id="failed"') == 1
+    assert "108" in text and "no data" in text and 'data-plot="' not in text and "UNDECIDED" in text
+    assert "No trial reported device memory." in text
+
+
+def test_a_tied_rival_is_named_and_long_lists_are_cut() -> None:
+    trials, cells = collect(demo.records(), scaling="weak")
+    chance = {"p_best": 0.45, "p_within_margin": 0.9}
+    rival = Rival(cell_id="r", name="Acme & Co", **chance, eligible=True, tied=True, n_timed=3, n_ok=3)
+    points = tuple(
+        TradeOff(cell_id=str(n), name=f"{n}×1 none", time_s=9.0 - n / 10, metric=0.9 + n / 1000, cost=1.0)
+        for n in range(20)
+    )
+    seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
+    changed = replace(RECOMMENDATION, verdict=TIED, rivals=(rival,), front=points, more_seeds=seeds)
+    text = rendered(ReportData(trials=trials, cells=cells, recommendation=changed))
+    assert '<div class="verdict tied"><dt>verdict</dt><dd>TIED</dd>' in text
+    assert "rival Acme &amp; Co: 45%" in text and "71% likely the best" in text
+    assert text.partition('id="table-front"')[2].partition("</table>")[0].count("<tr>") == 1 + MOST_CHOICES
+    assert text.count("<li>more-") == MOST_CHOICES
+
+
+def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
+    assert set(page.data["plots"]) == set(PLOTS)
+    assert {plot["data"] for plot in page.data["plots"].values()} == {"cells", "loss"} == set(page.data["data"])
+    drawn = {attributes["data-plot"] for _, attributes in page.tags if "data-plot" in attributes}
+    assert drawn == set(PLOTS)
+
+
+def test_plots_are_drawn_again_from_the_page(layout: Layout) -> None:
+    plots = {plot.name: plot for plot in plots_in(layout.page.read_text())}
+    assert tuple(plots) == (*PLOTS[:5], "memory", "loss")
+    records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    rows = cell_rows(with_times(cells, trials), RECOMMENDATION)
+    drawing = svg(plots["speedup"])
+    texts = [element.text for element in ET.fromstring(drawing).iter() if element.text]
+    assert texts == [element.text for element in ET.fromstring(svg(speedup(cells), rows)).iter() if element.text]
+    assert any("alert('x')" in text for text in texts)
+    assert png(drawing).startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="not the page of a report"):
+        plots_in("<html></html>")
+
+
+def test_filters_and_tables_have_the_values_of_the_rows(page: Reader) -> None:
+    fields = [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes]
+    assert fields == ["axis:gpus", "axis:device_batch_size", "axis:lr_rule"]
+    options = {attributes["value"] for tag, attributes in page.tags if tag == "option"}
+    columns = page.data["data"]["cells"]
+    for field in fields:
+        assert field is not None and set(columns[field]["texts"]) <= options
+    names = [columns["cell"]["texts"][place] for place in columns["cell"]["places"]]
+    assert names == [row[0] for row in page.data["tables"]["cells"]["rows"]]
+
+
+def test_the_page_is_small_and_the_same_for_the_same_sweep(layout: Layout) -> None:
+    assert layout.page.stat().st_size < 1_500_000
+    texts = []
+    for _ in range(2):
+        trials, cells = collect(demo.records()[::9], scaling="weak")
+        drawing = svg(speedup(cells), cell_rows(with_times(cells, trials), None))
+        texts.append((rendered(ReportData(trials=trials, cells=cells)), drawing))
+    assert texts[0] == texts[1] and "8×32" in texts[0][0]
