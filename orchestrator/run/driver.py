@@ -155,8 +155,10 @@ class SweepRun:
                         (each, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
                         for each, reason in planned.without_room
                     )
-                further = (lambda trial, seeds: grid.further(trial, seeds, nodes)) if request.mode == "settle" else None
-                rounds = Rounds(request, planned, session, history, further)
+                more_seeds = (
+                    (lambda trial, seeds: grid.further(trial, seeds, nodes)) if request.mode == "settle" else None
+                )
+                rounds = Rounds(request, planned, session, history, more_seeds)
                 if rounds:
                     backend = backend or self._start(started, grid)[0]
                     timings = SharedTimings()

@@ -1,14 +1,14 @@
-"""Decides what a sweep runs, round by round: as planned, or by phases; then disturbed timings once more.
+"""Decides what a sweep runs, round by round. A round begins when no trial of the one before runs or waits.
 
-With `mode=settle`, rounds of further seeds follow, for the cells that the recommendation names, until its verdict is
-clear, no reasonable number of seeds would make it so, or a budget runs out.
+A list of sources is asked in order: what the plan or the phases choose, then repetitions of disturbed timings, then
+what the phases leave out, and with `mode=settle` further seeds. The first source with trials makes the round.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
@@ -22,6 +22,7 @@ from orchestrator.store.history import History, speed_group
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.timing_gate import judged, needs_repetition
+from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.branch import base_of, point_of
 from sweeps.identity import LOOPS, SHOWN_DIGITS, equivalent_cells
@@ -29,232 +30,300 @@ from sweeps.probe import repetition_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-Further = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
+MoreSeeds = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
 """Returns trials of the same cell as a given one, with these seeds."""
 
-Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], TrialOutcome]]
-"""The trials to run next, and the outcomes of those that will never run."""
+Outcomes = Sequence[tuple[TrialSpec, TrialOutcome]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """The answer of one source: the trials to run next, and the waiting ones that will not run."""
+
+    trials: Sequence[TrialSpec] = ()
+    left_out: Outcomes = ()
+    copied: Sequence[tuple[TrialSpec, TrialRecord]] = ()
+    """Trials whose result is that of another trial, which has ended."""
+    message: str = ""
+    """Shown when the trials are queued, if they were not waiting before."""
+
+
+Source = Callable[[Sequence[TrialSpec], History], Round]
+"""Returns what to do with the waiting trials. Nothing runs when it is called."""
+
+
+class Grid:
+    """Runs all waiting trials, and trains only one of several trials with the same training."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._original: dict[str, str] = {}
+        """{trial: the first one with the same training}"""
+        equivalent = equivalent_cells(plan.trials)
+        by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in plan.trials}
+        for trial in plan.trials:
+            original = by_cell.get((equivalent.get(trial.cell_id, ""), trial.seed), "")
+            # A trial that is named for a rerun trains again, unless its original does.
+            if original and (original in plan.named or trial.trial_id not in plan.named):
+                self._original[trial.trial_id] = original
+
+    def copies(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return the trials whose original has ended with a result."""
+        rows = history.rows
+        copied = []
+        for trial in self._independent(waiting):
+            original = self._original.get(trial.trial_id, "")
+            row = history.of(original).result if original in rows else None
+            if row is not None and not row.same_as:
+                copied.append((trial, row))
+        return Round(copied=copied)
+
+    def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return all trials that need not wait; bases come before branches."""
+        trials = self._independent(waiting)
+        ids = {base_of(trial) for trial in trials}
+        bases = [trial for trial in trials if trial.trial_id in ids]
+        # Before trials share a GPU, one of each size runs alone, which measures its memory.
+        return Round(trials=bases or _memory(history).unknown(trials) or trials)
+
+    def _independent(self, waiting: Sequence[TrialSpec]) -> list[TrialSpec]:
+        """Return the trials whose original does not wait."""
+        ids = {trial.trial_id for trial in waiting}
+        return [trial for trial in waiting if self._original.get(trial.trial_id) not in ids]
+
+
+class Branches:
+    """Leaves out branches without a base, and deletes the checkpoints from which no further branch starts."""
+
+    def __init__(self, plan: Plan, waiting: Sequence[TrialSpec], session: Session) -> None:
+        self._trials = plan.trials
+        self._session = session
+        self._open = {trial.trial_id for trial in waiting if base_of(trial)}
+        self._drop_points(plan.trials)
+
+    def without_base(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return the branches whose base has ended without a result to start from."""
+        ids, rows = {trial.trial_id for trial in waiting}, history.rows
+        left_out = []
+        for trial in waiting:
+            base = rows.get(base_of(trial)) if base_of(trial) not in ids else None
+            if base is not None and base.status is not Status.OK:
+                left_out.append((trial, _without(base)))
+        return Round(left_out=left_out)
+
+    def close(self, trial: TrialSpec) -> None:
+        """Note that a trial has a result, so that it will not start from its checkpoint again."""
+        if base_of(trial):
+            self._open.discard(trial.trial_id)
+            self._drop_points([trial])
+
+    def _drop_points(self, branches: Iterable[TrialSpec]) -> None:
+        points = {(base_of(trial), point_of(trial)): trial for trial in branches if base_of(trial)}
+        needed = {(base_of(trial), point_of(trial)) for trial in self._trials if trial.trial_id in self._open}
+        for point, branch in points.items():
+            if point not in needed:
+                self._session.drop_branch_point(branch)
+
+
+class Phases:
+    """Runs trials named for a rerun and the probes, then only trials that can change the recommendation."""
+
+    def __init__(self, request: Request, plan: Plan) -> None:
+        self._request = request
+        self._plan = plan
+        self._has_begun = False
+        self._prospects = Prospects()
+
+    def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return the trials of the current phase."""
+        if not self._has_begun:
+            self._has_begun = True
+            named = [trial for trial in waiting if trial.trial_id in self._plan.named]
+            others = [trial for trial in waiting if trial.trial_id not in self._plan.named]
+            first = [*named, *phases.probes(others, history.probes)]
+            if first:
+                return Round(trials=first)
+        if not waiting:
+            return Round()
+        # With rerun=failed, earlier ends of the waiting trials no longer count.
+        ids = {trial.trial_id for trial in waiting}
+        ends = {trial_id: end for trial_id, end in history.rows.items() if trial_id not in ids}
+        self._prospects = Prospects.of(self._request, self._plan.trials, ends, history.probes)
+        return Round(trials=phases.next_trials(waiting, self._prospects))
+
+    def rest(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return the trials that cannot change the recommendation, once repetitions have changed no timing."""
+        return Round(left_out=[(trial, phases.skipped(trial, self._prospects)) for trial in waiting])
+
+
+class FurtherSeeds:
+    """Runs further seeds until the verdict is clear, no reasonable number makes it so, or a budget runs out."""
+
+    def __init__(self, request: Request, plan: Plan, more_seeds: MoreSeeds) -> None:
+        self._request = request
+        self._plan = plan
+        self._more_seeds = more_seeds
+        self.added: dict[str, TrialSpec] = {}
+        """The further seeds, by trial id."""
+        self.unsettled = ""
+        """Why no further seeds run although the verdict is not clear: the budget that ran out."""
+
+    def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return trials with the seeds that the recommendation asks for; none if nothing would be gained by them.
+
+        The number of seeds of a cell at most doubles in a round, because few seeds predict badly how many are needed.
+        """
+        if self.unsettled or not history.rows:
+            return Round()
+        from orchestrator.analysis.trials import cell_axes, collect_for  # pandas, which other sweeps do not need yet
+        from orchestrator.decision.decide import decide, with_more
+
+        rows = list(history.rows.values())
+        recommendation = decide(*collect_for(self._request, rows), Terms.of(self._request, cell_axes(rows)))
+        cells = {trial.cell_id: trial for trial in self._plan.trials}
+        seeds: dict[str, list[int]] = {}
+        for row in rows:
+            seeds.setdefault(row.cell_id, []).append(row.seed)
+        wishes = [wish for wish in recommendation.more_seeds if wish.cell_id in cells]
+        if recommendation.verdict in (CLEAR, SPEED_ONLY) or not wishes:
+            return Round()
+        doubled = 2 * max(len(seeds[wish.cell_id]) for wish in wishes)
+        wanted = max(wish.seeds + len(seeds[wish.cell_id]) for wish in wishes)
+        target = min(max(FEWEST_SEEDS, doubled), wanted)
+        trials: list[TrialSpec] = []
+        for wish in wishes:
+            own = seeds[wish.cell_id]
+            if target > len(own):
+                new = sorted({*with_more(own, target - len(own))} - {*own})
+                trials += self._more_seeds(cells[wish.cell_id], new)
+        self.added |= {trial.trial_id: trial for trial in trials}
+        names = ", ".join(wish.name for wish in wishes)
+        count = counted(len(trials), "further seed is", "further seeds are")
+        return Round(trials=trials, message=f"{recommendation.verdict}: {names}: {count} run")
+
+    def leave_out(self, ends: Outcomes) -> Outcomes:
+        """Return the ends of other trials. A further seed gets no row, which would count against its cell."""
+        for trial, end in ends:
+            if trial.trial_id in self.added:
+                self.unsettled = end.note
+        others = [(trial, end) for trial, end in ends if trial.trial_id not in self.added]
+        for trial, _ in ends:
+            self.added.pop(trial.trial_id, None)
+        return others
+
+
+class Repetitions:
+    """Times disturbed trials again, alone on their nodes, also those of earlier drivers.
+
+    A sweep checks its timings once; `mode=settle` times every disturbed trial again, once.
+    """
+
+    def __init__(self, request: Request, plan: Plan, further: FurtherSeeds | None) -> None:
+        self._share = request.selection.rerun_invalid
+        self._plan = plan
+        self._further = further
+        self._is_done = False
+        self._repeated: set[str] = set()
+        """The trials that this driver has timed again."""
+
+    def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return a repetition of each disturbed timing, as far as allowed."""
+        if self._is_done:
+            return Round()
+        rows = history.rows
+        idle = self._plan.not_run_again(rows)
+        ran = [trial for trial in self._plan.trials if trial.trial_id not in idle]
+        if self._further:
+            ran += self._further.added.values()
+            repetitions = once_more(ran, rows, self._repeated, 1.0)
+            self._repeated |= {trial.probes for trial in repetitions}
+        else:
+            repetitions = once_more(ran, rows, history.repeated, self._share)
+            self._is_done = True
+        count = counted(len(repetitions), "trial is", "trials are")
+        return Round(trials=repetitions, message=f"disturbed timings: {count} timed again, one at a time")
 
 
 class Rounds:
-    """The source of the queue's trials; a round begins when none of the previous one is running or waiting."""
+    """The rounds of one driver."""
 
     def __init__(
-        self, request: Request, planned: Plan, session: Session, history: History, further: Further | None = None
+        self, request: Request, plan: Plan, session: Session, history: History, more_seeds: MoreSeeds | None = None
     ) -> None:
-        """With `further`, further seeds run until the verdict is clear."""
-        self._request = request
-        self._further = further
-        self._added: dict[str, TrialSpec] = {}
-        self._timed_again: set[str] = set()
-        self._planned = planned
+        """With `more_seeds`, further seeds run until the verdict is clear."""
+        self._plan = plan
         self._session = session
         self._history = history
-        self._checked = False
-        self.unsettled = ""
-        """Why no further seeds run although the verdict is not clear: the budget that ran out."""
-        self._skipped: Callable[[TrialSpec], TrialOutcome] = _never_skipped
-        self._later: Sequence[TrialSpec] = self._to_run()
-        self._originals = self._find_originals()
-        self._open = {trial.trial_id for trial in self._later if base_of(trial)}
-        self._drop_branch_points(planned.trials)
-        self.first: Sequence[TrialSpec] = self._placed(self._first())
+        self._waiting: Sequence[TrialSpec] = _to_run(request, plan, history)
+        self._further = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
+        self._branches = Branches(plan, self._waiting, session)
+        repetitions = Repetitions(request, plan, self._further)
+        self._sources: list[Source]
+        # Repetitions come before the end: good measurements may open further cells.
+        if request.selection.phases:
+            by_phases = Phases(request, plan)
+            self._sources = [by_phases.next, repetitions.next, by_phases.rest]
+        else:
+            grid = Grid(plan)
+            self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
+        if self._further:
+            self._sources.append(self._further.next)
+        self.first = self._round()
         """The trials of the first round."""
 
+    def __bool__(self) -> bool:
+        """Return whether there is anything to run."""
+        return bool(self.first or self._waiting)
+
+    @property
+    def planned(self) -> Plan:
+        """The plan with the further seeds that were added to it."""
+        return replace(
+            self._plan, trials=[*self._plan.trials, *(self._further.added.values() if self._further else ())]
+        )
+
+    @property
+    def unsettled(self) -> str:
+        """The budget that ran out before the verdict was clear; empty otherwise."""
+        return self._further.unsettled if self._further else ""
+
+    def next(self, left_out: Outcomes) -> Sequence[TrialSpec]:
+        """Journal what the last round left out. Return the next one; empty at the end of the sweep."""
+        if self._session.stopping():
+            return ()
+        self.leave_out(left_out)
+        return self._round()
+
+    def leave_out(self, ends: Outcomes) -> None:
+        """Journal why trials will not run."""
+        self._session.left_out(self._further.leave_out(ends) if self._further else ends)
+
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Note the end of a trial, and delete checkpoints from which no further branch starts."""
-        if base_of(trial) and outcome.status.is_result():
-            self._open.discard(trial.trial_id)
-            self._drop_branch_points([trial])
+        """Note the end of a trial."""
+        if outcome.status.is_result():
+            self._branches.close(trial)
 
     def row(self, trial_id: str) -> TrialRecord | None:
         """Return how this trial ended, if it has."""
         return self._history.of(trial_id).row
 
-    def __bool__(self) -> bool:
-        """Return whether there is anything to run."""
-        return bool(self.first or self._later)
-
-    def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
-        """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
-        if self._session.stopping():
-            return ()
-        self.leave_out(left_out)
-        # Disturbed timings come before the end: good measurements may open further cells.
-        return self._placed(self._chosen() or self._disturbed() or self._rest() or self._further_seeds())
-
-    def leave_out(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
-        """Journal why trials will not run. A further seed has no row instead, which would count against its cell."""
-        self._session.left_out([(trial, end) for trial, end in ends if trial.trial_id not in self._added])
-        for trial, end in ends:
-            if self._added.pop(trial.trial_id, None):
-                self.unsettled = end.note
-
-    @property
-    def planned(self) -> Plan:
-        """The plan with the further seeds that were added to it."""
-        return replace(self._planned, trials=[*self._planned.trials, *self._added.values()])
-
-    def _first(self) -> Sequence[TrialSpec]:
-        probes = phases.probes(self._later, self._history.probes) if self._request.selection.phases else ()
-        first = [*self._named(), *probes] or self._chosen() or self._disturbed() or self._rest()
-        return first or self._further_seeds()
-
-    def _named(self) -> Sequence[TrialSpec]:
-        """Trials that the user named explicitly, which phases might skip."""
-        if not self._request.selection.phases:
-            return ()
-        named = [trial for trial in self._later if trial.trial_id in self._planned.named]
-        self._later = [trial for trial in self._later if trial.trial_id not in self._planned.named]
-        return named
-
-    def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
-        """The trials; those that share a GPU get the share of it that they are known to need."""
-        known = self._memory()
-        return [known.placed(trial) for trial in trials]
-
-    def _memory(self) -> MemoryShares:
-        return MemoryShares.of(self._history.rows.values(), self._history.probes.values())
-
-    def _to_run(self) -> list[TrialSpec]:
-        """Return the trials that may run, also those that may wait for room; not those stopped early before."""
-        selection, ends = self._request.selection, self._history.rows
-        stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
-        all_failing = {
-            key for key, end in ends.items() if stops and end.skipped_by == "early_stop"
-        } - self._planned.named
-        may_run = self._planned.may_run(waits=self._request.cluster.wait_s > 0)
-        return [trial for trial in may_run if trial.trial_id not in all_failing]
-
-    def _chosen(self) -> Sequence[TrialSpec]:
-        """The next trials according to the phases.
-
-        Without phases, all of them; but if trials are to share GPUs, one of each size runs alone first.
-        """
-        self._copy()
-        self._leave_out_branches()
-        if not self._later:
-            return ()
-        to_run, self._skipped = self._choice()
-        asked = {trial.trial_id for trial in to_run}
-        self._later = [trial for trial in self._later if trial.trial_id not in asked]
-        return to_run
-
-    def _copy(self) -> None:
-        """Copy the results of trials whose training is the same as that of a trial that has ended."""
-        ids, rest, rows = {trial.trial_id for trial in self._later}, [], self._history.rows
-        for trial in self._later:
-            original = self._originals.get(trial.trial_id, "")
-            row = self._history.of(original).result if original in rows and original not in ids else None
-            if row is None or row.same_as:
-                rest.append(trial)
-            else:
+    def _round(self) -> Sequence[TrialSpec]:
+        """Ask one source after the other until one has trials, and carry out what each of them says."""
+        for source in self._sources:
+            answer = source(self._waiting, self._history)
+            for trial, row in answer.copied:
                 self._session.copied(trial, row)
-                self._open.discard(trial.trial_id)
-        self._later = rest
-
-    def _leave_out_branches(self) -> None:
-        """Leave out the branches whose base has ended without a result to start from."""
-        ids, rows = {trial.trial_id for trial in self._later}, self._history.rows
-        bases = {trial.trial_id: rows.get(base_of(trial)) for trial in self._later if base_of(trial) not in ids}
-        without = {key: base for key, base in bases.items() if base is not None and base.status is not Status.OK}
-        self._session.left_out(
-            [(trial, _without(without[trial.trial_id])) for trial in self._later if trial.trial_id in without]
-        )
-        self._later = [trial for trial in self._later if trial.trial_id not in without]
-
-    def _drop_branch_points(self, trials: Iterable[TrialSpec]) -> None:
-        """Delete the checkpoints that these branches started from, unless a branch still has to start from them."""
-        points = {(base_of(trial), point_of(trial)): trial for trial in trials if base_of(trial)}
-        needed = {(base_of(each), point_of(each)) for each in self._planned.trials if each.trial_id in self._open}
-        for branch in (branch for point, branch in points.items() if point not in needed):
-            self._session.drop_branch_point(branch)
-
-    def _find_originals(self) -> dict[str, str]:
-        """Return {trial: the first one with the same training}, without those first ones.
-
-        Phases train only one of them. A trial that is named for a rerun has no original that is not.
-        """
-        if self._request.selection.phases:
-            return {}
-        trials, named = self._planned.trials, self._planned.named
-        same = equivalent_cells(trials)
-        by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in trials}
-        pairs = ((trial.trial_id, by_cell.get((same.get(trial.cell_id, ""), trial.seed))) for trial in trials)
-        return {key: original for key, original in pairs if original and (original in named or key not in named)}
-
-    def _rest(self) -> Sequence[TrialSpec]:
-        """Run nothing: the remaining trials are skipped for the reasons for which they were not chosen."""
-        self._session.left_out([(trial, self._skipped(trial)) for trial in self._later])
-        self._later = ()
-        return ()
-
-    def _choice(self) -> Choice:
-        if self._request.selection.phases:
-            return self._by_phases()
-        ids = {trial.trial_id for trial in self._later}
-        everything = [trial for trial in self._later if self._originals.get(trial.trial_id) not in ids]
-        bases = {base_of(trial) for trial in everything}
-        first = [trial for trial in everything if trial.trial_id in bases]
-        return first or self._memory().unknown(everything) or everything, _never_skipped
-
-    def _by_phases(self) -> Choice:
-        again = {trial.trial_id for trial in self._later}  # with rerun=failed, earlier ends no longer count
-        ends = {key: end for key, end in self._history.rows.items() if key not in again}
-        probed = self._history.probes
-        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
-        return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
-
-    def _disturbed(self) -> Sequence[TrialSpec]:
-        """On the first call, repetitions of disturbed timings, also of those under an earlier driver.
-
-        `mode=settle` times every disturbed trial again, once.
-        """
-        if self._checked:
-            return ()
-        self._checked = True
-        ends = self._history.rows
-        idle = self._planned.not_run_again(ends)
-        ran = [trial for trial in self.planned.trials if trial.trial_id not in idle]
-        if self._further:
-            disturbed = once_more(ran, ends, self._timed_again, 1.0)
-            self._timed_again |= {str(trial.probes) for trial in disturbed}
-        else:
-            disturbed = once_more(ran, ends, self._history.repeated, self._request.selection.rerun_invalid)
-        if disturbed:
-            self._session.found_disturbed(disturbed)
-        return disturbed
-
-    def _further_seeds(self) -> Sequence[TrialSpec]:
-        """Return trials with the seeds that the recommendation asks for; none if nothing would be gained by them.
-
-        The number of seeds of a cell at most doubles in a round, because few seeds predict badly how many are needed.
-        """
-        if not self._further or self.unsettled or not self._history.rows:
-            return ()
-        from orchestrator.analysis.trials import cell_axes, collect_for  # pandas, which other sweeps do not need yet
-        from orchestrator.decision.decide import decide, with_more
-
-        rows = list(self._history.rows.values())
-        found = decide(*collect_for(self._request, rows), Terms.of(self._request, cell_axes(rows)))
-        cells = {trial.cell_id: trial for trial in self._planned.trials}
-        seeds: dict[str, list[int]] = {}
-        for row in rows:
-            seeds.setdefault(row.cell_id, []).append(row.seed)
-        asked = [(more, seeds[more.cell_id]) for more in found.more_seeds if more.cell_id in cells]
-        if found.verdict in (CLEAR, SPEED_ONLY) or not asked:
-            return ()
-        target = min(max(FEWEST_SEEDS, 2 * max(len(own) for _, own in asked)), max(m.seeds + len(s) for m, s in asked))
-        new = [
-            trial
-            for more, own in asked
-            if target > len(own)
-            for trial in self._further(cells[more.cell_id], sorted({*with_more(own, target - len(own))} - {*own}))
-        ]
-        self._added |= {trial.trial_id: trial for trial in new}
-        self._checked = False  # their timings may be disturbed, too
-        self._session.added(new, f"{found.verdict}: {', '.join(more.name for more, _ in asked)}")
-        return new
+                self._branches.close(trial)
+            self._session.left_out(answer.left_out)
+            gone = {trial.trial_id for trial, _ in (*answer.copied, *answer.left_out)}
+            gone |= {trial.trial_id for trial in answer.trials}
+            self._waiting = [trial for trial in self._waiting if trial.trial_id not in gone]
+            if answer.trials:
+                if answer.message:
+                    self._session.queued(answer.trials, answer.message)
+                # Trials that share a GPU get the share of it that they are known to need.
+                memory = _memory(self._history)
+                return [memory.placed(trial) for trial in answer.trials]
+        return []
 
 
 class SharedTimings:
@@ -284,7 +353,8 @@ class SharedTimings:
         place = self._places.get(trial.trial_id)
         if place is None or row is None or row.timed_with or "samples_per_s" not in row.metrics:
             return
-        if row.trial_id in (found := judged([row])) and found[row.trial_id].fault is None:
+        judgement = judged([row]).get(row.trial_id)
+        if judgement is not None and judgement.fault is None:
             self._timed.setdefault((speed_group(trial), place), row.trial_id)
 
 
@@ -312,11 +382,13 @@ class SweepListener(TrackedListener):
     def ticked(self) -> None:
         """Refresh the display, and add the next round if it is time for it."""
         super().ticked()
-        if self._queue.needs_trials:
-            if trials := self._rounds.next(self._queue.newly_left_out()):
-                self._queue.add(trials, time.monotonic())
-            else:
-                self._queue.close()
+        if not self._queue.needs_trials:
+            return
+        trials = self._rounds.next(self._queue.newly_left_out())
+        if trials:
+            self._queue.add(trials, time.monotonic())
+        else:
+            self._queue.close()
 
 
 def _without(base: TrialRecord) -> TrialOutcome:
@@ -325,8 +397,19 @@ def _without(base: TrialRecord) -> TrialOutcome:
     return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=base.skipped_by or "base")
 
 
-def _never_skipped(trial: TrialSpec) -> TrialOutcome:
-    raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")
+def _to_run(request: Request, plan: Plan, history: History) -> list[TrialSpec]:
+    """Return the trials that may run, also those that may wait for room; not those stopped early before."""
+    selection = request.selection
+    stays_stopped = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
+    stopped: set[str] = set()
+    if stays_stopped:
+        stopped = {trial_id for trial_id, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named
+    may_run = plan.may_run(waits=request.cluster.wait_s > 0)
+    return [trial for trial in may_run if trial.trial_id not in stopped]
+
+
+def _memory(history: History) -> MemoryShares:
+    return MemoryShares.of(history.rows.values(), history.probes.values())
 
 
 def once_more(

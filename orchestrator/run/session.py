@@ -27,7 +27,6 @@ from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
-from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.printable import printable_line
@@ -170,14 +169,9 @@ class Session:
                 self._journal_end(trial, end)
         self._display.skipped(new)
 
-    def found_disturbed(self, repetitions: Sequence[TrialSpec]) -> None:
-        """Show that these repetitions of disturbed timings are queued."""
-        many = counted(len(repetitions), "trial is", "trials are")
-        self._display.queued(repetitions, f"disturbed timings: {many} timed again, one at a time")
-
-    def added(self, trials: Sequence[TrialSpec], why: str) -> None:
-        """Show that these further seeds are queued, and for which verdict and cells."""
-        self._display.queued(trials, f"{why}: {counted(len(trials), 'further seed is', 'further seeds are')} run")
+    def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
+        """Show that these trials, which were not planned, are queued."""
+        self._display.queued(trials, why)
 
     def cut_off(self) -> None:
         """Journal how long abandoned attempts had run: they used resources, and may be continued."""

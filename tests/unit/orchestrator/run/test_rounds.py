@@ -26,6 +26,7 @@ from tests.unit.sweeps.setups import setup
 
 NODES = (Node(name="a", cpus=1, gpus=1),)
 TRIALS = trials(Sweep(name="s", axes={"device_batch_size": [8, 16], "seed": [0, 1, 2]}), lambda axes: setup())
+PROBE = replace(TRIALS[0], trial_id="probe")
 
 
 class Notes:
@@ -39,14 +40,11 @@ class Notes:
     def left_out(self, ends):
         self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
 
-    def added(self, trials, why):
-        self.told.append(why.partition(":")[0])
+    def queued(self, trials, why):
+        self.told.append((why.partition(":")[0], len(trials)))
 
     def drop_branch_point(self, branch):
         self.dropped.append(point_of(branch))
-
-    def found_disturbed(self, trials):
-        self.told.append(("disturbed", len(trials)))
 
 
 class Nothing:
@@ -72,7 +70,7 @@ def made(
 ):
     """Rounds whose phases ask for these trials, one round after the other, with these disturbed timings."""
     rounds_of = iter(asked)
-    monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
+    monkeypatch.setattr(phases, "probes", lambda trials, probed: [PROBE])
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_: list(disturbed))
@@ -83,10 +81,10 @@ def made(
 
 def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
     source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], disturbed=TRIALS[:1])
-    assert source.first == TRIALS[:1] and not notes.told
+    assert source.first == [PROBE] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
     assert source.next([]) == TRIALS[:1]
-    assert notes.told == [("disturbed", 1)]
+    assert notes.told == [("disturbed timings", 1)]
     assert not source.next([])
     assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
 
@@ -110,14 +108,14 @@ def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
 
 def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
     source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
-    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("disturbed", 1)]
+    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("disturbed timings", 1)]
 
 
 def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
     )
-    assert source and source.first == TRIALS[:1] and notes.told == [("disturbed", 1)]
+    assert source and source.first == TRIALS[:1] and notes.told == [("disturbed timings", 1)]
     assert not source.next([])
 
 
@@ -156,7 +154,7 @@ def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch)
 def test_trials_named_in_a_rerun_run_first_despite_phases(monkeypatch):
     ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
     source, notes = made(monkeypatch, ends=ends, rerun=Rerun.of([TRIALS[4].trial_id]))
-    assert source.first == [TRIALS[4], TRIALS[0]]  # the named trial and a probe for the others
+    assert source.first == [TRIALS[4], PROBE]  # the named trial and a probe for the others
     assert not source.next([])
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
 
@@ -222,7 +220,7 @@ def test_settling_adds_seeds_until_the_verdict_is_clear():
         (16, 1),
         (16, 2),
     ]
-    assert notes.told == ["undecided"]
+    assert notes.told == [("undecided", 4)]
     run(source.first)
     assert not source.next([])
     assert len(source.planned.trials) == 6
@@ -248,7 +246,7 @@ def test_a_further_seed_beyond_the_budget_has_no_row():
         status=Status.SKIPPED, note="sweep.budget.wall_s=1 was used up", wall_s=0.0, skipped_by="budget"
     )
     assert not source.next([(trial, budget) for trial in source.first])
-    assert notes.told == ["undecided"] and "wall_s=1" in source.unsettled
+    assert notes.told == [("undecided", 4)] and "wall_s=1" in source.unsettled
     assert len(source.planned.trials) == 2
 
 

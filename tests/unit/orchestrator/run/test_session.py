@@ -207,7 +207,7 @@ REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
 
 
 def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
-    taken_up.found_disturbed([REPETITION])
+    taken_up.queued([REPETITION], "disturbed timings")
     taken_up.started(REPETITION)
     taken_up.reported(REPETITION, [{"epoch": 1}])
     taken_up.finished(REPETITION, outcome)
