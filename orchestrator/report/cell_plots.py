@@ -386,7 +386,9 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     if plot.absent:
         return plot
     names = ", ".join(f"'{column}': '{text}'" for column, text in _KEPT.items())
-    # Parts below 0 are not drawn, so the others may sum to more than 1: such a bar is scaled to end at 100%.
+    # Losses below 0 are not drawn, so the others may sum to more than what is lost: they are scaled to end at 100%.
+    is_loss = "datum.column !== 'efficiency'"
+    room = "max(0, 1 - datum.efficiency) / datum.lost"
     fold = [
         {"filter": "isValid(datum.lost_rest)"},
         {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
@@ -395,8 +397,9 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
         {"calculate": f"{{{names}}}[datum.column]", "as": "part"},
         {"calculate": "datum.cell + '\\n' + datum.part + ': ' + format(datum.share, '.1%')", "as": "tip"},
         {"filter": "datum.share > 0"},
-        {"joinaggregate": [{"op": "sum", "field": "share", "as": "total"}], "groupby": ["cell"]},
-        {"calculate": "datum.share / max(1, datum.total)", "as": "share"},
+        {"calculate": f"{is_loss} ? datum.share : 0", "as": "loss"},
+        {"joinaggregate": [{"op": "sum", "field": "loss", "as": "lost"}], "groupby": ["cell"]},
+        {"calculate": f"{is_loss} ? datum.share * min(1, {room}) : min(1, datum.share)", "as": "share"},
     ]
     colour = {"field": "part", "type": "nominal", "title": None, "scale": {"domain": list(_KEPT.values())}}
     remarks = []
@@ -404,7 +407,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
         remarks.append(f"{MOST_BARS} of {len(known)} cells are drawn: the filters choose others.")
     if (known[list(LOST)] < -0.02).any(axis=None):
         remarks.append(
-            "Parts that took less time than in the baseline are negative and not drawn, and the other parts are scaled"
+            "Parts that took less time than in the baseline are negative and not drawn, and the other losses are scaled"
             " to 100%; summary.csv has all."
         )
     spec = {"transform": fold, **bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)}

@@ -184,7 +184,10 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
             "sort": {"field": "order", "op": "min"},
             "axis": {"labelLimit": 260},
         },
-        "x": {**quantity(value, title), "axis": {"format": ".0%" if percent else "~r", "tickCount": 5}},
+        "x": {
+            **quantity(value, title, **({"domain": [0, 1]} if percent else {})),
+            "axis": {"format": ".0%" if percent else "~r", "tickCount": 5},
+        },
         **TIP,
     }
     layers = [mark("bar", {**encoding, **({"color": colour} if colour else {})}, height={"band": 0.7})]

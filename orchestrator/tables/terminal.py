@@ -60,31 +60,9 @@ class SweepEnd:
         return self.recommendation.objective != NO_OBJECTIVE
 
 
-@dataclass(frozen=True)
-class _Detail:
-    """The level of detail of the lines."""
-
-    rows: int
-    """The most cells in the table."""
-    by_batch: bool
-    """Whether a single step of the GPU axis may have a speed for each batch on two lines."""
-    lines: int
-    """The most lines of a fact."""
-    all_facts: bool
-    """Also facts that decide nothing."""
-
-
-_DETAILS = (
-    _Detail(5, True, 2, True),
-    _Detail(4, True, 2, True),
-    _Detail(4, False, 2, True),
-    _Detail(4, False, 2, False),
-    _Detail(4, False, 1, False),
-    _Detail(3, False, 1, False),
-    _Detail(2, False, 1, False),
-    _Detail(0, False, 1, False),
-)
-"""The first level that fits on MOST_LINES is shown, else the last one."""
+_DETAILS = ((5, 2, True), (4, 2, True), (4, 2, False), (4, 1, False), (3, 1, False), (2, 1, False), (0, 1, False))
+"""The most rows of the table, the most lines of a fact, and whether facts are shown that decide nothing. The first
+level that fits on MOST_LINES is shown, else the last one."""
 
 
 def show(end: SweepEnd, console: Console) -> None:
@@ -97,12 +75,12 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     """Return the lines; with fewer rows and facts, and shorter sentences, if there would be more than MOST_LINES."""
     text = in_sentences(end.recommendation)
     lines: list[Text] = []
-    for detail in _DETAILS:
+    for rows, most, all_facts in _DETAILS:
         lines = [
             Text(one_line(_heading(end, width), width), "dim"),
             *_block(_headline(text, width)),
-            *_block(_table(end.recommendation, detail.rows, width)),
-            *_block(_facts(end, text, width, detail)),
+            *_block(_table(end.recommendation, rows, width)),
+            *_block(_facts(end, text, width, most, all_facts=all_facts)),
             Text(),
             _last(text, end.files),
         ]
@@ -183,27 +161,27 @@ def _table(recommendation: Recommendation, rows: int, width: int) -> list[Text]:
     return lines
 
 
-def _facts(end: SweepEnd, text: RecommendationText, width: int, detail: _Detail) -> list[Text]:
-    """Return the lines below the table."""
-    facts = [(step.name, _step(step, end.recommendation, width, detail)) for step in end.recommendation.gpu_steps]
-    if detail.all_facts:
+def _facts(end: SweepEnd, text: RecommendationText, width: int, most: int, *, all_facts: bool) -> list[Text]:
+    """Return the lines below the table, each fact on at most `most` lines."""
+    facts = [(step.name, _step(step, end.recommendation, width, most)) for step in end.recommendation.gpu_steps]
+    if all_facts:
         facts += [*text.larger_batch, *text.how_sure]
     facts += [*text.facts, *(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
-    lines = [line for label, fact in facts for line in _labelled(label, fact, width, detail.lines)]
-    most = 2 * detail.lines - 1
-    problems = list(end.problems[:most])
-    if len(end.problems) > most:
-        problems.append(("", f"{len(end.problems) - most} more in the report"))
+    lines = [line for label, fact in facts for line in _labelled(label, fact, width, most)]
+    shown = 2 * most - 1
+    problems = list(end.problems[:shown])
+    if len(end.problems) > shown:
+        problems.append(("", f"{len(end.problems) - shown} more in the report"))
     # On three lines, because the path of a trace must not be cut.
     lines += [line for label, problem in problems for line in _labelled(label, problem, width, 3)]
     return [*lines, *_settle(end, text, width)]
 
 
-def _step(step: GpuStep, recommendation: Recommendation, width: int, detail: _Detail) -> str:
-    """Return what a step of the GPU axis is worth, by batch if that fits a line or there is only one step."""
+def _step(step: GpuStep, recommendation: Recommendation, width: int, most: int) -> str:
+    """Return what a step of the GPU axis is worth, by batch if that fits a line or the only step has two lines."""
     text = step_text(step, recommendation, by_batch=True)
     fits = len(text) <= width - _INDENT - 1
-    only = detail.by_batch and len(recommendation.gpu_steps) == 1
+    only = most > 1 and len(recommendation.gpu_steps) == 1
     return text if fits or only else step_text(step, recommendation, by_batch=False)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.decide import decide
@@ -169,6 +170,16 @@ def test_lost_speedup_is_drawn_and_named() -> None:
     assert {"2×32 none", "kept", "exchanging gradients"} <= set(texts(why_not_linear(cells), rows))
     assert "exchanging gradients (20% of" in largest(cells, None) and "2×32 none" in largest(cells, None)
     assert largest(made([scaling(1)])[0], None) == ""
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])
+def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
+    """The passes are faster than on one GPU: a negative loss, so that the other parts sum to more than 100%."""
+    step = {"step_communication_s": 0.3, "step_compute_s": 0.5}
+    cells, rows = made([scaling(1), scaling(2, rate=rate, **step)])
+    assert sum(max(0.0, rows[1][name]) for name in ("efficiency", *LOST)) > 1.05
+    shares = [int(text) for text in re.findall(r"ideal speed-up: (\d+)%", svg(why_not_linear(cells), rows))]
+    assert shares[0] == kept and sum(shares) == pytest.approx(100, abs=2)
 
 
 def test_hostile_texts_are_drawn_as_text() -> None:

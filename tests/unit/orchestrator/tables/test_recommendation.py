@@ -5,7 +5,7 @@ import json
 import math
 import random
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,48 +61,30 @@ def records() -> list[TrialRecord]:
     return [*fine, *(record_of(4, s, Status.OOM, lr_rule="sqrt", note="out of memory") for s in range(3))]
 
 
-def test_golden_recommendation_on_gpus(records: list[TrialRecord], golden: Golden) -> None:
-    golden("recommendation/gpu.md", recommendation_markdown(decided(records, price_per_gpu_hour=3.0), "demo"))
+def untested(gpus: int) -> dict[str, float]:
+    return {"samples_per_s": 100.0 * gpus, "samples": 6000, "steps": 99, "accuracy": 0.9 - gpus / 10}
 
 
-def test_golden_cpu_with_one_seed(golden: Golden) -> None:
-    records = [record_of(g, 0, device="cpu", metrics=measured(100 * g, 0.9)) for g in (1, 2)]
-    golden("recommendation/cpu.md", recommendation_markdown(decided(records), "demo"))
+def trials(gpus: Sequence[int], seeds: int, metrics: Callable[[int, int], dict[str, float]]) -> list[TrialRecord]:
+    return [record_of(g, s, metrics=metrics(g, s)) for g in gpus for s in range(seeds)]
 
 
-def test_golden_recommendation_of_a_tie(golden: Golden) -> None:
-    records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
-    golden("recommendation/tie.md", recommendation_markdown(decided(records, target=0.99), "demo"))
+ONE = trials([1], 3, lambda g, s: measured(100, 0.9))
+GOLDEN_CASES: dict[str, tuple[list[TrialRecord], dict[str, Any]]] = {
+    "cpu": ([record_of(g, 0, device="cpu", metrics=measured(100 * g, 0.9)) for g in (1, 2)], {}),
+    "tie": (swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}), {"target": 0.99}),
+    "nothing_valid": (trials([1, 2], 2, lambda g, s: measured(100 * g, 0.9 + s / 1000) | SHORT), {}),
+    "too_few_workers": ([*ONE, *trials([2], 3, lambda g, s: measured(300, 0.9) | {"workers": 1})], {}),
+    "provisional": (trials([1, 2], 2, lambda g, s: measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)), {}),
+    "untimed_is_better": ([*ONE, *trials([2, 4, 8, 16], 3, lambda g, s: measured(200, 0.9) | SHORT)], {}),
+    "without_accuracies": (trials([1, 2], 3, lambda g, s: untested(g)), {}),
+}
 
 
-def test_golden_recommendation_without_a_valid_timing(golden: Golden) -> None:
-    short = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | SHORT) for g in (1, 2) for s in (0, 1)]
-    golden("recommendation/nothing_valid.md", recommendation_markdown(decided(short), "demo"))
-
-
-def test_golden_no_trial_used_its_gpus(golden: Golden) -> None:
-    one = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
-    two = [record_of(2, s, metrics=measured(300, 0.9) | {"workers": 1}) for s in range(3)]
-    golden("recommendation/too_few_workers.md", recommendation_markdown(decided([*one, *two]), "demo"))
-
-
-def test_golden_provisional_recommendation(golden: Golden) -> None:
-    busy = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)) for g in (1, 2) for s in (0, 1)]
-    golden("recommendation/provisional.md", recommendation_markdown(decided(busy), "demo"))
-
-
-def test_golden_an_untimed_cell_is_better(golden: Golden) -> None:
-    valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
-    short = [record_of(g, s, metrics=measured(200, 0.9) | SHORT) for g in (2, 4, 8, 16) for s in range(3)]
-    golden("recommendation/untimed_is_better.md", recommendation_markdown(decided([*valid, *short]), "demo"))
-
-
-def test_golden_without_accuracies(golden: Golden) -> None:
-    def metrics(gpus: int) -> dict[str, float]:
-        return {"samples_per_s": 100.0 * gpus, "samples": 6000, "steps": 99, "accuracy": 0.9 - gpus / 10}
-
-    records = [record_of(g, s, metrics=metrics(g)) for g in (1, 2) for s in range(3)]
-    golden("recommendation/without_accuracies.md", recommendation_markdown(decided(records), "demo"))
+@pytest.mark.parametrize("name", ["gpu", *GOLDEN_CASES])
+def test_golden_recommendation(name: str, records: list[TrialRecord], golden: Golden) -> None:
+    given, terms = (GOLDEN_CASES | {"gpu": (records, {"price_per_gpu_hour": 3.0})})[name]
+    golden(f"recommendation/{name}.md", recommendation_markdown(decided(given, **terms), "demo"))
 
 
 def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden) -> None:
@@ -203,6 +185,22 @@ def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
     assert of["accuracy"]["value"] == pytest.approx(0.9) and of["val_accuracy"]["value"] == pytest.approx(0.91)
     assert of["val_accuracy_difference"]["value"] == pytest.approx(0)
     assert chosen["baseline_cell_id"] == found["baseline"]["cell_id"] == "1-32-none"
+
+
+def test_json_has_the_speedup_of_the_sentence_and_hours_without_a_price() -> None:
+    """The larger batch on the same GPU is 1.9 times as fast; more GPUs have no part in that."""
+    speeds = {32: 100.0, 64: 190.0}
+    records = [record_of(1, s, batch=batch, metrics=measured(speeds[batch], 0.9)) for batch in speeds for s in range(3)]
+    content = as_json(decided(records))
+    of = content["recommended"]["figures"]
+    assert "1.90×" in content["sentence"] and of["speedup"]["value"] == pytest.approx(1.9)
+    assert of["gpu_speedup"]["value"] == 1.0 and of["cost"] is None
+    hours = 6000 / 190 / 3600
+    assert of["hours"]["value"] == pytest.approx(hours) and of["hours"]["unit"] == "GPU-hours"
+    assert content["gpu_counts"] == []
+    priced = as_json(decided(trials([1, 2], 3, lambda g, s: measured(100 * g, 0.9)), price_per_gpu_hour=3.6))
+    assert [count["best"]["cost"] for count in priced["gpu_counts"]] == pytest.approx([0.06, 0.06])
+    assert {count["best"]["hours"] for count in priced["gpu_counts"]} == {None}
 
 
 def around(mean: float, width: float) -> dict[str, Any]:
