@@ -11,13 +11,15 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from sweeps.axes import is_number
+from sweeps.rank_exit import Cause, RankExit
+from sweeps.status import Status
 from trainables import device_memory, isolation, provenance
 from trainables.context import (
     Batch,
@@ -53,56 +55,49 @@ NOTE_LENGTH = 300
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankExit:
-    """How the call of a trainable ended: `status` is `ok`, `oom`, `diverged`, `timeout`, `skipped` or `failed`."""
-
-    status: str
-    cause: str = ""
-    """`error`, `request` (wrong for every trial), `device` (a GPU is lost), `device_memory`, `host_memory`, `disk`
-    (full or read-only); empty for a result."""
-    note: str = ""
-    """The exception in one line; for `ok` the trainable's remarks."""
-    trace: str = ""
-
-    @staticmethod
-    def of(error: BaseException) -> RankExit:
-        """Classify an exception, or its cause if another library wraps it (a compiler, for example)."""
-        status, cause = _classified(error)
-        return RankExit(
-            status=status,
-            cause=cause,
-            note=str(error) if status == "skipped" else _one_line(error),
-            trace="" if status == "skipped" else "".join(traceback.format_exception(error)),
-        )
+def exit_by(error: BaseException, rank: int) -> RankExit:
+    """Return the exit of a rank whose trainable raised this."""
+    status, cause = _classified(error)
+    if status is Status.SKIPPED:
+        return RankExit(rank=rank, status=status, note=str(error))
+    trace = "".join(traceback.format_exception(error))
+    return RankExit(rank=rank, status=status, cause=cause, note=_one_line(error), trace=trace)
 
 
-def _classified(error: BaseException) -> tuple[str, str]:
-    """Return the status and the cause."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, DivergedError):
-            return "diverged", ""
-        if isinstance(cause, TrialTimeoutError):
-            return "timeout", "time_limit"
-        if isinstance(cause, GivenUpError):
-            return "skipped", ""
-        torch = sys.modules.get("torch")  # without torch there is no error of torch
-        if (
-            isinstance(cause, MemoryError)
-            or (torch is not None and isinstance(cause, torch.OutOfMemoryError))
-            or (isinstance(cause, RuntimeError) and any(text in str(cause) for text in OUT_OF_MEMORY_TEXTS))
-        ):
-            on_host = isinstance(cause, MemoryError) or "can't allocate memory" in str(cause)
-            return "oom", "host_memory" if on_host else "device_memory"
-        if isinstance(cause, RequestError | ImportError | SyntaxError):
-            return "failed", "request"
-        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
-            return "failed", "disk"
-        if isinstance(cause, RuntimeError) and any(text in str(cause) for text in LOST_DEVICE_TEXTS):
-            return "failed", "device"
-        cause = cause.__cause__
-    return "failed", "error"
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether this error, or one that it wraps, is a lack of memory."""
+    status, _ = _classified(error)
+    return status is Status.OOM
+
+
+def _classified(error: BaseException) -> tuple[Status, Cause]:
+    """Return the status and the cause of an error, or of its cause if another library wraps it, as a compiler does."""
+    wrapped: BaseException | None = error
+    while wrapped is not None:
+        if isinstance(wrapped, DivergedError):
+            return Status.DIVERGED, Cause.NONE
+        if isinstance(wrapped, TrialTimeoutError):
+            return Status.TIMEOUT, Cause.TIME_LIMIT
+        if isinstance(wrapped, GivenUpError):
+            return Status.SKIPPED, Cause.NONE
+        if _lacks_memory(wrapped):
+            on_host = isinstance(wrapped, MemoryError) or "can't allocate memory" in str(wrapped)
+            return Status.OOM, Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
+        if isinstance(wrapped, RequestError | ImportError | SyntaxError):
+            return Status.FAILED, Cause.REQUEST
+        if isinstance(wrapped, OSError) and wrapped.errno in _DISK_ERRORS:
+            return Status.FAILED, Cause.DISK
+        if isinstance(wrapped, RuntimeError) and any(text in str(wrapped) for text in LOST_DEVICE_TEXTS):
+            return Status.FAILED, Cause.DEVICE
+        wrapped = wrapped.__cause__
+    return Status.FAILED, Cause.ERROR
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")  # without torch there is no error of torch
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def _one_line(error: BaseException) -> str:
@@ -125,48 +120,37 @@ def run(
     emit: Emit,
     should_stop: Callable[..., bool],
     observe: Callable[[str], None] = lambda phase: None,
-) -> dict[str, Any]:
+) -> RankExit:
     """Call the trainable as this rank, isolated from earlier trials; never raises an error of the trainable.
 
     `observe` is called with the trial's phases: see `Context.phase`.
-
-    Returns JSON values: the fields of `RankExit`, `rank`, `metrics`, `provenance`, and `reusable`: whether this process
-    may run another trial.
     """
     before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe
     try:
         metrics = _train(request, context)
-        rank_exit = RankExit(status="ok", note="; ".join(context.remarks))
+        rank_exit = RankExit(rank=context.rank, status=Status.OK, note="; ".join(context.remarks), metrics=metrics)
     except (Exception, SystemExit) as error:
-        rank_exit, share = RankExit.of(error), request.get("memory_share")
-        if rank_exit.cause == "device_memory" and share is not None:
+        rank_exit, share = exit_by(error, context.rank), request.get("memory_share")
+        if rank_exit.cause is Cause.DEVICE_MEMORY and share is not None:
             rank_exit = replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
-        metrics = plain(context.metrics) if rank_exit.status == "skipped" else {}
+        if rank_exit.status is Status.SKIPPED:
+            rank_exit = replace(rank_exit, metrics=plain(context.metrics))
     memory: dict[str, float] = {}
     about: dict[str, Any] = {}
-    broken = None
     try:
         memory = device_memory.taken(context.device)
         about = provenance.collect(context.device)
         isolation.leave()
     except Exception as error:  # some CUDA errors are sticky: every later call in the process fails, too
-        broken = RankExit.of(error)
-    if broken and rank_exit.status == "ok":
-        rank_exit, metrics = broken, {}
-    elif metrics:
-        metrics = memory | metrics
-    return {
-        "status": rank_exit.status,
-        "cause": rank_exit.cause,
-        "note": rank_exit.note,
-        "trace": rank_exit.trace,
-        "rank": context.rank,
-        "metrics": metrics,
-        "provenance": about,
-        "reusable": rank_exit.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
-    }
+        # The trial's own error comes first: the sticky one is its consequence.
+        broken = exit_by(error, context.rank) if rank_exit.status is Status.OK else rank_exit
+        return replace(broken, provenance=about)
+    metrics = memory | dict(rank_exit.metrics) if rank_exit.metrics else {}
+    has_ended_well = rank_exit.status in (Status.OK, Status.SKIPPED)
+    reusable = has_ended_well and not BackgroundWork.now().grown_since(before)
+    return replace(rank_exit, metrics=metrics, provenance=about, reusable=reusable)
 
 
 def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:

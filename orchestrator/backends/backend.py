@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.store.record import Cause, Listener
+from orchestrator.store.record import Listener
 from orchestrator.telemetry.sampler import Sampling
+from sweeps.rank_exit import Cause
 from sweeps.trial import TrialSpec
 
 if TYPE_CHECKING:
     from orchestrator.schedule.queue import TrialQueue
 
 RANK_ENTRY = "trainables.rank:run"
-"""The function that every rank's process calls: `(request, emit, should_stop, observe) -> exit`, plain values only."""
+"""The function that every rank's process calls: `(request, emit, should_stop, observe) -> RankExit`."""
 
 
 class NotStartedError(RuntimeError):

@@ -20,15 +20,11 @@ REACH_S = 10.0
 
 
 def check_extensions(request: Request) -> None:
-    """Raise ConfigError if a callback or the searcher of the config's section `tune` cannot be created."""
+    """Raise ConfigError if a callback of the config's section `tune` cannot be created."""
     if request.tune["callbacks"]:
         from orchestrator.backends.ray.tune_extensions import Extensions
 
         Extensions.of(request.tune)
-    if request.tune["searcher"]:
-        from orchestrator.backends.ray.tune_extensions import searcher_of
-
-        searcher_of(request.tune["searcher"])
 
 
 def check_reachable(request: Request) -> None:

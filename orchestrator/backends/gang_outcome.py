@@ -3,64 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 from orchestrator.backends.backend import Overdue
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import TrialOutcome
+from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankExit:
-    """How one rank of one attempt ended."""
+def died(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
+    """Return the exit of a rank whose process died; `why` is one line, `trace` all that is known."""
+    status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
+    return RankExit(rank=rank, status=status, cause=cause, note=f"the process died: {why}", trace=trace, answered=False)
 
-    rank: int
-    status: Status
-    cause: Cause = Cause.NONE
-    note: str = ""
-    trace: str = ""
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    reusable: bool = False
-    """Whether the rank's process may take another trial."""
-    devices: Sequence[str] = ()
-    """The GPUs that it used, if one of them was lost."""
-    answered: bool = True
-    """False if the process died, or was abandoned, before it could report."""
 
-    @staticmethod
-    def of(answer: Mapping[str, Any]) -> RankExit:
-        """Read the answer of the rank itself."""
-        return RankExit(
-            rank=answer["rank"],
-            status=Status(answer["status"]),
-            cause=Cause(answer["cause"]),
-            note=answer["note"],
-            trace=answer["trace"],
-            metrics=answer["metrics"],
-            provenance=answer["provenance"],
-            reusable=answer["reusable"],
-            devices=answer.get("devices", ()),
-        )
+def moved(rank: int, why: str) -> RankExit:
+    """Return the exit of a rank that was asked to stop here, so that the trial continues elsewhere."""
+    return RankExit(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
 
-    @staticmethod
-    def lost(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
-        """Return the exit of a rank whose process died; `why` is one line, `trace` all that is known."""
-        status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
-        note = f"the process died: {why}"
-        return RankExit(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
 
-    @staticmethod
-    def moved(rank: int, why: str) -> RankExit:
-        """Return the exit of a rank that was asked to stop here, so that the trial continues elsewhere."""
-        return RankExit(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
-
-    @staticmethod
-    def overdue(rank: int, why: Overdue, trace: str) -> RankExit:
-        """Return the exit of a rank that was abandoned because the trial exceeded a time limit."""
-        return RankExit(rank=rank, status=Status.TIMEOUT, cause=why.cause, note=why.note, trace=trace, answered=False)
+def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
+    """Return the exit of a rank that was abandoned because the trial exceeded a time limit."""
+    return RankExit(
+        rank=rank, status=Status.TIMEOUT, cause=overdue.cause, note=overdue.note, trace=trace, answered=False
+    )
 
 
 def outcome_of(ends: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:
@@ -87,7 +53,7 @@ def outcome_of(ends: Sequence[RankExit], *, world_size: int, wall_s: float) -> T
         metrics=answering.metrics,
         provenance=answering.provenance,
         skipped_by="early_stop" if root.status is Status.SKIPPED else "",
-        lost_devices=tuple(device for end in ends for device in end.devices),
+        lost_devices=tuple(device for end in ends for device in end.lost_devices),
     )
 
 

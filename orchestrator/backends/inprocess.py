@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import RankExit, outcome_of
+from orchestrator.backends.gang_outcome import abandoned, outcome_of
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
@@ -136,16 +136,15 @@ class InProcessBackend:
         with Sampler.on(self._settings.sampling, request) as sampler:
             try:
                 with alarm:
-                    answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
-                end = RankExit.of(answer)
+                    rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
             except OverdueError as error:
-                end = RankExit.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
+                rank_exit = abandoned(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.guarded.reraise()
-        if end.trace:
-            write_whole(trial_dir / "rank0.log", end.trace.encode())
+        if rank_exit.trace:
+            write_whole(trial_dir / "rank0.log", rank_exit.trace.encode())
         if rank.given_up:
             return None
-        outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)
+        outcome = outcome_of([rank_exit], world_size=1, wall_s=time.monotonic() - started)
         outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
         listener.finished(trial, outcome)
         return outcome

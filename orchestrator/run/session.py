@@ -23,13 +23,14 @@ from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import speed
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
+from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.printable import printable_line
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

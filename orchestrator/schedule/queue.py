@@ -15,7 +15,8 @@ from orchestrator.schedule.cluster import Node, Shape, kept_gang
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.schedule.waiting_for_nodes import Patience, Unplaced
 from orchestrator.store.history import Durations
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import TrialOutcome
+from sweeps.rank_exit import Cause
 from sweeps.status import Status, SweepBudget
 from sweeps.trial import Gang, TrialSpec
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.record import TRAINING_TIMES, Cause, Kind, Record, TrialRecord, checked_record
+from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord, checked_record
 from sweeps.axes import flat, is_whole
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.probe import probe_id
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from orchestrator.store.layout import TRIAL_ID
 from sweeps.axes import is_number, is_whole
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -51,30 +52,6 @@ class Record:
 
     kind: str
     value: Mapping[str, Any]
-
-
-class Cause(StrEnum):
-    """The root cause of an end other than a plain `ok`, as far as it decides what happens next."""
-
-    NONE = ""
-    """Nothing to explain, or unknown."""
-    ERROR = "error"
-    """The trainable raised."""
-    REQUEST = "request"
-    """The request itself is invalid: every trial with the same request would fail, too."""
-    CRASH = "crash"
-    """A rank's process died, but its node did not."""
-    NODE = "node"
-    """A node, or the supervisor on it, was lost; the trial did not cause it."""
-    DEVICE = "device"
-    """A GPU was lost or is broken; the trial did not cause it."""
-    HOST_MEMORY = "host_memory"
-    DEVICE_MEMORY = "device_memory"
-    HANG = "hang"
-    """No progress for `hang_s`."""
-    TIME_LIMIT = "time_limit"
-    DISK = "disk"
-    """A disk is full or cannot be written."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.store.record import Cause
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import Recorder, trial

@@ -35,7 +35,8 @@ from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, JournalError, replay
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Cause, Kind, TrialOutcome
+from orchestrator.store.record import Kind, TrialOutcome
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial

@@ -310,6 +310,8 @@ class CommandMetrics:
 
         The source is `declared` if the lines name epochs or time them, and `assumed` if each row may be an epoch.
         """
+        if "epochs" in self._seen:
+            return {"work_source": "declared"}
         is_named = self._rows_name_epochs or self._epoch_pattern is not None
         named = self._clock.work(self._budget_epochs) if is_named else 0.0
         timed = len(self._seen.get("epoch_s", ()))

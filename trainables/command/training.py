@@ -67,7 +67,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         output.finish()
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
-        figures = _figures(metrics, adapter, batch) | _work(metrics, adapter, settings)
+        figures = _figures(metrics, adapter, batch)
+        figures = _work(metrics, adapter, settings) | figures
         workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         if exit_code is not None:
@@ -165,12 +166,12 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
 
 def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSettings) -> dict[str, Any]:
     """Return the epochs that the command trained, where they are from, and whether it chooses its length itself."""
-    declared = metrics.work()
+    work = metrics.work()
     counted = adapter.epochs if adapter is not None else None
-    if counted is not None and "epochs" not in declared:
-        declared = {"epochs": counted, "work_source": "counted"}
+    if counted is not None and "epochs" not in work:
+        work = {"epochs": counted, "work_source": "counted"}
     receives_length = may_receive(settings, (*LENGTHS, "tokens", *(f"budget.{name}" for name in (*LENGTHS, "tokens"))))
-    return declared if receives_length else declared | {"own_length": True}
+    return work if receives_length else work | {"own_length": True}
 
 
 def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) -> tuple[float | None, str]:

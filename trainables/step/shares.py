@@ -14,7 +14,7 @@ import torch
 
 from trainables.context import Batch, Context
 from trainables.process_group import Gang
-from trainables.rank import RankExit
+from trainables.rank import is_out_of_memory
 from trainables.torch_state import derive
 
 
@@ -75,7 +75,7 @@ def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: Gang) -
         try:
             take_pass(samples)
         except (RuntimeError, MemoryError) as error:
-            if RankExit.of(error).status != "oom":
+            if not is_out_of_memory(error):
                 raise
             return error.with_traceback(None)  # whose frames hold what did not fit
         return None

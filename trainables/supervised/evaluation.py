@@ -14,7 +14,7 @@ from trainables.context import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.process_group import Gang
-from trainables.rank import RankExit
+from trainables.rank import is_out_of_memory
 from trainables.registry import check_keys
 from trainables.step.compilation import uncompiled
 from trainables.step.training_step import Precision, correct_sum, loss_sum
@@ -167,7 +167,7 @@ class Evaluation:
                     outputs = self._outputs(model, self._form.normalise(inputs))
                     sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
         except (RuntimeError, MemoryError) as error:
-            if not self._shrinks or self._batch_size == 1 or RankExit.of(error).status != "oom":
+            if not self._shrinks or self._batch_size == 1 or not is_out_of_memory(error):
                 raise
             return None
         return sums

@@ -26,13 +26,14 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryEr
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import RankExit, outcome_of
+from orchestrator.backends.gang_outcome import abandoned, died, moved, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers, run_of
+from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -100,15 +101,15 @@ def exit_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed:
     if isinstance(error, RayTaskError):
         return RankExit(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
     if isinstance(error, OutOfMemoryError):
-        return RankExit.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
+        return died(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     if _is_of_the_node(account):
-        return RankExit.lost(rank, in_short(account), account, cause=Cause.NODE)
+        return died(rank, in_short(account), account, cause=Cause.NODE)
     crash = _crash(log, began_at)
     if crash:
-        return RankExit.lost(rank, crash.splitlines()[0], crash)
+        return died(rank, crash.splitlines()[0], crash)
     if oom_killed:
-        return RankExit.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
-    return RankExit.lost(rank, in_short(account), account)
+        return died(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    return died(rank, in_short(account), account)
 
 
 def in_short(account: str) -> str:
@@ -349,12 +350,11 @@ class Supervisor:
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
         self._settings: RunSettings = config["settings"]
-        self._ends: list[RankExit] = []
+        self._exits: list[RankExit] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")
         self._leaving: Sequence[str] = ()
         self._given_up = ""
-        self._has_stopped = False
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
@@ -390,7 +390,7 @@ class Supervisor:
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             rank = min(self._running.values()) if overdue.rank is None else overdue.rank
-            self._ends.append(RankExit.overdue(rank, overdue, self._watch.stacks(rank)))
+            self._exits.append(abandoned(rank, overdue, self._watch.stacks(rank)))
             self._deadline = time.monotonic()
 
     def _ask_to_stop(self) -> None:
@@ -402,22 +402,21 @@ class Supervisor:
         unanswered: dict[int, RayError] = {}
         for rank, answer in answers.items():
             try:
-                reply, rows, readings = ray.get(answer)
+                rank_exit, rows, readings = ray.get(answer)
             except RayError as error:
                 unanswered[rank] = error
                 continue
-            self._ends.append(RankExit.of(reply))
-            self._has_stopped |= reply["stopped"]
+            self._exits.append(rank_exit)
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
         for rank, failure in all_settled(unanswered, self._ask_again).items():
             log, began_at = self._logs[rank]
             killed = oom_kills() > self._oom_kills
-            self._ends.append(exit_by(failure, rank, log, began_at=began_at, oom_killed=killed))
+            self._exits.append(exit_by(failure, rank, log, began_at=began_at, oom_killed=killed))
         for rank in answers:
             self._watch.ended(rank)
-        if any(end.status is not Status.OK for end in self._ends):
+        if any(rank_exit.status is not Status.OK for rank_exit in self._exits):
             self._deadline = min(self._deadline, time.monotonic() + REPORT_S)
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
@@ -440,15 +439,20 @@ class Supervisor:
         from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
 
         wall_s = time.monotonic() - self._started
-        complete = len(self._ends) == len(self._ranks)
-        if self._settings.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
+        complete = len(self._exits) == len(self._ranks)
+        if (
+            self._settings.workers == "fresh"
+            or not complete
+            or not all(rank_exit.reusable for rank_exit in self._exits)
+        ):
             self._workers.end()
         self._running = {}
         if self._leaving:
             self._workers.close()
-            self._ends = [RankExit.moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
-        outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
-        if self._given_up and self._has_stopped and outcome.status is Status.OK:
+            self._exits = [moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
+        outcome = outcome_of(self._exits, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
+        if self._given_up and has_stopped and outcome.status is Status.OK:
             # The test accuracy after a part of the training means nothing.
             metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
             outcome = replace(

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -19,9 +20,9 @@ import ray
 
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.gpu_quarantine import of_node, take
-from orchestrator.store.record import Cause
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import Readings
+from sweeps.rank_exit import Cause, RankExit
 
 WATCH = "watch"
 """The concurrency group of the methods that answer while a trial runs.
@@ -71,11 +72,11 @@ class Rank:
 
     def run(
         self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
-    ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
-        """Run one trial; returns the rank's outcome, all its rows, and the telemetry readings.
+    ) -> tuple[RankExit, list[dict[str, Any]], Readings]:
+        """Run one trial; returns the rank's exit, all its rows, and the telemetry readings.
 
-        Output goes to the log in the trial's folder. In the outcome, `stopped` is whether the trainable asked whether
-        to stop and got yes. Raises what RANK_ENTRY raises; what the trainable raises is part of the outcome.
+        Output goes to the log in the trial's folder. Raises what RANK_ENTRY raises; what the trainable raises is part
+        of the exit.
         """
         self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on, calls about this turn are answered
@@ -86,13 +87,12 @@ class Rank:
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
             with Sampler.on(sampling, request) as sampler:
-                outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
-            sys.stderr.write(outcome["trace"])
-            outcome["stopped"] = self._has_stopped
-            if outcome["cause"] == Cause.DEVICE:
-                outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
+                rank_exit: RankExit = entry(asked, self._emit, self._should_stop, sampler.observe)
+            sys.stderr.write(rank_exit.trace)
             readings = sampler.readings()
-        return outcome, self._rows, readings
+        is_lost = rank_exit.cause is Cause.DEVICE
+        devices = [f"{_node_id()}/{name}" for name in self._gpus] if is_lost else []
+        return replace(rank_exit, stopped=self._has_stopped, lost_devices=devices), self._rows, readings
 
     def _emit(self, row: dict[str, Any]) -> None:
         self._moves += 1

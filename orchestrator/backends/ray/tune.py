@@ -29,8 +29,9 @@ from orchestrator.backends.ray.private_tune import CONFIG_ATTRIBUTES
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.record import Cause, TrialOutcome, figure
+from orchestrator.store.record import TrialOutcome, figure
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 

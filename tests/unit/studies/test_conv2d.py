@@ -54,7 +54,7 @@ def test_first_and_warm_calls_are_timed(library: str) -> None:
 
 def test_phases_are_reported() -> None:
     phases: list[str] = []
-    answer = rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append)
+    answer = vars(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
     assert answer["status"] == "ok" and [each for each in phases if each != "reported"] == [
         "training",
         "",

@@ -131,11 +131,11 @@ def _serve(end: Connection) -> None:
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
-    """Run a rank; the rows that it has emitted are added to its answer."""
+    """Run a rank; return the fields of its exit, and the rows that it has emitted."""
     from trainables import rank
 
     rows: list[dict[str, Any]] = []
-    return rank.run(asked, rows.append, lambda: False) | {"rows": rows}
+    return vars(rank.run(asked, rows.append, lambda: False)) | {"rows": rows}
 
 
 def run_two(pair: Processes, *arguments: str, **asked: Any) -> list[dict[str, Any]]:

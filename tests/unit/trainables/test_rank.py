@@ -10,14 +10,14 @@ from tests.unit.trainables import polluters
 from tests.unit.trainables.ranks import request, run
 from trainables import rank
 from trainables.context import Batch, Context, DivergedError, RequestError
-from trainables.rank import RankExit, rank_environment
+from trainables.rank import exit_by, rank_environment
 
 
 def test_a_noop_of_one_rank_imports_no_torch() -> None:
     code = (
         "import json, sys; from trainables.rank import run\n"
         "answer = run(json.loads(sys.argv[1]), print, lambda: False)\n"
-        "assert answer['status'] == 'ok' and answer['reusable'], answer\n"
+        "assert answer.status == 'ok' and answer.reusable, answer\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     asked = json.dumps(request("trainables.noop:train"))
@@ -151,25 +151,25 @@ def wrapped(error: Exception) -> Exception:
     ],
 )
 def test_exceptions_give_status_and_cause(error: Exception, status: str, cause: str) -> None:
-    assert (RankExit.of(error).status, RankExit.of(error).cause) == (status, cause)
+    assert (exit_by(error, 0).status, exit_by(error, 0).cause) == (status, cause)
 
 
 def test_a_note_is_one_short_line() -> None:
-    rank_exit = RankExit.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
+    rank_exit = exit_by(RuntimeError("first " + "long " * 200 + "\nsecond"), 0)
     assert (
         len(rank_exit.note) == 300 and rank_exit.note.startswith("RuntimeError: first") and "second" in rank_exit.trace
     )
 
 
 def test_a_note_omits_the_module_of_our_errors() -> None:
-    assert RankExit.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
-    assert RankExit.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
+    assert exit_by(DivergedError("the loss is nan"), 0).note == "DivergedError: the loss is nan"
+    assert exit_by(torch.OutOfMemoryError("CUDA"), 0).note == "torch.OutOfMemoryError: CUDA"
 
 
 def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
-    assert RankExit.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
+    assert exit_by(caught.value, 0).note == "SyntaxError: expected ':' (my_training.py, line 1)"
 
 
 def test_each_rank_has_local_rank_0():

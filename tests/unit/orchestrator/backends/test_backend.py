@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.backends.backend import GuardedListener, Limits, Watch
-from orchestrator.store.record import Cause
+from sweeps.rank_exit import Cause
 from tests.contract.trials import Recorder
 
 

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.backends.gang_outcome import RankExit, outcome_of
-from orchestrator.store.record import Cause
+from orchestrator.backends.gang_outcome import died, outcome_of
+from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 
 OOM = RankExit(rank=3, status=Status.OOM, note="out of memory")
-LOST = RankExit.lost(2, "killed", "trace")
+LOST = died(2, "killed", "trace")
 DIVERGED = RankExit(rank=1, status=Status.DIVERGED, note="the loss is nan")
 ERROR = RankExit(rank=0, status=Status.FAILED, note="Connection closed", trace="Traceback")
 BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: bad")
-DIED_WITH_NODE = RankExit.lost(1, "node died", "", cause=Cause.NODE)
+DIED_WITH_NODE = died(1, "node died", "", cause=Cause.NODE)
 
 
 def ok(rank: int) -> RankExit:
@@ -21,7 +21,7 @@ def ok(rank: int) -> RankExit:
 
 
 @pytest.mark.parametrize(
-    ("ends", "status", "note"),
+    ("exits", "status", "note"),
     [
         ([ERROR, DIVERGED, LOST, OOM], Status.OOM, "rank 3: out of memory"),
         ([ERROR, DIVERGED, LOST], Status.FAILED, f"rank 2: {LOST.note}"),
@@ -33,14 +33,14 @@ def ok(rank: int) -> RankExit:
         ([ok(1), ok(0)], Status.OK, ""),
     ],
 )
-def test_root_cause_sets_status_and_note(ends: list[RankExit], status: Status, note: str) -> None:
-    outcome = outcome_of(ends, world_size=4, wall_s=1.5)
+def test_root_cause_sets_status_and_note(exits: list[RankExit], status: Status, note: str) -> None:
+    outcome = outcome_of(exits, world_size=4, wall_s=1.5)
     assert (outcome.status, outcome.note, outcome.wall_s) == (status, note, 1.5)
 
 
 @given(st.permutations([ERROR, DIVERGED, LOST, OOM, ok(4)]))
-def test_root_cause_does_not_depend_on_the_order(ends: list[RankExit]) -> None:
-    assert outcome_of(ends, world_size=5, wall_s=0.0).note == "rank 3: out of memory"
+def test_root_cause_does_not_depend_on_the_order(exits: list[RankExit]) -> None:
+    assert outcome_of(exits, world_size=5, wall_s=0.0).note == "rank 3: out of memory"
 
 
 def test_a_single_rank_needs_no_name() -> None:
@@ -50,19 +50,13 @@ def test_a_single_rank_needs_no_name() -> None:
 
 def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
     assert outcome_of([ok(1), ok(0)], world_size=2, wall_s=0.0).metrics == {"accuracy": 0}
-    lost_first = outcome_of([RankExit.lost(0, "killed", ""), ok(1)], world_size=2, wall_s=0.0)
+    lost_first = outcome_of([died(0, "killed", ""), ok(1)], world_size=2, wall_s=0.0)
     assert (lost_first.metrics, lost_first.provenance) == ({"accuracy": 1}, {"host": "n1"})
     assert outcome_of([LOST], world_size=3, wall_s=0.0).metrics == {}
 
 
-def test_rank_exit_keeps_the_ranks_result() -> None:
-    told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
-    end = RankExit.of(told | {"reusable": True, "cause": ""})
-    assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}
-
-
 def test_trial_that_gave_up_is_skipped_by_early_stop() -> None:
-    ends = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
-    outcome = outcome_of(ends, world_size=2, wall_s=1.0)
+    exits = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
+    outcome = outcome_of(exits, world_size=2, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")
     assert outcome.metrics == {"epochs": 2}

@@ -19,11 +19,12 @@ from orchestrator.schedule.queue import Retries
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
 from orchestrator.store.layout import KEPT, Layout
-from orchestrator.store.record import Cause, Kind, TrialOutcome, TrialRecord
+from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results import read_results
 from orchestrator.store.secrets import Secrets
 from orchestrator.store.trial_files import FURTHER, snapshot
 from sweeps.errors import ConfigError
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody

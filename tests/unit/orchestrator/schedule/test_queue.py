@@ -8,7 +8,8 @@ from orchestrator.schedule.queue import LOST_NODES, REVISIONS, Retries, Systemat
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.schedule.waiting_for_nodes import EMPTY_CLUSTER_S, Patience
 from orchestrator.store.history import Durations
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import TrialOutcome
+from sweeps.rank_exit import Cause
 from sweeps.status import BudgetLimits, Status, SweepBudget
 from tests.contract.trials import trial
 

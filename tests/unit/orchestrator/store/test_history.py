@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.store.history import History, difference
-from orchestrator.store.record import Cause, Kind, Record
+from orchestrator.store.record import Kind, Record
 from orchestrator.telemetry.timing_gate import needs_repetition
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
 from tests.unit.orchestrator.records import record_of

@@ -33,7 +33,7 @@ def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
         "data": {"name": "digits", "subset": {"train": 20 * 64, "test": 100}},
         "budget": {"epochs": 3},
     }
-    answer = rank.run(request(config=config), lambda row: None, lambda: False, seen.append)
+    answer = vars(rank.run(request(config=config), lambda row: None, lambda: False, seen.append))
     assert answer["status"] == "ok", answer["trace"]
     return seen, answer["metrics"]
 

@@ -189,7 +189,7 @@ def test_batch_larger_than_the_data_fails() -> None:
 
 def test_stop_request_ends_early_with_results() -> None:
     rows: list[dict[str, Any]] = []
-    answer = rank.run(request(), rows.append, lambda: True)
+    answer = vars(rank.run(request(), rows.append, lambda: True))
     assert answer["status"] == "ok" and answer["metrics"]["steps"] == 1 and "samples_per_s" not in answer["metrics"]
 
 

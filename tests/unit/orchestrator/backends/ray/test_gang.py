@@ -6,7 +6,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryEr
 
 from orchestrator.backends.ray import gang
 from orchestrator.backends.ray.gang import all_settled, exit_by, settled
-from orchestrator.store.record import Cause
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 
 GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")

@@ -9,6 +9,8 @@ import pytest
 from orchestrator.backends.ray import rank as ray_rank
 from orchestrator.backends.ray.rank import Rank, _free_port, _output_to
 from orchestrator.telemetry.sampler import Sampling
+from sweeps.rank_exit import RankExit
+from sweeps.status import Status
 
 
 def test_a_port_in_use_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,10 +39,10 @@ def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.C
     assert not sys.stdout.closed
 
 
-def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any) -> dict[str, Any]:
+def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any) -> RankExit:
     """A trial that reports one row and says whether it was asked to stop."""
     emit({"epoch": 1})
-    return {"trace": "", "cause": "", "asked_to_stop": should_stop()}
+    return RankExit(rank=0, status=Status.OK, metrics={"asked_to_stop": should_stop()})
 
 
 def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +55,8 @@ def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.
     assert (rank.rows(1, 0), rank.rows(1, 1), rank.moves(1)) == ([{"epoch": 1}], [], 2)
     assert (rank.rows(2, 0), rank.moves(2)) == ([], 0)
     rank.stop(1)
-    outcome, *_ = rank.run(2, request, None, Sampling(hz=0))
-    assert not outcome["asked_to_stop"] and rank.rows(1, 0) == []
+    rank_exit, *_ = rank.run(2, request, None, Sampling(hz=0))
+    assert not rank_exit.metrics["asked_to_stop"] and rank.rows(1, 0) == []
 
 
 def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,13 +74,13 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "environ", dict(os.environ))
     rank = Rank(1, 0)
 
-    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any) -> dict[str, Any]:
+    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any) -> RankExit:
         rank.stop(2)
         before = should_stop()
         rank.stop(1)
-        return {"trace": "", "cause": "", "asked_to_stop": [before, should_stop()]}
+        return RankExit(rank=0, status=Status.OK, metrics={"asked_to_stop": [before, should_stop()]})
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: stopped)
     request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
-    outcome, *_ = rank.run(1, request, None, Sampling(hz=0))
-    assert outcome["asked_to_stop"] == [False, True] and outcome["stopped"]
+    rank_exit, *_ = rank.run(1, request, None, Sampling(hz=0))
+    assert rank_exit.metrics["asked_to_stop"] == [False, True] and rank_exit.stopped

@@ -11,7 +11,8 @@ from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGro
 from orchestrator.backends.ray.tune import Bundles, QueueSearch, Starting, _broken
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
-from orchestrator.store.record import Cause, TrialOutcome
+from orchestrator.store.record import TrialOutcome
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang
 from tests.contract.trials import trial

@@ -1,0 +1,59 @@
+"""How a rank ended: the one form of it, from the rank's process to the trial's row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sweeps.status import Status
+
+
+class Cause(StrEnum):
+    """The root cause of an end other than a plain `ok`, as far as it decides what happens next."""
+
+    NONE = ""
+    """Nothing to explain, or unknown."""
+    ERROR = "error"
+    """The trainable raised."""
+    REQUEST = "request"
+    """The request itself is invalid: every trial with the same request would fail, too."""
+    CRASH = "crash"
+    """A rank's process died, but its node did not."""
+    NODE = "node"
+    """A node, or the supervisor on it, was lost; the trial did not cause it."""
+    DEVICE = "device"
+    """A GPU was lost or is broken; the trial did not cause it."""
+    HOST_MEMORY = "host_memory"
+    DEVICE_MEMORY = "device_memory"
+    HANG = "hang"
+    """No progress for `hang_s`."""
+    TIME_LIMIT = "time_limit"
+    DISK = "disk"
+    """A disk is full or cannot be written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankExit:
+    """How one rank of one attempt ended."""
+
+    rank: int
+    status: Status
+    cause: Cause = Cause.NONE
+    note: str = ""
+    """The exception in one line; for `ok` the trainable's remarks."""
+    trace: str = ""
+    """The full traceback, or all that is known of a process that died."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """The trial's figures as JSON values, by column name of `tables/trials.csv`; absent if not measured."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """The hardware and software that produced them."""
+    reusable: bool = False
+    """Whether the rank's process may take another trial."""
+    stopped: bool = False
+    """Whether the trainable asked whether to stop and got yes."""
+    lost_devices: Sequence[str] = ()
+    """For cause DEVICE: the GPUs that it used, which take no further trials."""
+    answered: bool = True
+    """False if the process died, or was abandoned, before it could report."""
