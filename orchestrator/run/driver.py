@@ -232,8 +232,8 @@ class SweepRun:
         flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
         findings = [Finding(where=self.layout.journal.name, what=each) for each in flaws]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
-            known = {"driver": self._who, "fingerprint": self.fingerprint, "findings": findings}
-            summary = SweepSummary.of(self.request, self.layout, planned.trials, ends, **known)
+            history = self.journal.history
+            summary = SweepSummary.of(self.request, self.layout, history, planned=planned.trials, findings=findings)
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})
         reached(Moment.SWEEP_ENDED)
@@ -347,15 +347,6 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         found = checked.results or read_results(layout)
         layout = replace(layout, what_if=what_if(found.history), set_aside=found.history.set_aside)
         layout.output.mkdir(parents=True, exist_ok=True)
-        summary = SweepSummary.of(
-            request,
-            layout,
-            (),
-            found.history.rows,
-            driver=found.history.driver,
-            fingerprint=found.history.fingerprint,
-            findings=found.findings,
-            unfinished=found.history.is_unfinished,
-        )
+        summary = SweepSummary.of(request, layout, found.history, findings=found.findings)
         summary.show(console)
         return summary.exit_status

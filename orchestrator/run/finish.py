@@ -26,6 +26,7 @@ from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import write_durably, write_whole
+from orchestrator.store.history import History
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
@@ -44,6 +45,12 @@ from sweeps.trial import TrialSpec
 CLAIMS = "claims.md"
 _WITH_CURVE = (Status.OK.value, Status.DIVERGED.value)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_FAILING: Mapping[str | None, Sequence[str]] = {
+    None: (),
+    "refuted": ("refuted",),
+    "inconclusive": ("refuted", "inconclusive"),
+}
+"""The verdicts that fail the sweep, by `claims.fail_on`."""
 
 Made = TypeVar("Made")
 
@@ -52,15 +59,15 @@ Made = TypeVar("Made")
 class SweepSummary:
     """How a sweep ended: what was written, what failed, and what is missing."""
 
-    reported: Reported | None
-    """None if no trial has ended."""
-    findings: Sequence[Finding]
-    """Damaged files in the results directory."""
-    ends: Sequence[TrialRecord]
-    """The records of the planned trials; without a plan, of all trials in the journal."""
-    missing: int
-    """The number of planned trials without a record, because the sweep was interrupted."""
     layout: Layout
+    report: Report | None = None
+    """None if no trial has ended."""
+    ends: Sequence[TrialRecord] = ()
+    """The records of the planned trials; without a plan, of all trials in the journal."""
+    missing: int = 0
+    """The number of planned trials without a record, because the sweep was interrupted."""
+    findings: Sequence[Finding] = ()
+    """Damaged files in the results directory."""
     failed_claims: Sequence[str] = ()
     """A line for each claim that fails the sweep by `claims.fail_on`, with its verdict."""
 
@@ -68,39 +75,26 @@ class SweepSummary:
     def of(
         request: Request,
         layout: Layout,
-        planned: Sequence[TrialSpec],
-        ends: Mapping[str, TrialRecord],
+        history: History,
         *,
-        driver: Mapping[str, Any] | None = None,
-        fingerprint: Mapping[str, Any] | None = None,
+        planned: Sequence[TrialSpec] | None = None,
         findings: Sequence[Finding] = (),
-        unfinished: bool = False,
     ) -> SweepSummary:
-        """Write the tables and the report for these records by trial id.
-
-        `driver` describes the last driver and `fingerprint` its request; `findings` lists known damage. `unfinished`
-        is needed if `planned` is empty, and means that planned trials have not run.
-        """
-        missing = sum(trial.trial_id not in ends for trial in planned)
-        if not ends:
-            return SweepSummary(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
-        reported = report_on(
-            request,
-            layout,
-            list(ends.values()),
-            driver=driver or {},
-            fingerprint=fingerprint or {},
-            findings=findings,
-            unfinished=unfinished or missing > 0,
-        )
-        counted = {trial.trial_id for trial in planned} or set(ends)
+        """Write the tables and the report of the sweep. Without `planned`, the journal says what is missing."""
+        rows = history.rows
+        missing = sum(trial.trial_id not in rows for trial in planned or ())
+        if not rows:
+            return SweepSummary(layout=layout, missing=missing, findings=findings)
+        unfinished = history.is_unfinished if planned is None else missing > 0
+        report = report_on(request, layout, history, findings=findings, unfinished=unfinished)
+        ids = {trial.trial_id for trial in planned or ()} or set(rows)
         return SweepSummary(
-            reported=reported,
-            findings=reported.findings,
-            ends=tuple(record for record in ends.values() if record.trial_id in counted),
-            missing=missing,
             layout=layout,
-            failed_claims=reported.failed_claims(request.fail_on),
+            report=report,
+            ends=tuple(record for record in rows.values() if record.trial_id in ids),
+            missing=missing,
+            findings=report.findings,
+            failed_claims=_failed_claims(report.verdicts, request.fail_on),
         )
 
     @property
@@ -127,12 +121,12 @@ class SweepSummary:
             if record.status is Status.FAILED:
                 by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
         lines = []
-        for alike in by_note.values():
-            first = alike[0]
+        for records in by_note.values():
+            first = records[0]
             trace = self.layout.trace(first.trial_id)
-            see = trace if trace.exists() else self.layout.trial(first.trial_id)
-            hint = f"rerun=failed runs {'them' if len(alike) > 1 else 'it'} again"
-            lines.append(f"{len(alike)} of {len(self.ends)} trials failed ({hint}): {first.note} (see {see})")
+            place = trace if trace.exists() else self.layout.trial(first.trial_id)
+            hint = f"rerun=failed runs {'them' if len(records) > 1 else 'it'} again"
+            lines.append(f"{len(records)} of {len(self.ends)} trials failed ({hint}): {first.note} (see {place})")
         return lines
 
     def show(self, console: Console, took_s: float | None = None) -> None:
@@ -143,8 +137,8 @@ class SweepSummary:
         problems += [("Claim", f"{claim} (claims.fail_on)") for claim in self.failed_claims]
         if self.missing:
             problems.append(("Not run", have_not_run(self.missing)))
-        if self.reported:
-            self.reported.show(console, self.layout, took_s, problems)
+        if self.report:
+            self.report.show(console, self.layout, took_s, problems)
             return
         for label, text in problems:
             console.print(f"{label}: {text}", markup=False, soft_wrap=True)
@@ -156,43 +150,55 @@ def have_not_run(count: int) -> str:
     return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
 
 
+def _failed_claims(judged: Sequence[Verdict] | None, fail_on: str | None) -> list[str]:
+    """Return a line for each claim that fails the sweep."""
+    failing = _FAILING[fail_on]
+    if judged is None:
+        return ["the claims could not be judged"] if failing else []
+    return [f"{verdict.claim.sentence!r} is {verdict.verdict}" for verdict in judged if verdict.verdict in failing]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Further:
-    """A document beside those of speed-up and accuracy: claims, scaling laws, distances of loss curves."""
+class Document:
+    """A Markdown file beside those of speed-up and accuracy: claims, scaling laws, distances of loss curves."""
 
     file: str
     text: str
-    """The contents of the file, Markdown."""
     tables: Sequence[TextTable]
     """Its tables for the page and the terminal; empty if the document only explains why there are none."""
     printed: bool = True
-    """True if the sweep prints it at its end."""
+    """Whether `report.show=all` prints it."""
     rows: pd.DataFrame | None = None
     """Its numbers, for a CSV file beside it and a plot."""
     line: tuple[str, str] | None = None
     """A label and a sentence for the summary."""
 
+    @staticmethod
+    def of(file: str, table: TextTable, **fields: Any) -> Document:
+        """Return the document that consists of one table."""
+        return Document(file=file, text=table.document(table.title), tables=[table], **fields)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Reported:
+class Report:
     """The written tables and report."""
 
     trials: pd.DataFrame
+    cells: pd.DataFrame
     trained: str
     """What was trained, in a few words."""
     shows_all: bool
-    cells: pd.DataFrame
     recommendation: Recommendation
     decision: str
     """The recommendation as Markdown."""
-    findings: Sequence[Finding]
-    judged: Sequence[Verdict] | None
+    verdicts: Sequence[Verdict] | None
     """The verdicts on the sweep's claims; None if judging failed."""
-    further: Sequence[Further]
+    documents: Sequence[Document]
+    findings: Sequence[Finding]
     troubles: Sequence[str]
     """A line for each step that failed, with the file that has the trace."""
-    has_page: bool = False
-    """True if report.html was written for these records."""
+    has_page: bool
+    """Whether report.html was written for these records."""
 
     def show(
         self, console: Console, layout: Layout, took_s: float | None = None, problems: Sequence[tuple[str, str]] = ()
@@ -201,13 +207,12 @@ class Reported:
         from orchestrator.tables.terminal import SweepEnd, show
 
         if self.shows_all:
-            for document in self.markdown():
-                console.print(document, markup=False, soft_wrap=True)
+            for text in self.markdown():
+                console.print(text, markup=False, soft_wrap=True)
                 console.print()
-        verdicts = Counter(each.verdict for each in self.judged or ())
-        counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        claims = [("Claims", f"{counted} (tables/{CLAIMS})")] if verdicts else []
-        claims += [each.line for each in self.further if each.line]
+        counts = Counter(verdict.verdict for verdict in self.verdicts or ())
+        claims = [("Claims", f"{', '.join(f'{n} {word}' for word, n in counts.items())} (tables/{CLAIMS})")]
+        notes = [*(claims if counts else ()), *(document.line for document in self.documents if document.line)]
         end = SweepEnd(
             recommendation=self.recommendation,
             trials=self.trials,
@@ -215,28 +220,111 @@ class Reported:
             trained=self.trained,
             took_s=took_s,
             files=str(layout.page if self.has_page else layout.tables),
-            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems, *claims],
+            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems, *notes],
         )
         show(end, console)
 
     def markdown(self) -> list[str]:
         """Return the printed documents, the recommendation and the claims first."""
-        first = [each.text for each in self.further if each.file == CLAIMS]
-        last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
+        claims = [document.text for document in self.documents if document.file == CLAIMS]
+        others = [document for document in self.documents if document.file != CLAIMS]
+        last = [document.text for document in others if document.tables and document.printed]
         tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.metric)]
-        documents = [self.decision, *first, *tables, *last]
-        return [document for document in documents if document]
+        return [text for text in (self.decision, *claims, *tables, *last) if text]
 
-    def tables(self) -> list[TextTable]:
-        """Return the tables of the further documents that are printed."""
-        return [table for each in self.further if each.printed for table in each.tables]
 
-    def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
-        """Return a line for each claim whose verdict fails the sweep: `fail_on` is None, refuted or inconclusive."""
-        failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
-        if self.judged is None:
-            return ("the claims could not be judged",) if failing else ()
-        return tuple(f"{each.claim.sentence!r} is {each.verdict}" for each in self.judged if each.verdict in failing)
+def report_on(
+    request: Request,
+    layout: Layout,
+    history: History,
+    *,
+    findings: Sequence[Finding] = (),
+    unfinished: bool = False,
+) -> Report:
+    """Write the tables, the recommendation and the report of a sweep of which at least one trial has ended.
+
+    Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a line in `troubles`
+    and does not affect the other steps.
+    """
+    records, fingerprint = list(history.rows.values()), history.fingerprint or {}
+    trials, cells = collect_for(request, records)
+    sweep = str(cells["sweep"].iloc[0])
+    steps = _Steps(layout)
+
+    # The decision. Only some claims need the curves, which take long to read in a large sweep.
+    claims = [Claim.of(claim) for claim in request.claims]
+    curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
+    by_cell = curves.by_cell if curves else None
+    judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
+    terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments")), unfinished=unfinished)
+    recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
+    recommendation = recommendation or not_made(terms)
+
+    # The tables come before the report, which may fail.
+    decision = recommendation_markdown(recommendation, sweep)
+    documents: list[Document] = []
+    if judged:
+        text = claims_markdown(judged, request.sweep.name)
+        documents.append(Document(file=CLAIMS, text=text, tables=[claims_table(judged)]))
+    laws = steps.run("scaling.md", lambda: scaling(trials, cells))
+    if laws:
+        documents.append(Document(file="scaling.md", text=laws[0], tables=laws[1]))
+    branched = steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells))
+    if branched:
+        documents.append(branched)
+    texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
+    for document in documents:
+        texts[document.file] = document.text
+        if document.rows is not None:
+            texts[f"{Path(document.file).stem}.csv"] = document.rows.to_csv(index=False)
+    write_tables(layout, trials, cells, texts, terms.metric)
+    steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
+
+    # The report.
+    if request.html:
+        curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
+    findings = [*findings, *(curves.findings if curves else ())]
+    unsound = None
+    if request.html and curves:
+        rows, by_cell = curves.rows, curves.by_cell
+        steps.run("curves.parquet", lambda: write_curves(layout, rows))
+        distances = steps.run("loss_distance.md", lambda: _write_distances(layout, cells, by_cell))
+        if distances:
+            documents.append(distances)
+
+        def write_page() -> list[Finding]:
+            from orchestrator.report.facts import ReportData
+            from orchestrator.report.page import write_report  # imports Jinja
+
+            data = ReportData(
+                trials=trials,
+                cells=cells,
+                recommendation=recommendation,
+                curves=rows,
+                further=[table for document in documents if document.printed for table in document.tables],
+                branches=branched.rows if branched else None,
+                driver=history.driver,
+                fingerprint=fingerprint,
+                findings=findings,
+            )
+            return write_report(data, layout)
+
+        unsound = steps.run("report.html", write_page)
+    from orchestrator.report.facts import trained
+
+    return Report(
+        trials=trials,
+        cells=cells,
+        trained=trained(trials, fingerprint, most=40),
+        shows_all=request.shows_all,
+        recommendation=recommendation,
+        decision=decision,
+        verdicts=judged,
+        documents=documents,
+        findings=[*findings, *(unsound or ())],
+        troubles=steps.troubles,
+        has_page=unsound is not None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,119 +338,34 @@ class _Curves:
     """Damaged metrics files."""
 
 
-def report_on(
-    request: Request,
-    layout: Layout,
-    records: Sequence[TrialRecord],
-    *,
-    driver: Mapping[str, Any] | None = None,
-    fingerprint: Mapping[str, Any] | None = None,
-    findings: Sequence[Finding] = (),
-    unfinished: bool = False,
-) -> Reported:
-    """Write the tables, the recommendation and the report for at least one record.
-
-    Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a line in `troubles`
-    and does not affect the other steps.
-    """
-    driver = driver or {}
-    trials, cells = collect_for(request, records)
-    sweep = str(cells["sweep"].iloc[0])
-    steps = _Steps(layout)
-
-    claims = [Claim.of(claim) for claim in request.claims]
-    curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
-    by_cell = curves.by_cell if curves else None
-    judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
-    terms = Terms.of(request, cell_axes(list(records)), driver.get("arguments"))
-    terms = replace(terms, unfinished=unfinished)
-    found = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
-    recommendation = found or not_made(terms)
-    decision = recommendation_markdown(recommendation, sweep)
-    further = []
-    if judged:
-        further.append(
-            Further(file=CLAIMS, text=claims_markdown(judged, request.sweep.name), tables=[claims_table(judged)])
-        )
-    if laws := steps.run("scaling.md", lambda: scaling(trials, cells)):
-        further.append(Further(file="scaling.md", text=laws[0], tables=laws[1]))
-    if branched := steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells)):
-        further.append(branched)
-    texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
-    texts |= {each.file: each.text for each in further}
-    texts |= {f"{Path(each.file).stem}.csv": each.rows.to_csv(index=False) for each in further if each.rows is not None}
-    write_tables(layout, trials, cells, texts, terms.metric)
-    steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
-
-    if request.html:
-        curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
-    from orchestrator.report.facts import trained
-
-    reported = Reported(  # the steps below still add to `further` and `troubles`
-        trials=trials,
-        trained=trained(trials, fingerprint or {}, most=40),
-        shows_all=request.shows_all,
-        cells=cells,
-        recommendation=recommendation,
-        decision=decision,
-        judged=judged,
-        further=further,
-        findings=[*findings, *(curves.findings if curves else ())],
-        troubles=steps.troubles,
-    )
-    if not request.html or not curves:
-        return reported
-    steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
-    if distances := steps.run("loss_distance.md", lambda: _write_distances(layout, cells, curves.by_cell)):
-        further.append(distances)
-    known = {"trials": trials, "curves": curves.rows, "driver": driver, "fingerprint": fingerprint or {}}
-    unsound = steps.run("report.html", lambda: _write_report(layout, reported, known))
-    if unsound is None:
-        return reported
-    return replace(reported, findings=[*reported.findings, *unsound], has_page=True)
-
-
-def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Further | None:
-    """Return the critical batch by branching; None without branches."""
-    metric, margin, reference = (getattr(request.criteria, key) for key in ("metric", "margin", "reference_batch_size"))
-    found = branches(trials, cells, metric, margin, reference)
-    if found.empty:
-        return None
-    table = critical_batch_table(found, metric, margin, reference)
-    text = table.document(table.title)
-    line = ("Branches", f"critical batch {in_one_line(found)}")
-    return Further(file="critical_batch.md", text=text, tables=[table], rows=found, line=line)
-
-
 def _read_curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
-    rows, findings = curves_frame(layout, trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"])
+    with_curve = trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"]
+    rows, findings = curves_frame(layout, with_curve)
     return _Curves(rows=rows, by_cell=loss_curves(trials, rows), findings=findings)
 
 
-def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Further | None:
+def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
+    """Return the critical batch by branching; None without branches."""
+    criteria = request.criteria
+    metric, margin, reference = criteria.metric, criteria.margin, criteria.reference_batch_size
+    if reference is None:
+        return None
+    rows = branches(trials, cells, metric, margin, reference)
+    if rows.empty:
+        return None
+    table = critical_batch_table(rows, metric, margin, reference)
+    line = ("Branches", f"critical batch {in_one_line(rows)}")
+    return Document.of("critical_batch.md", table, rows=rows, line=line)
+
+
+def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Document | None:
     """Write the distances between the cells' loss curves; None if no cell has two seeds."""
     table = distance_table(cells, by_cell)
     if table is None:
         return None
-    text = table.document(table.title)
-    write_durably(layout.table("loss_distance.md"), text.encode())
-    return Further(file="loss_distance.md", text=text, tables=[table], printed=False)
-
-
-def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) -> list[Finding]:
-    """Write the page. Return findings on damaged telemetry."""
-    from orchestrator.report.facts import ReportData
-    from orchestrator.report.page import write_report  # imports Jinja
-
-    data = ReportData(
-        cells=reported.cells,
-        recommendation=reported.recommendation,
-        further=[table for each in reported.further for table in each.tables],
-        branches=next((each.rows for each in reported.further if each.rows is not None), None),
-        findings=reported.findings,
-        **known,
-    )
-    return write_report(data, layout)
+    document = Document.of("loss_distance.md", table, printed=False)
+    write_durably(layout.table(document.file), document.text.encode())
+    return document
 
 
 class _Steps:

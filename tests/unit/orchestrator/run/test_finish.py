@@ -11,9 +11,10 @@ import pytest
 
 from orchestrator.config.request import Request
 from orchestrator.run import finish
-from orchestrator.run.finish import Reported, SweepSummary, have_not_run, report_on
+from orchestrator.run.finish import Report, SweepSummary, have_not_run, report_on
+from orchestrator.store.history import History
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import TrialRecord, checked_record
+from orchestrator.store.record import Kind, Record, TrialRecord, checked_record
 from orchestrator.store.results import Finding
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
@@ -34,7 +35,7 @@ def test_failures_that_differ_in_numbers_share_a_line(tmp_path):
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     layout.trial("t0").mkdir(parents=True)
     layout.trace("t0").write_text("Traceback …")
-    summary = SweepSummary(reported=None, findings=(), ends=ends, missing=0, layout=layout)
+    summary = SweepSummary(layout=layout, ends=ends)
     first, second = summary.failures()
     assert first.startswith("2 of 3 ") and SHAPES.format(32) in first and str(layout.trace("t0")) in first
     assert second.startswith("1 of 3 ") and notes[2] in second and str(layout.trial("t2")) in second
@@ -51,6 +52,13 @@ def request(**changes: Any) -> Request:
     return shipped_request(**given | {"price_per_gpu_hour": 2.0, "margin": 0.01} | changes)
 
 
+def history(records: list[TrialRecord]) -> History:
+    """Return the history of a sweep with these records."""
+    made = History(Record(kind=Kind.FINISHED, value=record.to_json()) for record in records)
+    made.driver = demo.DRIVER
+    return made
+
+
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     return demo.results(tmp_path / "demo", RECORDS)
@@ -60,7 +68,7 @@ TORN = Finding(where="journal.jsonl", what="line 3: torn")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Reported]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Report]:
     """A report with claims and findings on results with damaged files."""
     layout = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
@@ -68,10 +76,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Reported]:
     (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
     (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    return layout, report_on(request(claims=claims), layout, RECORDS, driver=demo.DRIVER, findings=[TORN])
+    return layout, report_on(request(claims=claims), layout, history(RECORDS), findings=[TORN])
 
 
-def test_the_decision_comes_first_in_all_files(whole: tuple[Layout, Reported]) -> None:
+def test_the_decision_comes_first_in_all_files(whole: tuple[Layout, Report]) -> None:
     layout, reported = whole
     assert reported.troubles == [] and reported.has_page
     assert reported.markdown()[0].startswith("# Recommendation: demo")
@@ -82,9 +90,10 @@ def test_the_decision_comes_first_in_all_files(whole: tuple[Layout, Reported]) -
     assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Reported]) -> None:
+def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Report]) -> None:
     layout, reported = whole
-    assert [table.name for table in reported.tables()] == ["claims", "scaling"]
+    printed = [document for document in reported.documents if document.printed]
+    assert [table.name for document in printed for table in document.tables] == ["claims", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text()):
         assert "Two are faster." in form and "Amdahl" in form
@@ -93,8 +102,13 @@ def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Reported]) -> Non
 
 
 def test_without_html_only_tables_are_written(layout: Layout) -> None:
+<<<<<<< HEAD
     reported = report_on(request(html=False), layout, RECORDS)
     assert not reported.has_page and not layout.page.exists()
+=======
+    reported = report_on(request(html=False), layout, history(RECORDS))
+    assert not reported.has_page and not layout.page.exists() and not layout.plots.exists()
+>>>>>>> 149f18c1 (The end of a sweep builds its report once, from the history)
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
@@ -102,8 +116,8 @@ def test_tables_need_no_package_for_plots(layout: Layout, monkeypatch: pytest.Mo
     for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert not report_on(request(html=False), layout, RECORDS).troubles
-    (trouble,) = report_on(request(), layout, FEW).troubles
+    assert not report_on(request(html=False), layout, history(RECORDS)).troubles
+    (trouble,) = report_on(request(), layout, history(FEW)).troubles
     assert trouble.startswith("report.html ") and "vl_convert" in trouble
 
 
@@ -117,18 +131,23 @@ def test_claims_on_curves_need_the_curves(tmp_path: Path, html: bool) -> None:
     records = [record for record in demo.records() if record.cell_id in ("1-32-none", "2-32-none")]
     layout = demo.results(tmp_path / "demo", records)
     asked = request(html=html, claims=[{"sentence": "They learn alike.", "expression": f"{CURVES} < 10"}])
-    (judged,) = report_on(asked, layout, records).judged or ()
+    (judged,) = report_on(asked, layout, history(records)).verdicts or ()
     assert judged.verdict == "confirmed" and judged.left > 0
     for record in records:
         layout.metrics(record.trial_id).unlink()
-    without = report_on(asked, layout, records)
+    without = report_on(asked, layout, history(records))
     assert without.troubles == [] and "no such file" in str(without.findings[0])
     assert "| inconclusive: no curves: " in layout.table("claims.md").read_text()
 
 
 def test_a_failing_report_leaves_the_tables(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+<<<<<<< HEAD
     layout.page.mkdir()
     reported = report_on(request(), layout, FEW)
+=======
+    layout.plots.write_text("a file instead of a folder")
+    reported = report_on(request(), layout, history(FEW))
+>>>>>>> 149f18c1 (The end of a sweep builds its report once, from the history)
     assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
     assert all(each in reported.troubles[0] for each in ("report.html", "IsADirectoryError"))
     assert "Traceback" in layout.report_trace.read_text()
@@ -139,7 +158,7 @@ def test_a_failing_recommendation_leaves_the_rest(layout: Layout, monkeypatch: p
         raise ZeroDivisionError("no seeds")
 
     monkeypatch.setattr(finish, "decide", broken)
-    reported = report_on(request(), layout, FEW)
+    reported = report_on(request(), layout, history(FEW))
     assert reported.recommendation.cell_id is None and reported.has_page
     assert all(each in reported.troubles[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
     assert layout.table("speedup.md").exists()
@@ -153,7 +172,7 @@ def test_a_failing_disk_raises_after_the_tables(layout: Layout, monkeypatch: pyt
 
     monkeypatch.setattr(finish, "write_latex", full)
     with pytest.raises(OSError, match="No space left"):
-        report_on(request(), layout, RECORDS)
+        report_on(request(), layout, history(RECORDS))
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
@@ -161,7 +180,7 @@ def test_unwritable_tables_raise(layout: Layout) -> None:
     layout.tables.rmdir()
     layout.tables.write_text("a file instead of a folder")
     with pytest.raises(OSError):
-        report_on(request(), layout, RECORDS)
+        report_on(request(), layout, history(RECORDS))
 
 
 ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
@@ -189,7 +208,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
 def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
     ends = odd_ends(random.Random(seed))
     layout = demo.results(tmp_path / "demo", [])
-    assert report_on(request(html=seed % 10 == 0), layout, ends).troubles == []
+    assert report_on(request(html=seed % 10 == 0), layout, history(ends)).troubles == []
 
 
 @pytest.mark.parametrize(
@@ -205,10 +224,10 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path, changes: dict[st
     odd = checked_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
     assert odd is not None
     layout = demo.results(tmp_path / "demo", [])
-    assert report_on(request(html=False), layout, [odd, *RECORDS[1:]]).troubles == []
+    assert report_on(request(html=False), layout, history([odd, *RECORDS[1:]])).troubles == []
 
 
-def test_damaged_files_are_findings(whole: tuple[Layout, Reported]) -> None:
+def test_damaged_files_are_findings(whole: tuple[Layout, Report]) -> None:
     layout, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
     assert reported.findings[0] == TORN
