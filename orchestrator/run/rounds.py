@@ -6,7 +6,6 @@ what the phases leave out, and with `mode=settle` further seeds. The first sourc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,14 +15,11 @@ from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
-from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.history import History, speed_group
 from orchestrator.store.record import TrialOutcome, TrialRecord
-from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.timing_gate import judged, needs_repetition
 from orchestrator.text.numbers import counted
-from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.branch import base_of, point_of
 from sweeps.identity import LOOPS, SHOWN_DIGITS, equivalent_cells
 from sweeps.probe import repetition_of
@@ -356,39 +352,6 @@ class SharedTimings:
         judgement = judged([row]).get(row.trial_id)
         if judgement is not None and judgement.fault is None:
             self._timed.setdefault((speed_group(trial), place), row.trial_id)
-
-
-class SweepListener(TrackedListener):
-    """The listener of a sweep: it also adds the next round to the queue when the last one is over."""
-
-    def __init__(
-        self,
-        session: Session,
-        trackers: Mapping[str, Tracker],
-        secrets: Secrets,
-        rounds: Rounds,
-        queue: TrialQueue,
-        timings: SharedTimings,
-    ) -> None:
-        super().__init__(session, trackers, secrets)
-        self._rounds, self._queue, self._timings = rounds, queue, timings
-
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Forward the end of a trial; later ones may take its timing."""
-        super().finished(trial, outcome)
-        self._timings.ended(trial, self._rounds.row(trial.trial_id))
-        self._rounds.ended(trial, outcome)
-
-    def ticked(self) -> None:
-        """Refresh the display, and add the next round if it is time for it."""
-        super().ticked()
-        if not self._queue.needs_trials:
-            return
-        trials = self._rounds.next(self._queue.newly_left_out())
-        if trials:
-            self._queue.add(trials, time.monotonic())
-        else:
-            self._queue.close()
 
 
 def _without(base: TrialRecord) -> TrialOutcome:

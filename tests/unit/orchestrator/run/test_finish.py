@@ -102,13 +102,8 @@ def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Report]) -> None:
 
 
 def test_without_html_only_tables_are_written(layout: Layout) -> None:
-<<<<<<< HEAD
-    reported = report_on(request(html=False), layout, RECORDS)
-    assert not reported.has_page and not layout.page.exists()
-=======
     reported = report_on(request(html=False), layout, history(RECORDS))
-    assert not reported.has_page and not layout.page.exists() and not layout.plots.exists()
->>>>>>> 149f18c1 (The end of a sweep builds its report once, from the history)
+    assert not reported.has_page and not layout.page.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
@@ -141,13 +136,8 @@ def test_claims_on_curves_need_the_curves(tmp_path: Path, html: bool) -> None:
 
 
 def test_a_failing_report_leaves_the_tables(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
     layout.page.mkdir()
-    reported = report_on(request(), layout, FEW)
-=======
-    layout.plots.write_text("a file instead of a folder")
     reported = report_on(request(), layout, history(FEW))
->>>>>>> 149f18c1 (The end of a sweep builds its report once, from the history)
     assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
     assert all(each in reported.troubles[0] for each in ("report.html", "IsADirectoryError"))
     assert "Traceback" in layout.report_trace.read_text()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run import driver
-from orchestrator.run.driver import check_hardware, hardware_of, load_warning
+from orchestrator.run import hardware
+from orchestrator.run.hardware import check_hardware, hardware_of, load_warning
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
@@ -31,7 +31,7 @@ def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
 def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nmodel name\t: A CPU @ 3 GHz\n")
-    monkeypatch.setattr(driver, "_CPU_INFO", info)
+    monkeypatch.setattr(hardware, "_CPU_INFO", info)
     assert hardware_of([ON_GPU], [H100, CPUS, H100], here=False) == {"gpu": "H100"}
     assert hardware_of([ON_GPU], [H100, A100], here=False) == {"gpu": "A100 + H100"}
     assert hardware_of([ON_CPU], [H100], here=True) == {"cpu": "A CPU @ 3 GHz"}
@@ -57,7 +57,7 @@ def test_only_hardware_known_on_both_sides_is_compared() -> None:
     ("share", "timing", "told"), [(0.4, "exclusive", True), (0.4, "shared", False), (0.04, "exclusive", False)]
 )
 def test_a_busy_machine_is_announced(share: float, timing: Any, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "load_now", lambda: (share, "chrome"))
+    monkeypatch.setattr(hardware, "load_now", lambda: (share, "chrome"))
     warning = load_warning([replace(ON_CPU, timing=timing)])
     assert bool(warning) is told
     assert not told or ("40%" in warning and "chrome" in warning and "resources.timing=shared" in warning)
