@@ -52,7 +52,7 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
 
 
 def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return the time of the budget's samples at each trial's rate; or of the samples it trained on, where those are unknown."""
+    """Return the time of the budget's samples at each trial's rate; without those, of the samples that it took."""
     samples = trials["samples"]
     if "budget_samples" in trials:
         samples = trials["budget_samples"].fillna(samples)

@@ -1,7 +1,7 @@
 """Figures and rows of a trial from the hook in its command's processes (`hook/sitecustomize.py`).
 
-Each process that takes optimizer steps has a file with its counts so far, its rank and the GPUs that it uses, and one
-with rows of metrics. A command in another language, or in a Python that ignores PYTHONPATH, has neither.
+Each process that could train has a file with its `Counts` so far, and one with rows of metrics. A command in another
+language, or in a Python that ignores PYTHONPATH, has neither.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainables.command.hook.sweep_counts import Counts
 from trainables.command.process import OutputLines
 
 HOOK = Path(__file__).parent / "hook"
@@ -48,35 +49,41 @@ class Adapter:
         if self.folder.exists():
             shutil.rmtree(self.folder)  # of an earlier attempt
         self.folder.mkdir(mode=0o700)
-        self._files: dict[str, OutputLines] = {}
-        self._counts: dict[str, dict[str, Any]] = {}
-        """The last counts of each process."""
-        self._first: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, OutputLines] = {}
+        self._texts: dict[str, str] = {}
+        """The last file of each process."""
+        self._counts: dict[str, Counts] = {}
+        """Its contents."""
+        self._first: dict[str, Counts] = {}
         self._looked_s = -math.inf
-        self.framework = ""
-        """`transformers` or `lightning`, if their callbacks report the metrics."""
 
     def look(self, *, now: bool = False) -> bool:
         """Read the counts, at most every LOOK_EVERY_S unless `now`; return whether they have changed."""
         if not now and time.monotonic() - self._looked_s < LOOK_EVERY_S:
             return False
         self._looked_s = time.monotonic()
-        before = dict(self._counts)
+        has_changed = False
         for path in self.folder.glob("*.json"):
-            found = json.loads(path.read_text())
-            self._first.setdefault(path.name, found)
-            self._counts[path.name] = found
-        return before != self._counts
+            text = path.read_text()
+            if text == self._texts.get(path.name):
+                continue
+            counts = Counts.of_json(text)
+            # A process that took no step has nothing to report.
+            has_changed = has_changed or counts.whole.steps > 0
+            self._texts[path.name], self._counts[path.name] = text, counts
+            self._first.setdefault(path.name, counts)
+        return has_changed
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows written since the last call."""
         for path in self.folder.glob("*.jsonl"):
-            file = self._files.setdefault(path.name, OutputLines(path))
-            for line in file.new():
-                found = json.loads(line)
-                self.framework = found.get("framework") or self.framework
-                if "row" in found:
-                    yield found["row"]
+            lines = self._rows.setdefault(path.name, OutputLines(path))
+            yield from map(json.loads, lines.new())
+
+    @property
+    def framework(self) -> str:
+        """`transformers` or `lightning`, if its callbacks report the metrics."""
+        return max((counts.framework for counts in self._counts.values()), default="")
 
     def has_reported(self, line: str) -> bool:
         """Return whether this line of output is one of Hugging Face's logs, which the callback has reported, too."""
@@ -85,35 +92,35 @@ class Adapter:
 
     def remarks(self, global_batch_size: int, lr: float) -> Iterator[str]:
         """Yield a line for each value of the trial that the training did not use."""
-        samples = self.samples_per_step
+        samples, highest_lr = self.samples_per_step, self.lr
         if samples and not SMALLEST_BATCH * global_batch_size <= samples <= 1.02 * global_batch_size:
             yield (
                 f"a step trained on {samples:.4g} samples on average, and the trial's global batch is "
                 f"{global_batch_size}"
             )
-        if self.lr and not 0.5 * lr <= self.lr <= 1.01 * lr:
-            yield f"the optimizer's learning rate was at most {self.lr:.4g}, and the trial's is {lr:.4g}"
+        if highest_lr and not 0.5 * lr <= highest_lr <= 1.01 * lr:
+            yield f"the optimizer's learning rate was at most {highest_lr:.4g}, and the trial's is {lr:.4g}"
 
     @property
-    def _trained(self) -> list[dict[str, Any]]:
+    def _trained(self) -> list[Counts]:
         """The counts of the processes that trained to the end, with at least half of the steps of the busiest.
 
         On a busy machine, ranks take the same last step at very different times: their steps count instead.
         """
-        every = list(self._counts.values())
-        most = max((each["whole"]["steps"] for each in every), default=0)
-        last_s = max((each["at_s"] for each in every), default=0.0)
-        pace_s = max((each["whole"]["seconds"] / max(1, each["whole"]["steps"]) for each in every), default=0)
-        ranks: dict[int, float] = {}
-        for each in every:
-            ranks[each["rank"]] = max(each["at_s"], ranks.get(each["rank"], 0.0))
+        processes = list(self._counts.values())
+        most = max((counts.whole.steps for counts in processes), default=0)
+        last_s = max((counts.at_s for counts in processes), default=0.0)
+        patience_s = _STALE_S + 2 * max((counts.whole.step_s for counts in processes), default=0.0)
+        latest_s: dict[int, float] = {}
+        for counts in processes:
+            latest_s[counts.rank] = max(counts.at_s, latest_s.get(counts.rank, 0.0))
 
-        def is_to_the_end(each: Mapping[str, Any]) -> bool:
-            has_all_steps = each["world"] > 1 and each["whole"]["steps"] == most
-            is_latest = each["at_s"] == ranks[each["rank"]]  # not of an earlier training by the same command
-            return bool(has_all_steps and is_latest) or last_s - each["at_s"] <= _STALE_S + 2 * pace_s
+        def is_to_the_end(counts: Counts) -> bool:
+            has_all_steps = counts.world > 1 and counts.whole.steps == most
+            is_latest = counts.at_s == latest_s[counts.rank]  # not of an earlier training by the same command
+            return (has_all_steps and is_latest) or last_s - counts.at_s <= patience_s
 
-        return [each for each in every if each["whole"]["steps"] >= max(1, most / 2) and is_to_the_end(each)]
+        return [counts for counts in processes if counts.whole.steps >= max(1, most / 2) and is_to_the_end(counts)]
 
     def workers(self, gpus: int, cores: float, *, replicas: int = 1) -> tuple[float | None, str]:
         """Return how many processes or GPUs trained together, and why if fewer than `gpus`; None if unknown.
@@ -124,20 +131,20 @@ class Adapter:
         trained = self._trained
         if not trained:
             return None, ""
-        world = max(each["world"] for each in trained)
-        connected = [each for each in trained if each["connected"]]
+        world = max(counts.world for counts in trained)
+        connected = [counts for counts in trained if counts.connected]
         if len(trained) > 1 and not connected:
             return 1, f"{len(trained)} processes trained, each by itself: they had no process group"
-        weights = {each.get("weights") for each in self._counts.values() if each["connected"]} - {None}
+        weights = {counts.weights for counts in self._counts.values() if counts.connected} - {None}
         if len(weights) > 1 and replicas == gpus:
             return 1, "the ranks have different weights after the same steps: they exchange no gradients"
-        if self._repeats and replicas == gpus:
-            return 1, "the ranks train on the same samples"
-        processes = len({each["rank"] for each in connected}) if world > 1 else max(1, len(connected))
-        on_gpus = {gpu for each in trained for gpu in each.get("gpus", ())}
-        if on_gpus:
-            why = f"{len(on_gpus)} of {gpus} GPUs were used, by {processes} process{'es' if processes > 1 else ''}"
-            return min(gpus, len(on_gpus)), "" if len(on_gpus) >= gpus else why
+        if len(self._distinct) < min(replicas, len(connected)):
+            return len(self._distinct), "the ranks train on the same samples"
+        processes = len({counts.rank for counts in connected}) if world > 1 else max(1, len(connected))
+        used_gpus = {gpu for counts in trained for gpu in counts.gpus}
+        if used_gpus:
+            why = f"{len(used_gpus)} of {gpus} GPUs were used, by {processes} process{'es' if processes > 1 else ''}"
+            return min(gpus, len(used_gpus)), "" if len(used_gpus) >= gpus else why
         if processes >= gpus or self._busy_cores() > THREADED * cores / gpus * max(1, processes):
             return gpus, ""
         if world >= gpus:
@@ -146,12 +153,10 @@ class Adapter:
 
     def _busy_cores(self) -> float:
         """Return how many cores the processes that trained kept busy, without those of their loaders' workers."""
-        firsts = {name: self._first[name] for name in self._counts}
-        spent = [(last, firsts[name]) for name, last in self._counts.items() if last in self._trained]
+        trained = self._trained
+        spans = [(self._first[name], counts) for name, counts in self._counts.items() if counts in trained]
         return math.fsum(
-            (last["cpu_s"] - first["cpu_s"]) / (last["at_s"] - first["at_s"])
-            for last, first in spent
-            if last["at_s"] > first["at_s"]
+            (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s) for first, last in spans if last.at_s > first.at_s
         )
 
     def figures(self, global_batch_size: int | None) -> dict[str, float]:
@@ -164,61 +169,59 @@ class Adapter:
         trained = self._trained
         if not trained:
             return {}
-        later = [each["later"] for each in trained]
-        is_enough = all(each["seconds"] >= LEAST_S and each["steps"] >= LEAST_STEPS for each in later)
-        timed = later if is_enough else [each["warm"] for each in trained]
-        steps, whole_steps = min(each["steps"] for each in timed), trained[0]["whole"]["steps"]
-        found: dict[str, float] = {"steps": whole_steps}
+        later = [counts.later for counts in trained]
+        is_enough = all(tally.seconds >= LEAST_S and tally.steps >= LEAST_STEPS for tally in later)
+        timed = later if is_enough else [counts.warm for counts in trained]
+        steps, whole_steps = min(tally.steps for tally in timed), trained[0].whole.steps
+        figures: dict[str, float] = {"steps": whole_steps}
         samples_per_step = self.samples_per_step or global_batch_size
         if self.samples_per_step:
-            found["samples"] = sum(each["whole"]["samples"] for each in self._replicas)
+            figures["samples"] = sum(counts.whole.samples for counts in self._distinct)
         elif global_batch_size:
-            found["samples"] = whole_steps * global_batch_size
-        tokens = sum(each["whole"]["tokens"] for each in self._replicas)
+            figures["samples"] = whole_steps * global_batch_size
+        tokens = sum(counts.whole.tokens for counts in self._distinct)
         if tokens:
-            found["tokens"] = tokens
+            figures["tokens"] = tokens
         if not steps:
-            return found
-        is_together = all(each["world"] > 1 and each["connected"] for each in trained)
-        step_s = (min if is_together else max)(each["seconds"] / each["steps"] for each in timed)
-        found |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
+            return figures
+        is_together = all(counts.world > 1 and counts.connected for counts in trained)
+        step_s = (min if is_together else max)(tally.step_s for tally in timed)
+        figures |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
         if samples_per_step and step_s:
-            found["samples_per_s"] = samples_per_step / step_s
+            figures["samples_per_s"] = samples_per_step / step_s
         if tokens and step_s:
-            found["tokens_per_s"] = tokens / whole_steps / step_s
-        if (epochs := trained[0]["epoch"] - 1) > 0:
-            found["epoch_s"] = step_s * trained[0]["completed"] / epochs
-        return found
+            figures["tokens_per_s"] = tokens / whole_steps / step_s
+        if (epochs := trained[0].epoch - 1) > 0:
+            figures["epoch_s"] = step_s * trained[0].completed / epochs
+        return figures
 
     @property
-    def _replicas(self) -> list[dict[str, Any]]:
-        """The processes that trained together: only one of several that trained each by itself."""
+    def _distinct(self) -> list[Counts]:
+        """The processes that trained together, one of those with the same samples: tensor parallelism, for example.
+
+        Of several processes that trained each by itself, it is the first.
+        """
         trained = self._trained
-        return trained if any(each["connected"] for each in trained) and not self._repeats else trained[:1]
-
-    @property
-    def _repeats(self) -> bool:
-        """Return whether several ranks with all weights took the same samples, as without a distributed sampler."""
-        connected = [each for each in self._trained if each["connected"] and each.get("weights") is not None]
-        contents = {each.get("content") for each in connected}
-        return len(connected) > 1 and len(contents) == 1 and None not in contents
+        if not any(counts.connected for counts in trained):
+            return trained[:1]
+        unknown = [counts for counts in trained if counts.content is None]
+        return [*{counts.content: counts for counts in trained if counts.content is not None}.values(), *unknown]
 
     @property
     def samples_per_step(self) -> float | None:
         """The mean number of samples in a step of all ranks; None if no loader of PyTorch gave them."""
-        counts = [each["whole"] for each in self._replicas]
-        samples = math.fsum(each["samples"] / each["steps"] for each in counts)
+        samples = math.fsum(counts.whole.samples / counts.whole.steps for counts in self._distinct)
         return samples or None
 
     @property
     def lr(self) -> float | None:
         """The highest learning rate of a step; None if unknown."""
-        return max((each["lr"] for each in self._trained), default=0.0) or None
+        return max((counts.lr for counts in self._trained), default=0.0) or None
 
     @property
     def epochs(self) -> int | None:
         """The epochs that loaders gave batches for; None if unknown, as with one loader for the whole training."""
-        begun = max((each["epoch"] for each in self._trained), default=0)
+        begun = max((counts.epoch for counts in self._trained), default=0)
         return begun if begun > 1 else None
 
     def took_no_step(self, *, found_nothing: bool) -> bool:
@@ -227,19 +230,19 @@ class Adapter:
         `found_nothing` is whether the output has no figure either: then the import of torch is preparation enough.
         """
         processes = list(self._counts.values())
-        if any(each["whole"]["steps"] for each in processes):
+        if any(counts.whole.steps for counts in processes):
             return False
-        return any(each["optimizers"] for each in processes) or (found_nothing and bool(processes))
+        return any(counts.optimizers for counts in processes) or (found_nothing and bool(processes))
 
     def ask_to_stop(self) -> bool:
         """Name the step at which all ranks stop; return whether the command's framework can."""
         self.look(now=True)
-        if not self.framework or not self._trained:
+        trained = self._trained
+        if not self.framework or not trained:
             return False
-        counts: list[Mapping[str, Any]] = [each["whole"] for each in self._trained]
-        pace_s = min(each["seconds"] / max(1, each["steps"]) for each in counts) or STOP_WITHIN_S
-        at = max(each["steps"] for each in counts) + math.ceil(STOP_WITHIN_S / pace_s) + 2
+        pace_s = min(counts.whole.step_s for counts in trained) or STOP_WITHIN_S
+        stop_at = max(counts.whole.steps for counts in trained) + math.ceil(STOP_WITHIN_S / pace_s) + 2
         part = self.folder / f"{STOP_FILE}.part"
-        part.write_text(str(at))
+        part.write_text(str(stop_at))
         part.rename(self.folder / STOP_FILE)
         return True

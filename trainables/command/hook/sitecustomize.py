@@ -16,12 +16,13 @@ import ctypes
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import json
 import math
 import os
 import sys
 import time
 import weakref
+
+from sweep_counts import Counts  # beside this file
 
 FOLDER = os.environ.get("SWEEP_HOOK", "")
 STOP_FILE = "stop_at_step"
@@ -41,20 +42,6 @@ OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor
 """Attributes of parameters of which each rank has a part."""
 SHARDING = ("deepspeed", "megatron", "colossalai", "fairscale", "torch.distributed.optim.zero_redundancy_optimizer")
 """Modules whose optimizers may have a part of the parameters."""
-
-
-class Tally:
-    """Steps that count, with their seconds, samples and tokens."""
-
-    def __init__(self):
-        self.steps = self.samples = self.tokens = 0
-        self.seconds = 0.0
-
-    def add(self, seconds, samples, tokens):
-        self.steps += 1
-        self.seconds += seconds
-        self.samples += samples
-        self.tokens += tokens
 
 
 class Gpu:
@@ -100,21 +87,17 @@ class Training:
     """The training in this process."""
 
     def __init__(self):
+        self.counts = Counts()
         self.optimizer = None
-        self.optimizers = 0
         self.iterator = None
-        self.framework = ""
         self.pending = {}
         self.evaluated = None
         self.evaluations = weakref.WeakKeyDictionary()
         self.paused = False
         self.last_s = self.first_s = None
         self.written_s = self.looked_s = self.noted_s = 0.0
-        self.epoch = self.completed = self.iterators = self.placed = 0
-        self.lr = self.at_s = self.cpu_s = 0.0
-        self.weights = self.content = None
+        self.iterators = self.placed = 0
         self.contents = []
-        self.whole, self.warm, self.later = Tally(), Tally(), Tally()
         self.stop_at = None
         self.gpu = Gpu()
 
@@ -124,40 +107,47 @@ class Training:
             self.optimizer = id(optimizer)
         if id(optimizer) != self.optimizer or is_capturing():
             return
+        counts = self.counts
         samples, tokens, content = self.taken()
         now_s = time.perf_counter()
         if now_s - self.noted_s >= CPU_EVERY_S:
-            self.noted_s, self.at_s, self.cpu_s = now_s, time.time(), time.process_time()
+            self.noted_s, counts.at_s, counts.cpu_s = now_s, time.time(), time.process_time()
         self.first_s = now_s if self.first_s is None else self.first_s
         if self.paused or self.last_s is None:
+            # The time since the last step is not that of a step alone.
             now_s = self.gpu.synchronized()
-            self.whole.add(0.0, samples, tokens)
+            counts.whole.add(0.0, samples, tokens)
         else:
             seconds = now_s - self.last_s
-            self.whole.add(seconds, samples, tokens)
-            if self.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
-                self.warm.add(seconds, samples, tokens)
-            if self.epoch > 1:
-                self.later.add(seconds, samples, tokens)
+            counts.whole.add(seconds, samples, tokens)
+            if counts.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
+                counts.warm.add(seconds, samples, tokens)
+            if counts.epoch > 1:
+                counts.later.add(seconds, samples, tokens)
         self.paused, self.evaluated = False, None
         self.last_s = now_s
         self.gpu.step()
-        if self.whole.steps <= COMPARED_STEPS:
-            self.contents.append(content)
-        if self.whole.steps == COMPARED_STEPS:
-            self.weights = checksum(optimizer)
-            if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
-                self.content = sum(self.contents)
+        self.compare(optimizer, content)
         for group in optimizer.param_groups:
             rate = group.get("lr")
-            if isinstance(rate, (int, float)) and rate > self.lr:
-                self.lr = float(rate)
+            if isinstance(rate, (int, float)) and rate > counts.lr:
+                counts.lr = float(rate)
         if now_s - self.written_s >= WRITE_EVERY_S:
             self.written_s = now_s
-            if self.whole.steps >= 2 * self.placed:  # it hardly changes later, and asking each GPU takes time
-                self.placed = self.whole.steps
-                PLACE.update(place(optimizer))
+            if counts.whole.steps >= 2 * self.placed:  # it hardly changes later, and asking each GPU takes time
+                self.placed = counts.whole.steps
+                place(counts, optimizer)
             self.write()
+
+    def compare(self, optimizer, content):
+        """Note what other ranks have in common after the same first steps."""
+        steps = self.counts.whole.steps
+        if steps <= COMPARED_STEPS:
+            self.contents.append(content)
+        if steps == COMPARED_STEPS:
+            self.counts.weights = checksum(optimizer)
+            if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
+                self.counts.content = sum(self.contents)
 
     def taken(self):
         """Return the samples and tokens that the training's loader has given since the last step, and their content."""
@@ -165,7 +155,9 @@ class Training:
         key = candidates[-1] if candidates else None
         samples, tokens, _, content = self.pending[key] if key is not None else (0, 0, False, None)
         if key is not None and key != self.iterator:
-            self.iterator, self.epoch, self.completed = key, self.epoch + 1, self.whole.steps
+            self.iterator = key
+            self.counts.epoch += 1
+            self.counts.completed = self.counts.whole.steps
         self.pending.clear()
         return samples, tokens, content
 
@@ -180,16 +172,17 @@ class Training:
             self.iterators += 1
             iterator.sweep_number = self.iterators
         before = self.pending.pop(iterator.sweep_number, (0, 0, self.is_evaluating(), 0.0))
-        content = content_of(batch) if self.whole.steps < COMPARED_STEPS else None
+        content = content_of(batch) if self.counts.whole.steps < COMPARED_STEPS else None
         content = None if content is None or before[3] is None else before[3] + content
         self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2], content)
 
     def evaluation(self, module):
         """Note that a module is set to evaluate: an evaluation begins, unless this happens in most steps."""
         count, step = self.evaluations.get(module, (0, None))
-        count += step != self.whole.steps
-        self.evaluations[module] = count, self.whole.steps
-        if count <= max(MOST_EVALUATIONS, self.whole.steps / 2):
+        steps = self.counts.whole.steps
+        count += step != steps
+        self.evaluations[module] = count, steps
+        if count <= max(MOST_EVALUATIONS, steps / 2):
             self.evaluated = weakref.ref(module)
             self.pause()
 
@@ -207,7 +200,7 @@ class Training:
         """Add the time by which the GPU is behind the launches of the steps so far."""
         if not self.paused and self.last_s is not None:
             behind_s = self.gpu.behind(self.last_s)
-            for tally in (self.whole, self.warm, self.later):
+            for tally in (self.counts.whole, self.counts.warm, self.counts.later):
                 tally.seconds += behind_s if tally.steps else 0.0
 
     def should_stop(self):
@@ -220,26 +213,14 @@ class Training:
                     self.stop_at = int(file.read() or 0)
             except (OSError, ValueError):
                 return False
-        return self.stop_at is not None and self.whole.steps >= self.stop_at
+        return self.stop_at is not None and self.counts.whole.steps >= self.stop_at
 
     def write(self):
         """Write the counts so far."""
-        counts = {
-            "at_s": self.at_s,
-            "cpu_s": self.cpu_s,
-            "epoch": self.epoch,
-            "completed": self.completed,
-            "lr": self.lr,
-            "optimizers": self.optimizers,
-            "weights": self.weights,
-            "content": self.content,
-            **{name: vars(getattr(self, name)) for name in ("whole", "warm", "later")},
-            **(PLACE or ALONE),
-        }
         path = os.path.join(FOLDER, f"{os.getpid()}.json")
         try:
             with open(f"{path}.part", "w") as file:
-                file.write(json.dumps(counts))  # json.dump is slower
+                file.write(self.counts.to_json())
             os.replace(f"{path}.part", path)
         except OSError as error:
             print(f"sweep hook: {error}", file=sys.stderr)
@@ -254,20 +235,22 @@ def is_capturing():
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def place(optimizer):
-    """Return the process's rank and world size, GPUs that it uses, and whether it exchanges gradients."""
+def place(counts, optimizer):
+    """Note the process's rank and world size, GPUs that it uses, and whether it exchanges gradients.
+
+    At the exit of the process, its process group has gone.
+    """
     torch = sys.modules["torch"]
-    found = {"rank": 0, "world": 1, "connected": any(name in sys.modules for name in WITHOUT_TORCH_DISTRIBUTED)}
+    counts.connected = any(name in sys.modules for name in WITHOUT_TORCH_DISTRIBUTED)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        found.update(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
-        found["connected"] |= found["world"] > 1
+        counts.rank, counts.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        counts.connected |= counts.world > 1
     else:
         shared = next((each for group in optimizer.param_groups for each in group["params"]), None)
-        found["connected"] |= shared is not None and shared.device.type == "cpu" and shared.is_shared()
+        counts.connected |= shared is not None and shared.device.type == "cpu" and shared.is_shared()
     if torch.cuda.is_initialized():
         used = [index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
-        found["gpus"] = [str(getattr(torch.cuda.get_device_properties(index), "uuid", index)) for index in used]
-    return found
+        counts.gpus = [str(getattr(torch.cuda.get_device_properties(index), "uuid", index)) for index in used]
 
 
 def checksum(optimizer):
@@ -280,12 +263,6 @@ def checksum(optimizer):
     ):
         return None
     return float(first.detach().double().sum())
-
-
-PLACE = {}
-"""The last known place of this process: at its exit the process group has gone."""
-ALONE = {"rank": 0, "world": 1, "connected": False}
-"""The place of a process that took no step."""
 
 
 def size_of(batch):
@@ -324,7 +301,7 @@ def watch_optimizers(module):
     begin = module.Optimizer.__init__
 
     def begin_counted(self, *args, **kwargs):
-        TRAINING.optimizers += 1
+        TRAINING.counts.optimizers += 1
         return begin(self, *args, **kwargs)
 
     module.Optimizer.__init__ = begin_counted
@@ -437,7 +414,6 @@ def after_fork():
     """Count anew in a child process."""
     global TRAINING
     TRAINING = Training()
-    PLACE.clear()
 
 
 def at_exit():

@@ -13,9 +13,9 @@ import sys
 import sitecustomize
 
 
-def emit(line):
-    """Append a line to this process's file."""
-    text = json.dumps(line, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
+def emit(row):
+    """Append a row to this process's file."""
+    text = json.dumps(row, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
     try:
         path = os.path.join(sitecustomize.FOLDER, f"{os.getpid()}.jsonl")
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -45,7 +45,7 @@ def emit_row(epoch, step, values):
             row["val_accuracy"] = row[key]
         elif name in ("test_acc", "test_accuracy"):
             row["accuracy"] = row[key]
-    emit({"row": row})
+    emit(row)
 
 
 @functools.cache
@@ -63,9 +63,9 @@ def is_over(epoch, step):
 
 
 def begin(framework):
-    """Note the framework."""
-    sitecustomize.TRAINING.framework = framework
-    emit({"framework": framework})
+    """Note the framework, before it prints what its callback reports."""
+    sitecustomize.TRAINING.counts.framework = framework
+    sitecustomize.TRAINING.write()
 
 
 def transformers_callback(base):

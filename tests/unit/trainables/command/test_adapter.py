@@ -1,7 +1,6 @@
 """The hook in a command's processes: who trained, how fast, and on how many samples. Real processes with torch."""
 
 import importlib.util
-import json
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ import pytest
 import torch
 
 from trainables.command.adapter import HOOK, Adapter
+from trainables.command.hook.sweep_counts import Counts, Tally
 from trainables.command.process_tree import CpuTimes
 from trainables.command.training import train
-from trainables.context import Batch, Context
+from trainables.context import Batch, Context, UntrainedError
 
 SCRIPT = """
 import os, sys, time, json, torch
@@ -115,18 +115,6 @@ def test_time_in_which_ranks_wait_for_an_evaluation_of_one_does_not_count(tmp_pa
     assert found["step_s"] == pytest.approx(found["truth"], rel=0.5)
 
 
-def test_the_rank_that_evaluates_alone_has_the_time_of_a_step(tmp_path: Path) -> None:
-    """As nanoGPT: in rank 0 the evaluation does not count, and rank 1 waits 10 s for it."""
-    adapter = Adapter(tmp_path)
-    for rank, seconds in ((0, 10.0), (1, 20.0)):
-        whole = {"steps": 100, "seconds": seconds, "samples": 1600, "tokens": 0}
-        found = counts(rank, connected=True) | {name: whole for name in ("whole", "warm", "later")}
-        (adapter.folder / f"{rank}.json").write_text(json.dumps(found))
-    adapter.look(now=True)
-    assert adapter.figures(32)["step_s"] == pytest.approx(0.1)
-    assert adapter.figures(32)["samples_per_s"] == pytest.approx(320)
-
-
 @pytest.mark.slow
 def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
     """Four steps of 80, 80, 80 and 10."""
@@ -186,15 +174,6 @@ def test_ranks_with_the_same_samples_are_one_worker(how: str, tmp_path: Path) ->
     assert (told.metrics["steps"], told.metrics["samples"]) == (100, 1000)
 
 
-def test_parts_of_a_model_have_different_weights(tmp_path: Path) -> None:
-    adapter = Adapter(tmp_path)
-    for rank in (0, 1):
-        (adapter.folder / f"{rank}.json").write_text(json.dumps(counts(rank, weights=float(rank))))
-    adapter.look(now=True)
-    assert adapter.workers(2, cores=2, replicas=1) == (2, "")
-    assert adapter.workers(2, cores=2, replicas=2)[0] == 1
-
-
 @pytest.mark.slow
 def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
     assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
@@ -217,13 +196,13 @@ def test_another_sitecustomize_runs_as_well(tmp_path: Path) -> None:
     assert told.metrics["truth"] == 1
 
 
-@pytest.mark.parametrize("name", ["sitecustomize", "sweep_frameworks"])
+@pytest.mark.parametrize("name", ["sitecustomize", "sweep_counts", "sweep_frameworks"])
 def test_the_hook_needs_only_python_3_9(name: str) -> None:
     import ast
 
     tree = ast.parse((HOOK / f"{name}.py").read_text(), feature_version=(3, 9))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "sitecustomize"}
+    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "sitecustomize", "sweep_counts"}
 
 
 def loaded_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -232,6 +211,7 @@ def loaded_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert spec is not None and spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     monkeypatch.setenv("SWEEP_HOOK", "")
+    monkeypatch.syspath_prepend(HOOK)
     spec.loader.exec_module(hook)
     return hook
 
@@ -286,62 +266,111 @@ def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> N
     assert freed == []
 
 
-def counts(rank: int, world: int = 2, *, steps: int = 100, at_s: float = 50.0, **other: Any) -> dict[str, Any]:
-    tally = {"steps": steps, "seconds": steps * 0.1, "samples": steps * 8, "tokens": 0}
-    given = {"at_s": at_s, "cpu_s": at_s, "epoch": 3, "completed": 2 * steps // 3, "lr": 0.1, "rank": rank}
-    return given | {"world": world, "connected": world > 1, **dict.fromkeys(("whole", "warm", "later"), tally)} | other
+def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None = None, **other: Any) -> Counts:
+    """The counts of a process that takes a step of 8 samples each 0.1 s."""
+    counts = Counts()
+    tallies = {name: Tally(steps, steps * 0.1 if seconds is None else seconds, steps * 8) for name in TALLIES}
+    given = {"at_s": 50.0, "cpu_s": 50.0, "epoch": 3, "completed": 2 * steps // 3, "lr": 0.1, "connected": world > 1}
+    vars(counts).update(given | tallies | {"rank": rank, "world": world} | other)
+    return counts
+
+
+def adapter_of(folder: Path, *processes: Counts) -> Adapter:
+    """The adapter of processes that were idle when it looked first."""
+    adapter = Adapter(folder)
+    for began in (True, False):
+        for pid, each in enumerate(processes):
+            seen = counts(each.rank, each.world, cpu_s=0.0, at_s=0.0) if began else each
+            (adapter.folder / f"{pid}.json").write_text(seen.to_json())
+        adapter.look(now=True)
+    return adapter
+
+
+TALLIES = ("whole", "warm", "later")
+NO_LOADER = {name: Tally(100, 10.0) for name in TALLIES}
+ABSENT = object()
+
+
+def test_counts_are_the_same_on_both_sides() -> None:
+    written = counts(1, gpus=["a"], framework="lightning", weights=0.5)
+    assert Counts.of_json(written.to_json()).to_json() == written.to_json()
 
 
 @pytest.mark.parametrize(
-    ("processes", "workers"),
+    ("processes", "replicas", "workers"),
     [
-        ([counts(0), counts(1)], 2),
-        ([counts(0), counts(1, steps=20)], 1),  # a rank that stopped taking steps
-        ([counts(0), counts(1, steps=60, at_s=10.0)], 1),  # a rank that died
-        ([counts(0), counts(1, at_s=40.0)], 2),  # a busy machine: the same last step, ten seconds later
-        ([counts(0)], 1),
-        ([counts(0, gpus=["a"]), counts(1, gpus=["a"])], 1),  # both ranks on one GPU
-        ([counts(0, gpus=["a"]), counts(1, gpus=["b"])], 2),
-        ([counts(0, 1, gpus=["a", "b"])], 2),  # DataParallel
-        ([counts(0, 1, gpus=["a"])], 1),
-        ([counts(0, 1), counts(0, 1)], 1),
-        ([counts(0, 1, connected=True), counts(0, 1, connected=True)], 2),  # Horovod, shared memory
-        ([], None),
+        ([counts(0), counts(1)], 2, 2),
+        ([counts(0), counts(1, steps=20)], 2, 1),  # a rank that stopped taking steps
+        ([counts(0), counts(1, steps=60, at_s=10.0)], 2, 1),  # a rank that died
+        ([counts(0), counts(1, at_s=40.0)], 2, 2),  # a busy machine: the same last step, ten seconds later
+        ([counts(0)], 2, 1),
+        ([counts(0, gpus=["a"]), counts(1, gpus=["a"])], 2, 1),  # both ranks on one GPU
+        ([counts(0, gpus=["a"]), counts(1, gpus=["b"])], 2, 2),
+        ([counts(0, 1, gpus=["a", "b"])], 2, 2),  # DataParallel
+        ([counts(0, 1, gpus=["a"])], 2, 1),
+        ([counts(0, 1), counts(0, 1)], 2, 1),
+        ([counts(0, 1, connected=True), counts(0, 1, connected=True)], 2, 2),  # Horovod, shared memory
+        ([counts(0, weights=0.0), counts(1, weights=1.0)], 1, 2),  # parts of a model
+        ([counts(0, weights=0.0), counts(1, weights=1.0)], 2, 1),  # no gradients are exchanged
+        ([counts(0, content=3.0), counts(1, content=3.0)], 1, 2),  # tensor parallelism
+        ([counts(0, content=3.0), counts(1, content=3.0)], 2, 1),  # shards without a distributed sampler
+        ([counts(0, content=3.0), counts(1, content=4.0)], 2, 2),
+        ([], 1, None),
     ],
 )
 def test_workers_are_the_processes_that_train_together(
-    processes: list[dict[str, Any]], workers: int | None, tmp_path: Path
+    processes: list[Counts], replicas: int, workers: int | None, tmp_path: Path
 ) -> None:
-    adapter = Adapter(tmp_path)
-    for pid, found in enumerate(processes):
-        (adapter.folder / f"{pid}.json").write_text(json.dumps(found | {"cpu_s": 0.0, "at_s": 0.0}))
-    adapter.look(now=True)
-    for pid, found in enumerate(processes):
-        (adapter.folder / f"{pid}.json").write_text(json.dumps(found))
-    adapter.look(now=True)
-    busy = 1.0 if workers else None
-    assert busy is None or all(each["cpu_s"] == each["at_s"] for each in processes)
-    count, why = adapter.workers(2, cores=2)
+    count, why = adapter_of(tmp_path, *processes).workers(2, cores=2, replicas=replicas)
     assert count == workers and bool(why) is (workers == 1)
 
 
-def test_an_earlier_training_by_the_same_command_does_not_count(tmp_path: Path) -> None:
-    adapter = Adapter(tmp_path)
-    for pid, found in enumerate([counts(0, at_s=9.0), counts(1, at_s=9.0), counts(0), counts(1)]):
-        (adapter.folder / f"{pid}.json").write_text(json.dumps(found))
-    adapter.look(now=True)
-    assert (adapter.samples_per_step, adapter.figures(16)["samples"]) == (16, 1600)
+@pytest.mark.parametrize(
+    ("processes", "global_batch_size", "figures"),
+    [
+        # As nanoGPT: in rank 0 the evaluation does not count, and rank 1 waits 10 s for it.
+        ([counts(0, seconds=10.0), counts(1, seconds=20.0)], 16, {"step_s": 0.1, "samples_per_s": 160}),
+        # An earlier training by the same command.
+        ([counts(0, at_s=9.0), counts(1, at_s=9.0), counts(0), counts(1)], 16, {"samples": 1600}),
+        # Ranks of tensor parallelism share their samples.
+        ([counts(0, content=3.0), counts(1, content=3.0)], 8, {"samples": 800, "samples_per_s": 80}),
+        # Without a loader, a step has the global batch.
+        ([counts(0, 1, **NO_LOADER)], 20, {"samples": 2000, "samples_per_s": 200}),
+        ([counts(0, 1, **NO_LOADER)], None, {"samples": ABSENT, "samples_per_s": ABSENT, "steps": 100}),
+    ],
+)
+def test_figures_are_those_of_distinct_samples(
+    processes: list[Counts], global_batch_size: int | None, figures: dict[str, Any], tmp_path: Path
+) -> None:
+    counted = adapter_of(tmp_path, *processes).figures(global_batch_size)
+    assert {name: counted.get(name, ABSENT) for name in figures} == pytest.approx(figures)
 
 
-def test_without_a_loader_a_step_has_the_global_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("processes", "found_nothing", "untrained"),
+    [
+        ([counts(0, 1)], False, False),
+        ([counts(0, 1, steps=0, optimizers=1)], False, True),  # no batch was left
+        ([counts(0, 1, steps=0), counts(0, 1)], False, False),  # a launcher imports torch, too
+        ([counts(0, 1, steps=0)], False, False),  # it may train without an optimizer of torch
+        ([counts(0, 1, steps=0)], True, True),  # a script that never starts its training
+        ([], True, False),  # a command in another language
+    ],
+)
+def test_a_training_without_steps_is_noticed(
+    processes: list[Counts], found_nothing: bool, untrained: bool, tmp_path: Path
+) -> None:
     adapter = Adapter(tmp_path)
-    tally = {"steps": 100, "seconds": 10.0, "samples": 0, "tokens": 0}
-    found = counts(0, 1, whole=tally, warm=tally, later=tally)
-    (adapter.folder / "1.json").write_text(json.dumps(found))
-    adapter.look(now=True)
-    figures = adapter.figures(20)
-    assert (figures["samples"], figures["samples_per_s"]) == (2000, pytest.approx(200.0))
-    assert "samples" not in adapter.figures(None)
+    for pid, each in enumerate(processes):
+        (adapter.folder / f"{pid}.json").write_text(each.to_json())
+    assert adapter.look(now=True) is any(each.whole.steps for each in processes)
+    assert adapter.took_no_step(found_nothing=found_nothing) is untrained
+
+
+@pytest.mark.parametrize("code", ["import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)", "import torch"])
+def test_a_command_that_trains_nothing_fails(code: str, tmp_path: Path) -> None:
+    with pytest.raises(UntrainedError):
+        run(tmp_path, ["{python}", "-c", code], gpus=1)
 
 
 BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
@@ -375,12 +404,8 @@ def test_busy_processes_are_those_that_use_the_cpu(tmp_path: Path) -> None:
 
 
 def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
-    adapter = Adapter(tmp_path)
-    for pid, steps in enumerate((100, 101)):
-        (adapter.folder / f"{pid}.json").write_text(json.dumps(counts(pid, steps=steps)))
-    assert not adapter.ask_to_stop()  # no framework would look for it
-    (adapter.folder / "0.jsonl").write_text('{"framework": "lightning"}\n')
-    assert list(adapter.rows()) == []
+    assert not adapter_of(tmp_path, counts(0)).ask_to_stop()  # no framework would look for it
+    adapter = adapter_of(tmp_path, counts(0, framework="lightning"), counts(1, steps=101))
     assert adapter.ask_to_stop()
     assert 101 + 10 <= int((adapter.folder / "stop_at_step").read_text()) <= 101 + 20  # a second of steps
 

@@ -1,0 +1,73 @@
+"""What a process of a trial's command has counted: written by the hook in that process, read by the trial's adapter."""
+
+from __future__ import annotations
+
+import json
+
+
+class Tally:
+    """Steps that count, with their seconds, samples and tokens."""
+
+    def __init__(self, steps: int = 0, seconds: float = 0.0, samples: int = 0, tokens: int = 0) -> None:
+        self.steps, self.seconds, self.samples, self.tokens = steps, seconds, samples, tokens
+
+    def add(self, seconds: float, samples: int, tokens: int) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.seconds += seconds
+        self.samples += samples
+        self.tokens += tokens
+
+    @property
+    def step_s(self) -> float:
+        """The mean seconds of a step."""
+        return self.seconds / max(1, self.steps)
+
+
+class Counts:
+    """The counts of one process so far."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        """The time of the last step, in seconds since 1970; 0 without a step."""
+        self.cpu_s = 0.0
+        """The CPU time of the process at that time."""
+        self.optimizers = 0
+        """Optimizers that were made, whether or not they took a step."""
+        self.epoch = 0
+        """Passes over the loader that trains, including one that has begun."""
+        self.completed = 0
+        """Steps of the passes before the current one."""
+        self.lr = 0.0
+        """The highest learning rate of a step."""
+        self.weights: float | None = None
+        """The sum of the first weights after the same step in all ranks; None for a shard, or before that step."""
+        self.content: float | None = None
+        """The sum of the first batches; None if they are all the same, or have no tensors."""
+        self.rank = 0
+        self.world = 1
+        """Ranks of the process group; 1 without one."""
+        self.connected = False
+        """Whether the process exchanges gradients with others."""
+        self.gpus: list[str] = []
+        """The ids of the GPUs on which the process has memory."""
+        self.framework = ""
+        """`transformers` or `lightning`, if their callbacks report the metrics."""
+        self.whole = Tally()
+        """All steps."""
+        self.warm = Tally()
+        """Steps after the warm-up."""
+        self.later = Tally()
+        """Steps from the second pass on."""
+
+    def to_json(self) -> str:
+        """Return the counts as one line."""
+        return json.dumps(self, default=vars)  # json.dump is slower
+
+    @staticmethod
+    def of_json(text: str) -> Counts:
+        """Read the counts that another process wrote."""
+        counts = Counts()
+        for name, value in json.loads(text).items():
+            setattr(counts, name, Tally(**value) if isinstance(value, dict) else value)
+        return counts
