@@ -192,4 +192,4 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             step, clock=clock, gang=gang, least_s=settings.window_s, least_steps=settings.window_steps, pace=pace
         )
     laps = [Lap(seconds=cold_s, steps=1)]
-    context.summarize(timings(laps, window, steps_per_epoch=1, global_batch_size=samples, target=None))
+    context.summarize(timings(laps, window, steps_per_epoch=1, global_batch_size=samples))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sweeps.identity import digest
+from sweeps.target import Target
 from sweeps.trial import TrialSpec
 
 PROBE, REPETITION = "probe", "repetition"
@@ -22,10 +23,10 @@ def probe_of(trial: TrialSpec) -> TrialSpec | None:
 def repetition_of(trial: TrialSpec) -> TrialSpec:
     """Return a trial that times this one again, alone on its nodes.
 
-    It ends after the timed window if the trainable says how. With a target accuracy the whole training is repeated,
+    It ends after the timed window if the trainable says how. With a target the whole training is repeated,
     because the time to the target may take all of it.
     """
-    shorter = _settings(trial).get(REPETITION) if _settings(trial).get("target_accuracy") is None else None
+    shorter = _settings(trial).get(REPETITION) if Target.of(trial.config) is None else None
     repeats = "window" if shorter else "whole"
     return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", repeats=repeats)
 

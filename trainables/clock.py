@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any
@@ -61,7 +61,8 @@ class Lap:
 
     seconds: float
     steps: int
-    val_accuracy: float | None = None
+    validation: Mapping[str, float] = field(default_factory=dict)
+    """Validation metrics at the end of the epoch, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,13 +164,12 @@ def measure_window(
 
 
 def timings(
-    laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: float, global_batch_size: int, target: float | None
+    laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: float, global_batch_size: int
 ) -> dict[str, Any]:
     """Return the trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
 
     An epoch has a fraction of a step if the batch does not divide it.
-    A training that ended within its first epoch has no `first_epoch_s`, one that missed its target accuracy no
-    `time_to_target_s`. Without a window there is no speed.
+    A training that ended within its first epoch has no `first_epoch_s`. Without a window there is no speed.
     """
     figures: dict[str, Any] = {}
     if len(laps) > 1 or laps[0].steps >= steps_per_epoch:
@@ -182,7 +182,4 @@ def timings(
             "window_s": window.seconds,
             "window_steps": window.steps,
         }
-    for count, lap in enumerate(laps, start=1):
-        if target is not None and lap.val_accuracy is not None and lap.val_accuracy >= target:
-            return figures | {"time_to_target_s": math.fsum(each.seconds for each in laps[:count])}
     return figures

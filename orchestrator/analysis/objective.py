@@ -9,7 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config.request import AT_YOUR_PRICE
+from orchestrator.config.request import AT_YOUR_PRICE, Metric
+from sweeps.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class Measure:
     """Why it is not the time to a target: `no_target`, or `target_missed` if no trial reached it; empty if it is."""
 
 
-def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any] | None = None) -> Measure:
+def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any] | None = None) -> Measure:
     """Return the training time to the target; if no trial reached a target, for the budget.
 
     The time for the budget is the samples at the steady rate, because the first epoch, with compilation and start-up,
@@ -40,7 +41,9 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
     if reached.any():
         missed_s = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
-        measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
+        measure = "time to the target"
+        if target is not None:
+            measure += f" ({Metric.named(target.metric).label} {target.value:g})"
         return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
     steady = _budget_s(trials)
     samples = (budget or {}).get("samples")
@@ -80,7 +83,7 @@ def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
 def measured(
     trials: pd.DataFrame,
     objective: str,
-    target: float | None,
+    target: Target | None,
     price: float | None,
     budget: Mapping[str, Any] | None = None,
     currency: str = AT_YOUR_PRICE,

@@ -93,7 +93,7 @@ def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
     Return None without a column or a value: Hydra's Optuna sweeper takes that as a failure (and stops with an error at
     a NaN). Raises KeyError, listing the columns, if the table has no such column.
     """
-    column = section.get("column")
+    column = section["column"]
     if column is None:
         return None
     path = Layout(results_dir).table("summary.csv")
@@ -102,7 +102,7 @@ def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and column not in rows[0]:
-        raise KeyError(f"objective.column={column!r} is not one of {', '.join(rows[0])}")
+        raise KeyError(f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}")
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
     return BEST[section["best"]](figures) if figures else None
 

@@ -6,7 +6,6 @@ runs.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,19 +40,12 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield f"sweep.early_stop={sweep['early_stop']} needs Ray Tune: remove backend=inprocess"
     if in_process and (tune["callbacks"] or tune["storage_path"]):
         yield "backend=inprocess does not use Ray Tune: remove the section tune"
-    if (tune["searcher"] is not None) != (sweep["search"] == "tune"):
-        yield "tune.searcher and sweep.search=tune belong together: give both or neither"
-    if sweep["search"] == "optuna" and importlib.util.find_spec("optuna") is None:
-        yield "sweep.search=optuna needs the package optuna: pip install 'sweep-orchestrator[optuna]'"
-    if sweep["search"] and sweep["phases"]:
-        yield "sweep.search and sweep.phases both choose the cells: set one of them"
-    for key in ("phases", "search") if config["report"]["objective"] == NO_OBJECTIVE else ():
-        if sweep[key]:
-            yield f"sweep.{key} chooses by report.objective, which is none: set it to time, energy or cost"
+    if sweep["phases"] and config["report"]["objective"] == NO_OBJECTIVE:
+        yield "sweep.phases chooses by report.objective, which is none: set it to time, energy or cost"
     if sweep["budget"]["cost"] is not None and config["report"]["price_per_gpu_hour"] is None:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
     if POINT in axes or value_at(config, POINT) is not None:
-        chosen = [f"sweep.{key}={sweep[key]}" for key in ("phases", "search", "early_stop") if sweep[key]]
+        chosen = [f"sweep.{key}={sweep[key]}" for key in ("phases", "early_stop") if sweep[key]]
         for key in [*chosen, *["mode=settle"] * (config["mode"] == "settle")]:
             yield f"{key} cannot be combined with branches ({POINT}), which all run after their base"
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:

@@ -57,7 +57,7 @@ def _plan(checked: CheckedSweep) -> int:
             f"left out here{refusal}"
         )
     criteria = request.criteria
-    print(printable(text_of(plan, request.plan_format, criteria.price_per_gpu_hour, remarks, criteria.currency)))
+    print(printable(text_of(plan, request.format, criteria.price_per_gpu_hour, remarks, criteria.currency)))
     return 0
 
 
@@ -95,7 +95,7 @@ def _status(checked: CheckedSweep) -> int:
     from orchestrator.cli.overview import show_status, status_of
 
     found = status_of(checked.request.results_dir)
-    if checked.request.plan_format == "json":
+    if checked.request.format == "json":
         print(json.dumps(found))
     else:
         show_status(found, _console())
@@ -198,7 +198,7 @@ def _list(composition: Composition) -> int:
     if is_uri(str(config["results_dir"])):
         raise ConfigError([f"mode=list reads folders, not {config['results_dir']}"])
     rows, configs = sweeps_in(folder), composition.groups.options("sweep")
-    if config["plan"]["format"] == "json":
+    if config["format"] == "json":
         print(json.dumps({"sweeps": rows, "configs": configs}))
     else:
         show_list(folder, rows, configs, _console())

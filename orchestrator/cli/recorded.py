@@ -26,10 +26,9 @@ from orchestrator.store.results import Results, read_results
 from sweeps.errors import ConfigError
 
 WHAT_IF_KEYS = (
-    *(f"report.{key}" for key in ("objective", "metric", "better", "margin", "price_per_gpu_hour", "currency")),
+    *(f"report.{key}" for key in ("objective", "metric", "target", "margin", "price_per_gpu_hour", "currency")),
     "sweep.baseline",
     "sweep.scaling",
-    "trainable.target_accuracy",
 )
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
@@ -40,8 +39,8 @@ _GROUPS = ("data", "sweep", "trainable")
 """Groups whose recorded choices count; their files are ours, or in a folder that the user names."""
 _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
 _MOST_ARGUMENTS = 500
-_OF_TRAINABLE = ("reference_batch_size", "target_accuracy")
-"""Settings of a trainable that a report uses."""
+_REFERENCE = "trainable.reference_batch_size"
+"""The setting of a trainable that a report uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +108,8 @@ def recorded_arguments(history: History) -> list[str]:
     given = _arguments_in(history)
     kept = [argument for argument in given if _is_setting(argument)]
     if f"trainable{FROM_PROGRAM}" in given:
-        trainable = value_at(history.fingerprint or {}, "config.trainable") or {}
-        kept += [f"++trainable.{key}={literal(trainable[key])}" for key in _OF_TRAINABLE if key in trainable]
+        reference = value_at(history.fingerprint or {}, f"config.{_REFERENCE}")
+        kept += [] if reference is None else [f"++{_REFERENCE}={literal(reference)}"]
     return [argument for argument in kept if is_data(argument)]
 
 
@@ -136,7 +135,7 @@ def _is_setting(argument: str) -> bool:
         return False
     if key in _GROUPS or key.startswith("sweep/"):
         return bool(_CHOICE.fullmatch(key) and _CHOICE.fullmatch(value))
-    return bool(name) and (section in _SECTIONS or (section == "trainable" and name in _OF_TRAINABLE))
+    return bool(name) and (section in _SECTIONS or key == _REFERENCE)
 
 
 def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from sweeps.axes import Axes
 from sweeps.rerun import Rerun
 from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
+from sweeps.target import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,24 +77,11 @@ class Cluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """A search that chooses the cells to run."""
-
-    name: str
-    cells: int
-    """How many cells it may run."""
-    together: int
-    """How many it chooses at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Selection:
     """Which of the sweep's trials run, and which run again."""
 
     phases: bool
     """Whether to train only cells that can change the recommendation."""
-    search: Search | None
-    """None: all cells run."""
     early_stop_after: float | None
     """The share of its budget after which a trial that is far behind may end; None: no trial is stopped early."""
     limit: BudgetLimits
@@ -105,10 +93,8 @@ class Selection:
     def of(config: Mapping[str, Any]) -> Selection:
         """Read from a resolved config."""
         sweep, budget = config["sweep"], config["sweep"]["budget"]
-        search = Search(name=sweep["search"], cells=sweep["search_cells"], together=sweep["search_together"])
         return Selection(
             phases=sweep["phases"] is not None,
-            search=search if search.name else None,
             early_stop_after=sweep["early_stop_after"] if sweep["early_stop"] else None,
             limit=BudgetLimits(
                 gpu_hours=budget["gpu_hours"],
@@ -143,7 +129,7 @@ class Failures:
 
 
 _LOWER_IS_BETTER = ("loss", "error", "perplexity", "bits", "rmse", "mae", "mse", "fid", "wer")
-"""A metric with one of these in its name is better when lower, unless `report.better` says otherwise."""
+"""A metric with one of these in its name is better when lower, unless `report.metric` says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,18 +145,21 @@ class Metric:
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Metric:
-        """Read `report.metric` and `report.better` from a config. `auto` is the loss of a language model."""
-        name, better = config["report"]["metric"], config["report"]["better"]
+        """Read `report.metric` from a config. `auto` is the loss of a language model."""
+        metric = config["report"]["metric"]
+        if isinstance(metric, Mapping):
+            return Metric(name=metric["name"], higher_is_better=metric["better"] == "higher")
+        name = metric
         if name == "auto":
             texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
             name = "val_loss" if texts else "val_accuracy"
-        return Metric.named(name, better)
+        return Metric.named(name)
 
     @staticmethod
-    def named(name: str, better: str = "auto") -> Metric:
-        """Return the metric of this name, with `report.better` as given."""
-        lower = any(part in name.lower() for part in _LOWER_IS_BETTER) if better == "auto" else better == "lower"
-        return Metric(name=name, higher_is_better=not lower)
+    def named(name: str) -> Metric:
+        """Return the metric of this name; the name says whether lower is better."""
+        is_lower_better = any(part in name.lower() for part in _LOWER_IS_BETTER)
+        return Metric(name=name, higher_is_better=not is_lower_better)
 
     @property
     def label(self) -> str:
@@ -210,6 +199,14 @@ class Metric:
         return self.sign * pd.to_numeric(found, errors="coerce").astype("float64")
 
 
+def target(config: Mapping[str, Any]) -> Target | None:
+    """Return `report.target` of a resolved config, as a value of `report.metric`; None if it is not set."""
+    value, metric = config["report"]["target"], Metric.of(config)
+    if value is None:
+        return None
+    return Target(metric=metric.name, value=value, higher_is_better=metric.higher_is_better)
+
+
 VAL_ACCURACY = Metric()
 """The metric of choice of a sweep that names none, and does not train on texts."""
 
@@ -228,7 +225,7 @@ class Criteria:
     metric: Metric
     margin: float
     """How much worse than the baseline's the metric may be, in its unit."""
-    target_accuracy: float | None
+    target: Target | None
     price_per_gpu_hour: float | None
     currency: str
     """The currency of `price_per_gpu_hour`."""
@@ -246,7 +243,7 @@ class Criteria:
             objective=report["objective"],
             metric=Metric.of(config),
             margin=report["margin"],
-            target_accuracy=value_at(config, "trainable.target_accuracy"),
+            target=target(config),
             price_per_gpu_hour=report["price_per_gpu_hour"],
             currency=report["currency"] or AT_YOUR_PRICE,
         )
@@ -282,13 +279,14 @@ class Request:
     """Whether a sweep prints its tables at the end, besides its summary."""
     html: bool
     """Whether to write a report in addition to the tables."""
-    plan_format: str
+    format: str
+    """How `mode=plan`, `status` and `list` print: table or json."""
     predict: Mapping[str, Any]
     """The GPU counts to predict, and what is known of the nodes."""
     compare_with: str | None
     """The results of another sweep to compare with."""
     returned: Mapping[str, Any]
-    """The section `objective`: a column of the summary, and which of its figures is best."""
+    """`sweeper.objective`: a column of the summary, and which of its figures is best."""
     trackers: Mapping[str, Any]
     """The section `tracker`: for each tracker, whether it is enabled, and its options."""
     tune: Mapping[str, Any]
@@ -317,10 +315,10 @@ class Request:
             fail_on=config["claims"]["fail_on"],
             shows_all=config["report"]["show"] == "all",
             html=config["report"]["html"],
-            plan_format=config["plan"]["format"],
+            format=config["format"],
             predict=config["predict"],
             compare_with=config["compare"]["with"],
-            returned=config.get("objective") or {},
+            returned=config["sweeper"]["objective"],
             trackers=config.get("tracker") or {},
             tune=config["tune"],
         )
@@ -334,8 +332,7 @@ class Terms:
     metric: Metric = field(default_factory=Metric)
     margin: float = 0.01
     """In the unit of the metric."""
-    target: float | None = None
-    """`trainable.target_accuracy`."""
+    target: Target | None = None
     budget: Mapping[str, Any] = field(default_factory=dict)
     """The section `budget`, a trial's length; empty where it is an axis."""
     price_per_gpu_hour: float | None = None
@@ -366,7 +363,7 @@ class Terms:
             objective=criteria.objective,
             metric=criteria.metric,
             margin=criteria.margin,
-            target=criteria.target_accuracy,
+            target=criteria.target,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
             price_per_gpu_hour=criteria.price_per_gpu_hour,
             currency=criteria.currency,

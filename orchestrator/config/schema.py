@@ -170,6 +170,12 @@ def _names_code(value: Any) -> bool:
     return isinstance(value, Mapping) and "_target_" in value
 
 
+def _is_metric(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return set(value) == {"name", "better"} and _is_text(value["name"]) and value["better"] in ("higher", "lower")
+    return _is_text(value)
+
+
 def _is_folder_name(name: Any) -> bool:
     """Return whether the name makes a visible folder directly inside its parent."""
     if not isinstance(name, str) or not 0 < len(name) <= 100:
@@ -228,9 +234,6 @@ SCHEMA: Mapping[str, Kind] = {
     "sweep.phases": Form(described="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True),
     "sweep.early_stop": _choice("asha", null=True),
     "sweep.early_stop_after": Number(above=0, below=1, unit="share of a trial's budget"),
-    "sweep.search": _choice("optuna", "tune", null=True),
-    "sweep.search_cells": _count(),
-    "sweep.search_together": _count(),
     "sweep.budget.gpu_hours": Number(at_least=0, null=True),
     "sweep.budget.wall_s": Number(at_least=0, unit="seconds", null=True),
     "sweep.budget.cost": Number(at_least=0, null=True),
@@ -286,8 +289,11 @@ SCHEMA: Mapping[str, Kind] = {
     "rerun_invalid": Number(at_least=0, unit="share of all trials"),
     # Report
     "report.objective": _choice("time", "energy", "cost", "none"),
-    "report.metric": _text("a metric that trials report, such as val_loss", null=False),
-    "report.better": _choice("auto", "higher", "lower"),
+    "report.metric": Form(
+        described="a metric that trials report, such as val_loss, or {name: bleu, better: higher} (or lower)",
+        fits=_is_metric,
+    ),
+    "report.target": Number(null=True),
     "report.margin": _positive(null=False),
     "report.price_per_gpu_hour": Number(at_least=0, null=True),
     "report.currency": _text("a name like EUR"),
@@ -299,9 +305,9 @@ SCHEMA: Mapping[str, Kind] = {
     "predict.bandwidth_gb_s": _positive("GB/s"),
     "predict.latency_s": _positive("seconds"),
     "compare.with": _text("a folder of results"),
-    "objective.column": _text("a column of summary.csv"),
-    "objective.best": _choice("max", "min"),
-    "plan.format": _choice("table", "json"),
+    "sweeper.objective.column": _text("a column of summary.csv"),
+    "sweeper.objective.best": _choice("max", "min"),
+    "format": _choice("table", "json"),
     "telemetry.hz": Number(at_least=0),
     "verbose": Flag(),
     "tracker.tensorboard.enabled": Flag(),
@@ -315,7 +321,6 @@ SCHEMA: Mapping[str, Kind] = {
     "tracker.wandb.entity": _name("a name"),
     "tune.callbacks": _list("a list like [{_target_: package.module.Class, …}]", _names_code),
     "tune.storage_path": _text("a folder or a URI"),
-    "tune.searcher": Form(described="a section like {_target_: package.module.Class, …}", fits=_names_code, null=True),
     # Launch
     "launch.target": _choice("slurm", "kuberay", "ray_up", "ssh", null=True),
     "launch.nodes": _count(),
@@ -403,6 +408,11 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
     Other sections belong to the trainable: their names are errors only if they resemble one of the schema.
     """
+    from orchestrator.config.suggestions import RENAMED  # which imports this module
+
+    for key, instead in RENAMED.items():
+        if (value := value_at(config, key)) is not None:
+            yield f"there is no key {key}: write {instead.format(value=value)}"
     known = [*OWN_SECTIONS, "budget", *(each.name for each in config_dir().iterdir() if each.is_dir())]
     for section in config:
         if section not in known and (meant := nearest(str(section), known)):
@@ -410,7 +420,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for section, keys in _SECTIONS.items():
         given = value_at(config, section)
         for key in given if isinstance(given, Mapping) else ():
-            if key not in keys:
+            if key not in keys and f"{section}.{key}" not in RENAMED:
                 yield f"there is no key {section}.{key}{nearest(str(key), keys)}"
 
 

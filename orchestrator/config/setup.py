@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types
+from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types, target
 from orchestrator.config.schema import IDENTIFYING, trainable_part
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.results import Results
@@ -169,13 +169,21 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
     )
 
 
+def _of_trials(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of a config that trials receive: the trainable's own, and the target if there is one."""
+    sections = trainable_part(config)
+    if goal := target(config):
+        sections["report"] = {"target": asdict(goal)}
+    return sections
+
+
 _PLACES = ("root", "path", "tokenizer")
 """Keys of `data` that name files."""
 
 
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the trainable's part of a config, with absolute paths: a rank may run in another folder."""
-    sections = trainable_part(config)
+    sections = _of_trials(config)
     if data := config.get("data"):
         places = {key: Path(data[key]).expanduser().absolute() for key in _PLACES if data.get(key)}
         sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
@@ -196,7 +204,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
 
     Secrets are left out: they do not change results and must not enter the journal.
     """
-    sections = trainable_part(config)
+    sections = _of_trials(config)
     source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
     if "argv" in trainable:  # a command line

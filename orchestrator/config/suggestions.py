@@ -37,7 +37,7 @@ _KEYS: Mapping[str, Sequence[str]] = {
     "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores".split(),
     "trainable.loader.workers": ["num_workers", "dataloader_workers", "workers"],
     "trainable.precision": ["precision", "dtype", "mixed_precision"],
-    "trainable.target_accuracy": ["target", "target_accuracy"],
+    "report.target": ["target", "target_accuracy"],
     "data": ["dataset", "datasets"],
     "optimizer": ["optim", "opt"],
     "schedule": ["scheduler", "lr_scheduler", "lr_schedule"],
@@ -54,6 +54,17 @@ _KEYS: Mapping[str, Sequence[str]] = {
     "launch.nodes": ["nodes", "num_nodes", "nnodes"],
 }
 """Names that mean another key, by that key."""
+
+RENAMED: Mapping[str, str] = {
+    "report.better": "'report.metric={{name: …, better: {value}}}'",
+    "trainable.target_accuracy": "report.target={value}",
+    "objective.column": "sweeper.objective.column={value}",
+    "objective.best": "sweeper.objective.best={value}",
+    "plan.format": "format={value}",
+    "sweep.search": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
+    "tune.searcher": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
+}
+"""Keys of earlier versions, and what to write instead of KEY=VALUE."""
 
 _SHARDED = "fsdp fsdp2 zero zero2 zero3 deepspeed megatron tensor_parallel pipeline_parallel".split()
 _STRATEGIES = {**dict.fromkeys(_SHARDED, "ddp"), "dp": "data_parallel", "distributed": "ddp", "horovod": "ddp"}
@@ -96,6 +107,8 @@ def meant(key: str, value: str) -> str:
 
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
+    if key in RENAMED:
+        return RENAMED[key].format(value=value)
     name = key.rpartition(".")[2].lower().replace("-", "_")
     found = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
     if "sweep.axes.device_batch_size" in found:

@@ -112,7 +112,7 @@ def _levels(
     request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
     """Return the predicted objective of each cell; empty if the objective does not follow from throughput."""
-    if request.criteria.objective == "energy" or request.criteria.target_accuracy is not None:
+    if request.criteria.objective == "energy" or request.criteria.target is not None:
         return {}
     seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
     by_cost = request.criteria.objective == "cost"

@@ -351,7 +351,7 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
         title="Time to target",
         about="Training time, without evaluation, up to the first epoch that reached the target; only cells that"
         " reached it with every ok seed.",
-        absent="" if reached.any() else "No target was set (trainable.target_accuracy), or no cell reached it.",
+        absent="" if reached.any() else "No target was set (report.target), or no cell reached it.",
     )
     if plot.absent:
         return plot

@@ -165,7 +165,7 @@ def test_agents_find_the_keys_and_columns_that_their_page_names(
     page = (ROOT / "docs/agents.md").read_text()
     rows = [row[1] for row in _rows(page) if len(row) > 1 and row[1].startswith(OUTPUTS)]
     plan, decision, tables = (re.findall(r"`([^`]+)`", row) for row in rows)
-    assert main(["sweep=batch_scaling", "mode=plan", "plan.format=json"]) == 0
+    assert main(["sweep=batch_scaling", "mode=plan", "format=json"]) == 0
     assert set(plan) <= set(json.loads(capsys.readouterr().out)) and "trials" in plan
     kept = json.loads((RECORDS / "batch_scaling/two_cores/recommendation.json").read_text())
     for key in decision:

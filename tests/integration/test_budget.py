@@ -19,7 +19,7 @@ def test_a_larger_budget_runs_the_skipped_trials(place):
     ran = len(place.ran())
     assert 1 <= ran < 12
     assert f"{12 - ran} of 12" in out and "sweep.budget.gpu_hours=3e-05" in out
-    status, out = ended(place, "mode=plan", "trainable.pause_s=0.05", "plan.format=json")
+    status, out = ended(place, "mode=plan", "trainable.pause_s=0.05", "format=json")
     told = json.loads(out)
     assert (status, told["to_run"], told["finished"]) == (0, 12 - ran, ran)
     assert told["expected_makespan_s"] > 0 and [row["order"] for row in told["trials"][:2]] == [1, 2]

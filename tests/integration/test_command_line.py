@@ -41,7 +41,7 @@ def test_report_rebuilds_tables_without_running(place):
 
 
 def test_json_plan_is_one_object(place):
-    status, out, err = place.run("sweep=traced", "mode=plan", "plan.format=json")
+    status, out, err = place.run("sweep=traced", "mode=plan", "format=json")
     assert (status, err) == (0, "")
     assert len(json.loads(out)["trials"]) == 12
     assert not place.ran() and not (place.folder / "results").exists()

@@ -27,7 +27,7 @@ def test_there_are_three_examples():
 
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
 def test_an_example_can_be_planned(folder, capsys):
-    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
+    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "format=json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert len(plan["trials"]) == 8 and {trial["ranks"] for trial in plan["trials"]} == {1}
 

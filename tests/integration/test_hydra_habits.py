@@ -10,7 +10,7 @@ from orchestrator import run_sweep
 from orchestrator.cli.app import main
 from tests.drivers.command import orchestrate
 
-PLAN = ("sweep=batch_scaling", "mode=plan", "plan.format=json", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
+PLAN = ("sweep=batch_scaling", "mode=plan", "format=json", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
 
 
 @dataclass

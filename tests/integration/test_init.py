@@ -29,7 +29,7 @@ def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert (folder / "mine/README.md").exists() and (folder / "mine/.gitignore").exists()
     monkeypatch.chdir(folder / "mine")
     monkeypatch.syspath_prepend(folder / "mine")
-    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
+    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "format=json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert len(plan["trials"]) == 8 and not list((folder / "mine").glob("results*"))
 

@@ -20,7 +20,13 @@ def test_a_multirun_returns_the_objective(tmp_path, monkeypatch):
     sweep = ("sweep.name=s_${workers}", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8,16]")
     status = main(
         [
-            *("-m", "workers=warm,fresh", "backend=inprocess", "trainable=noop", "objective.column=global_batch_size"),
+            *(
+                "-m",
+                "workers=warm,fresh",
+                "backend=inprocess",
+                "trainable=noop",
+                "sweeper.objective.column=global_batch_size",
+            ),
             *(*sweep, f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]"),
         ]
     )
@@ -31,7 +37,7 @@ def test_a_refused_sweep_has_no_objective(tmp_path, monkeypatch):
     """The second sweep finds results of another config in its folder."""
     monkeypatch.chdir(tmp_path)
     sweep = ("trainable=noop", "backend=inprocess", "sweep.name=s", "sweep.axes.gpus=[1]", "report.html=false")
-    sweep = (*sweep, "sweep.axes.device_batch_size=[8]", "objective.column=global_batch_size")
+    sweep = (*sweep, "sweep.axes.device_batch_size=[8]", "sweeper.objective.column=global_batch_size")
     kept = (f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]")
     assert main([*sweep, "+trainable.mine=3", "results_dir=results/1"]) == 0
     RETURNED.clear()

@@ -34,7 +34,7 @@ def test_the_sweeper_gets_every_objective(tmp_path):
     sweeper += ["hydra.sweeper.max_failure_rate=1", "trusted_modules=[hydra_plugins,optuna,sought_training]"]
     sweep = ["sweep=batch_scaling", "sweep.name=m_${trainable.momentum}", "trainable=sought", "backend=inprocess"]
     sweep += ["sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"]
-    sweep += ["sweep.axes.seed=[0]", "report.html=false", "objective.column=val_accuracy"]
+    sweep += ["sweep.axes.seed=[0]", "report.html=false", "sweeper.objective.column=val_accuracy"]
     ended = subprocess.run(
         [PYTHON, "-m", "orchestrator", "-cd", "conf", "-m", *sweeper, *sweep, "trainable.momentum=interval(0.8,0.99)"],
         cwd=tmp_path,

@@ -49,7 +49,7 @@ def test_a_command_can_be_swept(place):
 
 
 def test_a_command_is_one_rank_with_all_workers(place):
-    status, out, _ = place.run(*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "plan.format=json", "backend=ray")
+    status, out, _ = place.run(*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "format=json", "backend=ray")
     plan = json.loads(out)["trials"]
     assert status == 0
     shapes = {(each["gpus"], each["ranks"], each["cpus_per_rank"], each["global_batch_size"]) for each in plan}

@@ -26,5 +26,5 @@ def test_more_seeds_run_only_where_they_matter(place):
     assert len(place.ran()) == 32 - len(skipped) < 32
     assert {end["skipped_by"] for end in skipped} == {"phases"}
     assert all("the answer" in end["note"] for end in skipped)
-    status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "mode=plan", "plan.format=json")
+    status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "mode=plan", "format=json")
     assert json.loads(out)["to_run"] == len(skipped)  # without phases they are asked for

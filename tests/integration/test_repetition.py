@@ -37,7 +37,7 @@ def test_the_next_driver_repeats_a_disturbed_timing(tmp_path: Path, dies: str, t
     journal = folder / "journal.jsonl"
 
     def orchestrate(*more: str, **environment: str) -> int:
-        ended = command.orchestrate(tmp_path, *ASKED, f"trainable.target_accuracy={target}", *more, **environment)
+        ended = command.orchestrate(tmp_path, *ASKED, f"report.target={target}", *more, **environment)
         assert ended.returncode in (0, -9), ended.stdout + ended.stderr
         return int(ended.returncode)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeps.target import Target
 from trainables.command.process import OutputLines
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import ANSI, EpochClock, ProgressBars, StepTimes
@@ -149,9 +150,10 @@ class CommandMetrics:
         global_batch_size: int | None = None,
         epochs: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        target: Target | None = None,
     ) -> None:
         """`epochs` is the length of the budget. Raises ValueError naming a metric with an invalid declaration."""
-        self._settings = settings
+        self._settings, self._target = settings, target
         self._global_batch_size = global_batch_size
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
         self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
@@ -265,12 +267,11 @@ class CommandMetrics:
             found = {"window_steps": round(steps)} | found
         if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
-        # The training time until the target accuracy, if each epoch has a time and an accuracy.
-        scores, target = self._seen.get("val_accuracy", []), self._settings.target_accuracy
-        if target is not None and len(epochs_s) == len(scores):
-            for number, score in enumerate(scores, 1):
-                if score >= target:
-                    return {"time_to_target_s": sum(epochs_s[:number])} | found
+        values = self._seen.get(self._target.metric, []) if self._target else []
+        # An epoch's time and its metric belong together only if each epoch has both.
+        if self._target and len(epochs_s) == len(values):
+            seconds = self._target.seconds(zip(epochs_s, values, strict=True))
+            found = found if seconds is None else {"time_to_target_s": seconds} | found
         return found
 
     def in_tokens(self, found: Mapping[str, Any]) -> dict[str, Any]:

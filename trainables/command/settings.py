@@ -99,7 +99,6 @@ class CommandSettings:
     python: str | None = None
     samples_per_epoch: int | None = None
     tokens_per_sample: int | None = None
-    target_accuracy: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     epoch_pattern: str | None = None
     step_pattern: str | None = None
@@ -139,7 +138,7 @@ class CommandSettings:
             yield f"trainable.cwd={self.cwd!r} is not one of {', '.join(PLACES)}"
         if self.adapter not in ADAPTERS:
             yield f"trainable.adapter={self.adapter!r} is not one of {', '.join(ADAPTERS)}"
-        for key in ("timeout_s", "samples_per_epoch", "tokens_per_sample", "target_accuracy"):
+        for key in ("timeout_s", "samples_per_epoch", "tokens_per_sample"):
             value = getattr(self, key)
             if value is not None and not _positive(value):
                 yield f"trainable.{key} must be a number above 0, or null, not {value!r}"

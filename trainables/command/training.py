@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweeps.target import Target
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
@@ -50,7 +51,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         batch = context.batch.global_batch_size if knows_gpus else None
         adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
         command = _command(settings, values, context, trial_dir)
-        metrics = CommandMetrics(settings, batch, values["epochs"])
+        metrics = CommandMetrics(settings, batch, values["epochs"], target=Target.of(config))
         file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
         output = _Output(
             context, metrics, file, FailureCause(settings.oom_patterns, settings.diverged_patterns), adapter

@@ -94,8 +94,6 @@ class Settings:
     """Whether an image is evaluated by the mean logits of itself and its mirror image."""
     val_fraction: float = 0.1
     """The share of the training set that is held out by the trial's seed; 0 measures no `val_accuracy`."""
-    target_accuracy: float | None = None
-    """`time_to_target_s` is the time until `val_accuracy` first reaches this."""
     give_up_below: float | None = None
     """A trial whose `val_accuracy` after the training is below this is neither evaluated nor timed; the orchestrator
     sets it."""
@@ -148,8 +146,6 @@ class Settings:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"trainable.label_smoothing={self.label_smoothing} is not a share below 1")
-        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise ValueError(f"trainable.target_accuracy={self.target_accuracy} is not a share of 1, such as 0.9")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise ValueError(f"trainable.clip_grad_norm={self.clip_grad_norm} is not above 0")
         for name, least in LEAST.items():
@@ -186,6 +182,11 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield str(error)
     except TypeError as error:
         yield f"trainable: a value has the wrong type: {error}"
+    report = config.get("report") or {}
+    target = report.get("target")
+    measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
+    if measures_accuracy and is_number(target) and not 0 < target <= 1:
+        yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"
     unfit = [*_factory_errors(config), *_label_errors(model, data)]
     yield from unfit or _own_model_errors(config)
     yield from shape_errors(config)

@@ -69,7 +69,6 @@ class Timing:
             window,
             steps_per_epoch=feed.epoch_samples / feed.batch.global_batch_size,
             global_batch_size=feed.batch.global_batch_size * models,
-            target=self._settings.target_accuracy,
         )
 
     def _window(self, laps: Sequence[Lap], epochs: Sequence[Epoch]) -> tuple[Window | None, Parts]:

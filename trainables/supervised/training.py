@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sweeps.target import Target
 from trainables import device_memory, process_group
 from trainables.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap, is_timed_by
@@ -62,7 +63,7 @@ class SupervisedTrial:
 
     def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
         # The process: its gang, its clock, its random numbers and number formats.
-        self._context, self._settings = context, Settings.of(config["trainable"])
+        self._context, self._settings, self._target = context, Settings.of(config["trainable"]), Target.of(config)
         self._gang = process_group.join(context)
         self._clock = Clock(context.device)
         self._replicas = Replicas.of(context, self._gang)
@@ -140,7 +141,8 @@ class SupervisedTrial:
 
     def give_up_if_poor(self) -> None:
         """Raise GivenUpError if the accuracy reached is too low to evaluate and time the trial."""
-        bound, reached = self._settings.give_up_below, self._laps[-1].val_accuracy if self._laps else None
+        bound = self._settings.give_up_below
+        reached = self._laps[-1].validation.get("val_accuracy") if self._laps else None
         if self.stopped or self._replicas.count > 1:  # independent replicas have different accuracies
             return
         if bound is not None and reached is not None and reached < bound:
@@ -175,6 +177,10 @@ class SupervisedTrial:
         gang, context = self._gang, self._context
         timing = Timing(self._loop, self.replica, self._settings, clock=self._clock, gang=gang, context=context)
         figures = timing.figures(self._laps, self._epochs, self._replicas.count)
+        if self._target:
+            seconds = self._target.seconds((lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps)
+            if seconds is not None:
+                figures["time_to_target_s"] = seconds
         context.summarize(figures)
         if speed := figures.get("samples_per_s"):
             context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
@@ -195,7 +201,7 @@ class SupervisedTrial:
         validation = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
         if score and self._workload.bytes_per_token:
             validation["bits_per_byte"] = score.loss / math.log(2) / self._workload.bytes_per_token
-        self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=validation.get("val_accuracy")))
+        self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, validation=validation))
         self._epochs.append(epoch)
         noise, at, length = self.replica.noise.figures(), self._loop.at, self._workload.sequence_length
         counted = self._counted("val_samples", self._workload.split.validation) if score else {}

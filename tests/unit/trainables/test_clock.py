@@ -148,13 +148,8 @@ def test_window_is_settled_by_two_laps_or_a_short_one(laps: list[Lap], settled: 
 
 
 def test_times_count_training_and_distinct_samples() -> None:
-    laps = [
-        Lap(seconds=5, steps=10, val_accuracy=0.2),
-        Lap(seconds=1, steps=10, val_accuracy=0.8),
-        Lap(seconds=1, steps=10, val_accuracy=0.7),
-    ]
-    window = Window(seconds=2, steps=50)
-    figures = timings(laps, window, steps_per_epoch=10, global_batch_size=64, target=0.8)
+    laps = [Lap(seconds=5, steps=10), Lap(seconds=1, steps=10), Lap(seconds=1, steps=10)]
+    figures = timings(laps, Window(seconds=2, steps=50), steps_per_epoch=10, global_batch_size=64)
     assert figures == {
         "first_epoch_s": 5,
         "epoch_s": pytest.approx(0.4),
@@ -162,11 +157,7 @@ def test_times_count_training_and_distinct_samples() -> None:
         "samples_per_s": 1600,
         "window_s": 2,
         "window_steps": 50,
-        "time_to_target_s": 6,
     }
-    for target in (0.9, None):
-        missed = timings(laps, window, steps_per_epoch=10, global_batch_size=64, target=target)
-        assert "time_to_target_s" not in missed
 
 
 @pytest.mark.parametrize(
@@ -181,7 +172,7 @@ def test_times_count_training_and_distinct_samples() -> None:
 def test_partial_first_epoch_has_no_first_epoch_s(laps: list[tuple[float, int]], told: bool) -> None:
     taken = [Lap(seconds=seconds, steps=steps) for seconds, steps in laps]
     window = Window(seconds=2, steps=50)
-    figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64, target=None)
+    figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64)
     assert ("first_epoch_s" in figures) is told and figures["epoch_s"] == pytest.approx(0.4)
 
 

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.objective import measured, time_s
+from sweeps.target import Target
 
 NAN = math.nan
+TARGET = Target(metric="val_accuracy", value=0.97, higher_is_better=True)
 
 
 def trials(**columns):
@@ -34,7 +36,7 @@ def test_seeds_that_missed_the_target_add_their_time():
         time_to_target_s=[10.0, 20.0, NAN, 15.0, 16.0, NAN],
         train_s=[40.0, 40.0, 30.0, 50.0, 50.0, 60.0],
     )
-    found = time_s(cells, 0.97)
+    found = time_s(cells, TARGET)
     # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
     np.testing.assert_allclose(found.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
     assert (
@@ -45,7 +47,7 @@ def test_seeds_that_missed_the_target_add_their_time():
 
 def test_without_a_target_time_is_samples_over_rate():
     cells = trials(samples_per_s=[200.0, NAN, 100.0], samples=[7200.0, 7200.0, NAN], train_s=[50.0, 60.0, 70.0])
-    missed, without = time_s(cells, 0.97), time_s(cells, None)
+    missed, without = time_s(cells, TARGET), time_s(cells, None)
     for found in (missed, without):
         np.testing.assert_allclose(found.values, [36.0, 60.0, 70.0])
         assert "fixed budget" in found.name
@@ -80,10 +82,10 @@ def test_each_objective_has_its_value_unit_and_name(objective, price, value, uni
 
 def test_energy_and_cost_to_a_target_use_its_time():
     cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
-    assert measured(cells, "energy", 0.9, None).values[0] == pytest.approx(3600.0)
-    assert measured(cells, "cost", 0.9, 4.0).values[0] == pytest.approx(0.08)
-    name = measured(cells, "cost", 0.9, 4.0).name
-    assert name.startswith("cost to the target ") and "0.9" in name
+    assert measured(cells, "energy", TARGET, None).values[0] == pytest.approx(3600.0)
+    assert measured(cells, "cost", TARGET, 4.0).values[0] == pytest.approx(0.08)
+    name = measured(cells, "cost", TARGET, 4.0).name
+    assert name.startswith("cost to the target ") and "0.97" in name
 
 
 def test_on_cpus_the_cost_is_in_worker_hours():

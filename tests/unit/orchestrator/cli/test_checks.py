@@ -28,7 +28,6 @@ def test_shipped_config_has_no_errors():
         ("sweep.baseline", {"seed": 0}, ["'seed'", "gpus"]),
         ("sweep.claims", [{"sentence": "s", "expression": "speedup(gpu=2, device=cpu) > 1"}], ["'gpu'", "'gpus'"]),
         ("sweep.claims", ["speedup >"], ["'speedup >'"]),
-        ("sweep.search", "tune", ["tune.searcher"]),
         ("results_dir", "ftp://host/path", ["'ftp://host/path'", "s3://"]),
         ("mode", "predict", ["predict.gpus"]),
         ("strategy", "ddp", []),
@@ -60,10 +59,6 @@ def test_error_is_one_line_with_key_and_value(key, value, told):
         ({"sweep.early_stop": "asha"}, ["sweep.early_stop"]),
         ({"tune.storage_path": "s3://bucket"}, ["tune"]),
         ({"sweep.phases": ["probe", "train"], "report.objective": "none"}, ["sweep.phases"]),
-        (
-            {"sweep.phases": ["probe", "train"], "sweep.search": "tune", "tune.searcher": {"_target_": "a:B"}},
-            ["sweep.search", "sweep.phases"],
-        ),
     ],
 )
 def test_keys_that_contradict_one_another_are_an_error(changes, keys):
@@ -118,7 +113,7 @@ def test_axes_that_the_trainable_ignores_are_remarked(axes, ignored):
 
 def remarks(capsys, *arguments):
     """Return the remarks of a plan for CPUs."""
-    assert main(["sweep=batch_scaling", "resources.device=cpu", *arguments, "mode=plan", "plan.format=json"]) == 0
+    assert main(["sweep=batch_scaling", "resources.device=cpu", *arguments, "mode=plan", "format=json"]) == 0
     return json.loads(capsys.readouterr().out)["remarks"]
 
 

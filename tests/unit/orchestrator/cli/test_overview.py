@@ -18,7 +18,7 @@ from tests.unit.orchestrator.records import record_of
 @pytest.fixture
 def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     def run(mode: str, *arguments: str) -> Any:
-        assert main([f"mode={mode}", f"results_dir={tmp_path}", "plan.format=json", *arguments]) == 0
+        assert main([f"mode={mode}", f"results_dir={tmp_path}", "format=json", *arguments]) == 0
         return json.loads(capsys.readouterr().out)
 
     return run

@@ -126,14 +126,14 @@ HOSTILE = (
 
 
 def history_of(*arguments: Any, **driver: Any) -> History:
-    fingerprint = {"config": {"trainable": {"target_accuracy": 0.9}}}
+    fingerprint = {"config": {"trainable": {"reference_batch_size": 16}}}
     value = {"fingerprint": fingerprint, "driver": {"arguments": list(arguments)} | driver}
     return History([Record(kind=Kind.SWEEP, value=value)])
 
 
 def test_only_settings_of_a_report_are_taken_from_a_journal() -> None:
     kept = recorded_arguments(history_of(*RECORDED, *HOSTILE, 1, None, ["mode=run"], "trainable=<of the program>"))
-    assert kept == ["sweep=batch_scaling", "report.margin=0.05", "++trainable.target_accuracy=0.9"]
+    assert kept == ["sweep=batch_scaling", "report.margin=0.05", "++trainable.reference_batch_size=16"]
 
 
 @pytest.mark.parametrize("arguments", ["report.margin=1", {"report.margin": 1}, None, ["report.margin=1"] * 20_000])

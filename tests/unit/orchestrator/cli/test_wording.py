@@ -20,7 +20,6 @@ REQUESTS = {
             "sweep.phases=[train]",
             "sweep.early_stop=asher",
             "sweep.early_stop_after=1",
-            "sweep.search=random",
             "sweep.budget.wall_s=-1",
             "results_dir=",
             "local_results_dir=s3://bucket",
@@ -33,7 +32,6 @@ REQUESTS = {
             "report.objective=speed",
             "budget.epochs=ten",
             "budget.seconds=inf",
-            "tune.searcher=OptunaSearch",
             "tracker.mlflow.enabled=maybe",
             "tracker.wandb.mode=offlin",
             "launch.target=slrm",
@@ -111,6 +109,7 @@ REQUESTS = {
     ),
     "rules": (
         ("sweep.search=tune",),
+        ("plan.format=json",),
         ("sweep.budget.cost=5",),
         ("results_dir=ftp://host/path",),
         ("cluster.labels={spot: yes}",),

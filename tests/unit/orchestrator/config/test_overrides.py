@@ -129,7 +129,7 @@ def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
     axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.8}
 
     def planned(*arguments):
-        assert main([*arguments, "mode=plan", "plan.format=json"]) == 0
+        assert main([*arguments, "mode=plan", "format=json"]) == 0
         return json.loads(capsys.readouterr().out)["trials"]
 
     before = planned(*given, 'sweep.axes."optimizer.momentum"=[0.8,0.9]')
@@ -146,7 +146,7 @@ def test_one_command_has_exactly_the_given_cell(capsys):
     given += ["sweep.exclude=[{gpus: 1, device_batch_size: 512}]"]
     text = command(given, narrowed_to(CELL, [0, 1, 2, 7], excludes=True, zips=True))
     assert "'sweep.axes.gpus=[2]' 'sweep.axes.device_batch_size=[32]'" in text and text.count("zip") == 1
-    assert main([*shlex.split(text)[3:], "mode=plan", "plan.format=json"]) == 0
+    assert main([*shlex.split(text)[3:], "mode=plan", "format=json"]) == 0
     planned = json.loads(capsys.readouterr().out)["trials"]
     points = {tuple(trial["axes"][axis] for axis in (*CELL, "seed")) for trial in planned}
     assert points == {(*CELL.values(), seed) for seed in (0, 1, 2, 7)} and len(planned) == 4
@@ -165,6 +165,6 @@ def test_lists_survive_the_command(capsys):
     given = ["sweep=batch_scaling", "optimizer=adamw"]
     cell = {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "optimizer.betas": [0.9, 0.99]}
     text = command(given, narrowed_to(cell, [0]))
-    assert main([*shlex.split(text)[3:], "resources.device=cpu", "mode=plan", "plan.format=json"]) == 0
+    assert main([*shlex.split(text)[3:], "resources.device=cpu", "mode=plan", "format=json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert cell.items() <= trial["axes"].items()

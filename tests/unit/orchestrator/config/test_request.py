@@ -1,12 +1,13 @@
 import pytest
 
-from orchestrator.config.request import Metric, Terms
+from orchestrator.config.request import Metric, Terms, target
+from sweeps.target import Target
 from tests.unit.orchestrator.requests import request
 
 REQUEST = request(
     objective="cost",
     margin=0.02,
-    target_accuracy=0.9,
+    target=Target(metric="val_accuracy", value=0.9, higher_is_better=True),
     budget={"epochs": None, "steps": 300},
     price_per_gpu_hour=2.0,
     axes={"gpus": [1, 2], "optimizer.lr": [0.1, 0.2], "never.ran": [1, 2], "seed": [0, 1]},
@@ -48,8 +49,10 @@ def test_arguments_hide_secrets():
         ({"name": "tokens"}, "auto", "val_loss", "lower"),
         (None, "auto", "val_accuracy", "higher"),
         ({"name": "text"}, "bits_per_byte", "bits_per_byte", "lower"),
+        ({"name": "text"}, {"name": "bleu", "better": "lower"}, "bleu", "lower"),
     ],
 )
 def test_metric_of_language_models_is_the_loss_unless_it_is_named(data, metric, name, better):
-    found = Metric.of({"data": data, "report": {"metric": metric, "better": "auto"}})
-    assert (found.name, found.better) == (name, better)
+    config = {"data": data, "report": {"metric": metric, "target": 3.0}}
+    assert (Metric.of(config).name, Metric.of(config).better) == (name, better)
+    assert target(config) == Target(metric=name, value=3.0, higher_is_better=better == "higher")

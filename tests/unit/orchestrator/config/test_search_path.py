@@ -34,11 +34,11 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_own_primary_config_extends_the_shipped_one(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-cd", "my", "--config-name", "mine", "mode=plan", "plan.format=json"]) == 0
+    assert main(["-cd", "my", "--config-name", "mine", "mode=plan", "format=json"]) == 0
     by_primary = json.loads(capsys.readouterr().out)["trials"]
     axes = ("gpus=[1]", "device_batch_size=[8,16]", "lr_rule=[none]", "seed=[0]")
     overrides = ["sweep=batch_scaling", "sweep.name=own", "budget.epochs=3", *(f"sweep.axes.{axis}" for axis in axes)]
-    assert main([*overrides, "mode=plan", "plan.format=json"]) == 0
+    assert main([*overrides, "mode=plan", "format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["trials"] == by_primary
     assert {trial["device_batch_size"] for trial in by_primary} == {8, 16}
 

@@ -2,12 +2,13 @@
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.schema import AXES, SCHEMA
-from orchestrator.config.suggestions import _AXES, _KEYS, meant, mode_meant
+from orchestrator.config.schema import AXES, SCHEMA, key_errors
+from orchestrator.config.suggestions import _AXES, _KEYS, RENAMED, meant, mode_meant
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -36,6 +37,18 @@ WISHES = {
 }
 
 
+@pytest.mark.parametrize("key", RENAMED)
+def test_old_key_names_the_new_one(key: str) -> None:
+    override = meant(key, "higher")
+    assert override.strip("'").partition("=")[0] in SCHEMA
+    *sections, name = key.split(".")
+    config: dict[str, Any] = {name: "higher"}
+    for section in reversed(sections):
+        config = {section: config}
+    (line,) = key_errors(config)
+    assert key in line and override in line
+
+
 @pytest.mark.parametrize("wish", WISHES)
 def test_suggestion_can_be_copied(wish: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["sweep=batch_scaling", *([] if wish == "plan" else ["mode=plan"])]
@@ -49,7 +62,7 @@ def test_suggestion_can_be_copied(wish: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_suggestions_are_keys_or_groups() -> None:
-    own = {"trainable.lr", "trainable.loader.workers", "trainable.precision", "trainable.target_accuracy"}
+    own = {"trainable.lr", "trainable.loader.workers", "trainable.precision"}
     assert {each.removeprefix("sweep.axes.") for each in _AXES} <= {*AXES}
     assert {*_KEYS} <= {*SCHEMA, *own, "data", "optimizer", "schedule"}
 

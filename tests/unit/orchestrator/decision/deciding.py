@@ -12,6 +12,7 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
+from sweeps.target import Target
 from tests.unit.orchestrator.records import record_of
 
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
@@ -33,6 +34,11 @@ def swayed(speeds: dict[int, float], accuracies: dict[int, float]) -> list[Trial
         for g in speeds
         for s in range(3)
     ]
+
+
+def target(value: float) -> Target:
+    """A validation accuracy to reach."""
+    return Target(metric="val_accuracy", value=value, higher_is_better=True)
 
 
 def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:

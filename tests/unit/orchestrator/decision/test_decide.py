@@ -8,7 +8,7 @@ from orchestrator.decision.decide import pareto_front, with_more
 from orchestrator.decision.recommendation import TradeOff
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, values
+from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, target, values
 from tests.unit.orchestrator.records import record_of
 
 
@@ -46,7 +46,7 @@ def test_time_to_target_counts_seeds_that_missed_it() -> None:
 
     # Two GPUs reach it in 5 s twice, and miss it once in 30 s: (5 + 5 + 30) / 2 = 20 s each, compared with 15 s.
     records = [trial(1, s, 15) for s in range(3)] + [trial(2, s, t) for s, t in enumerate([5, 5, None])]
-    found = decided(records, target=0.95)
+    found = decided(records, target=target(0.95))
     assert found.cell_id == "1-32-none"
     assert found.measure.startswith("time to the target ") and "0.95" in found.measure
     assert {p.cell_id: p.time_s for p in found.front} == pytest.approx({"1-32-none": 15})

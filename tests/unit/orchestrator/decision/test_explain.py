@@ -13,7 +13,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, values
+from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, target, values
 from tests.unit.orchestrator.records import record_of
 
 
@@ -169,7 +169,7 @@ def test_accuracies_after_few_steps_are_a_caveat(steps: int | None, doubtful: bo
 
 
 def test_a_missed_target_falls_back_to_the_budget(records: list[TrialRecord]) -> None:
-    found = decided(records, target=0.99)
+    found = decided(records, target=target(0.99))
     assert "fixed budget" in found.measure
     assert found.provisional and codes(found.caveats) == ["target_missed"]
     assert values(found.reasons, "no_target")["why"] == "target_missed"

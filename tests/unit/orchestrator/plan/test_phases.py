@@ -15,9 +15,11 @@ from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, sk
 from orchestrator.store.history import speed
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
+from sweeps.target import Target
 from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS, request
 from tests.unit.orchestrator.records import record_of
 
+TARGET = Target(metric="val_accuracy", value=0.9, higher_is_better=True)
 LEVELS = {cell: 1 / batch for (batch, _), cell in CELLS.items()}
 
 
@@ -205,7 +207,7 @@ def test_cells_stopped_early_count_as_trained(ended):
 
 
 def test_probes_do_not_predict_energy_or_time_to_target():
-    assert prospects([], objective="energy").levels == {} == prospects([], target_accuracy=0.9).levels
+    assert prospects([], objective="energy").levels == {} == prospects([], target=TARGET).levels
     assert prospects([], objective="cost").levels
 
 

@@ -39,7 +39,7 @@ from orchestrator.tables.recommendation import (
 )
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed
+from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed, target
 from tests.unit.orchestrator.records import record_of
 
 Golden = Callable[[str, str], None]
@@ -72,7 +72,7 @@ def trials(gpus: Sequence[int], seeds: int, metrics: Callable[[int, int], dict[s
 ONE = trials([1], 3, lambda g, s: measured(100, 0.9))
 GOLDEN_CASES: dict[str, tuple[list[TrialRecord], dict[str, Any]]] = {
     "cpu": ([record_of(g, 0, device="cpu", metrics=measured(100 * g, 0.9)) for g in (1, 2)], {}),
-    "tie": (swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}), {"target": 0.99}),
+    "tie": (swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}), {"target": target(0.99)}),
     "nothing_valid": (trials([1, 2], 2, lambda g, s: measured(100 * g, 0.9 + s / 1000) | SHORT), {}),
     "too_few_workers": ([*ONE, *trials([2], 3, lambda g, s: measured(300, 0.9) | {"workers": 1})], {}),
     "provisional": (trials([1, 2], 2, lambda g, s: measured(100 * g, 0.9 + s / 1000, foreign_cpu=0.3)), {}),
@@ -264,7 +264,7 @@ def test_the_recommendation_has_at_most_120_words(count: int) -> None:
         for each in records
         for n in range(count)
     ]
-    text = recommendation_markdown(decided(records, target=0.99), "demo")
+    text = recommendation_markdown(decided(records, target=target(0.99)), "demo")
     assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 120
 
 
@@ -391,10 +391,10 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     records = {each.trial_id: each for each in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}
     price = chance.choice([None, 2.0])
     frames = collect(list(records.values()), scaling=chance.choice(["weak", "strong"]), reference_batch_size=32)
-    target = chance.choice([None, 0.9])
+    goal = chance.choice([None, target(0.9)])
     terms = Terms(
         objective=chance.choice(OBJECTIVES),
-        target=target,
+        target=goal,
         price_per_gpu_hour=price,
         axes=AXES | axis_columns(list(records.values())),
     )

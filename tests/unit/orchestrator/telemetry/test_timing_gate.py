@@ -191,8 +191,9 @@ def test_row_with_an_earlier_timing_may_be_repeated() -> None:
 
 def test_repetition_trains_only_for_a_time_to_target() -> None:
     settings = {"repetition": {"trainable": {"only_timed": True}}}
+    target = {"metric": "val_accuracy", "value": 0.9, "higher_is_better": True}
     short = trial("t0", "quick", timing="device", trainable=settings)
-    whole = trial("t1", "quick", timing="device", trainable=settings | {"target_accuracy": 0.9})
+    whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
     found = once_more([short, whole], ends(2, 2), (), 1)
     assert [(each.probes, each.repeats) for each in found] == [("t0", "window"), ("t1", "whole")]
     assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}

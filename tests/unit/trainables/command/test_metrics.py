@@ -2,14 +2,15 @@ import json
 
 import pytest
 
+from sweeps.target import Target
 from trainables.command.check import errors
 from trainables.command.metrics import CommandMetrics
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError
 
 
-def read(lines, metrics, **settings):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics=metrics, **settings))
+def read(lines, metrics, target=None, **settings):
+    reader = CommandMetrics(CommandSettings(argv="x", metrics=metrics, **settings), target=target)
     rows = [row for line in lines for row in reader.line(line)]
     return rows + reader.last_row(), reader.figures()
 
@@ -128,7 +129,8 @@ def test_json_key_scale_and_take():
 @pytest.mark.parametrize(("target", "seconds"), [(0.5, 1.0), (0.8, 3.0), (0.95, None), (None, None)])
 def test_time_to_target_sums_epochs_until_it(target, seconds):
     lines = [f'{{"epoch": {n}, "epoch_s": {n}, "val_accuracy": {acc}}}' for n, acc in [(1, 0.6), (2, 0.9), (3, 0.7)]]
-    _, figures = read(lines, {"epoch_s": None, "val_accuracy": None}, target_accuracy=target)
+    goal = None if target is None else Target(metric="val_accuracy", value=target, higher_is_better=True)
+    _, figures = read(lines, {"epoch_s": None, "val_accuracy": None}, target=goal)
     assert figures.get("time_to_target_s") == seconds
 
 

@@ -29,7 +29,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast'"]),
         ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61'"]),
         ({"trainable": {"val_fraction": "much"}}, ["trainable: "]),
-        ({"trainable": {"target_accuracy": 93}}, ["trainable.target_accuracy=93"]),
+        ({"report": {"metric": "auto", "target": 93}}, ["report.target=93"]),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule.gamma=0.3"]),
         ({"schedule": {"name": "step", "milestones": [0.5, 80]}}, ["schedule: milestones [80]"]),
         ({"schedule": {"name": "step", "milestones": 0.5}}, ["schedule: milestones 0.5"]),

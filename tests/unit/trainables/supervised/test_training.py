@@ -199,9 +199,10 @@ def test_timing_changes_no_result() -> None:
 
 
 def test_time_to_target_excludes_evaluation() -> None:
-    settings = CONFIG["trainable"] | {"target_accuracy": 0.05}
-    metrics = run(request(config={"trainable": settings, "budget": {"epochs": 1}}))["metrics"]
-    assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
+    for metric, value, higher_is_better in (("val_accuracy", 0.05, True), ("val_loss", 9.0, False)):
+        target = {"metric": metric, "value": value, "higher_is_better": higher_is_better}
+        metrics = run(request(config={"report": {"target": target}, "budget": {"epochs": 1}}))["metrics"]
+        assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
     assert "time_to_target_s" not in run(request())["metrics"]
 
 
