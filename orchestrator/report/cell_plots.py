@@ -74,6 +74,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
     """Return a row for each cell `with_times`, in the order of the tables, for all charts and filters."""
     differing = varying(cells)
     fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], metric_of(recommendation)
+    # The page pairs these rows with those of its table, which has the same order.
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     records = ordered.to_dict("records")
     chosen_id = recommendation.cell_id if recommendation else None
@@ -89,7 +90,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
         row = {
             "cell": label_of(cell_label(record, differing)),
             "batch_cell": label_of(cell_label({key: record[key] for key in record if key != "lr_rule"}, differing)),
-            "order": index if record is not first else -1,
+            "order": index if record is not first else -1,  # charts with few bars begin with the chosen cell
             "gpus": record["gpus"],
             "fixed_batch": record[fixed],
             "global_batch": record["global_batch_size"],
@@ -138,6 +139,7 @@ def _front(rows: pd.DataFrame, sign: float) -> set[int]:
     """Return the rows of the cells than which no other one is both faster and better, by valid timings."""
     rows = rows.assign(score=sign * rows["metric"])
     known = rows[rows["timing"].eq(True) & rows["time"].notna() & rows["score"].notna()]
+    # A cell is on the front if no faster one has as good a score.
     fastest_first = known.sort_values(["time", "score"], ascending=[True, False], kind="stable")
     best = fastest_first["score"].cummax().shift(fill_value=-math.inf)
     return set(fastest_first.index[fastest_first["score"] > best])
@@ -187,6 +189,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     shapes = {"shape": category("rule", word("lr_rule", cells), sort=None, type="nominal")}
     points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **PALE, **FADED, **TIP}
     drawn = "isValid(datum.time) && isValid(datum.metric)"
+    # Many intervals hide the points.
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
     labels = {**place, "text": {"field": "cell"}}
     layers = [
@@ -244,6 +247,7 @@ def speedup(cells: pd.DataFrame) -> Plot:
 
 def _one_step(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for a single step of the GPUs: a row for each batch, with its ideal."""
+    # Room for the labels right of the largest value.
     most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
     x = {**quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
     place = {"x": x, "y": category("fixed_batch", _fixed_batch(known), axis={"grid": False})}
@@ -264,6 +268,7 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
 def _several_steps(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for three or more numbers of GPUs: a line for each batch, and the ideal."""
     counts = list(known["gpus"].unique())
+    # Over a wide range the ideal is a straight line only if both axes are logarithmic.
     wide = max(counts) / min(counts) >= 8
     scale = {"type": "log", "base": 2, "nice": False} if wide else {"zero": True}
     y = {**quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
@@ -335,6 +340,7 @@ def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
     )
     if plot.absent:
         return plot
+    # Two seeds have intervals so wide that they would hide the differences of the points.
     domain = clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
     y = quantity("accuracy" if column == "accuracy" else "metric", title, domain=domain, nice=False)
     x = doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
@@ -417,6 +423,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
 def largest(cells: pd.DataFrame, recommendation: Recommendation | None) -> str:
     """Return a sentence on the largest loss of speed-up, of the recommended cell or else of the worst one."""
     known = cells[cells["lost_rest"].notna()]
+    # Readers care about the cell that they will use.
     chosen = known[known["cell_id"] == (recommendation.cell_id if recommendation else None)]
     rows = (chosen if len(chosen) else known.sort_values("efficiency")).to_dict("records")
     lost = largest_loss(rows[0]) if rows else None
@@ -439,6 +446,7 @@ def memory(cells: pd.DataFrame) -> Plot:
     )
     if plot.absent:
         return plot
+    # Rules share the memory of a batch, so they share a bar.
     over_rules = [
         {"op": "max", "field": "memory", "as": "memory"},
         {"op": "min", "field": "order", "as": "order"},

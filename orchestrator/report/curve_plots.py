@@ -76,6 +76,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
         return plot
     drawn = spread(list(with_curve["cell_id"]), first, MOST_CURVES)
     records = with_curve[with_curve["cell_id"].isin(drawn)].to_dict("records")
+    # As many as colours that can be told apart.
     together = len(records) <= MOST_SERIES
     points = _over_seeds(losses[losses["cell_id"].isin(drawn)])
     by_cell = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
@@ -87,6 +88,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
         line = name if together else numbers.fact(row[batch])
         for point in by_cell[row["cell_id"]].to_dict("records"):
             values = {"epoch": point["epoch"], "loss": point["loss"]}
+            # One seed has no range.
             if point["n_seeds"] > 1:
                 values |= {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]}
             rows.append({"cell": name, "line": line, "panel": title, "panel_order": place, **values})
@@ -132,6 +134,7 @@ def _over_seeds(losses: pd.DataFrame) -> pd.DataFrame:
     points = by_epoch.agg(loss="median", loss_lo="min", loss_hi="max", n_seeds="count").reset_index()
     groups = points.groupby("cell_id", observed=True)
     size, place = groups["epoch"].transform("size"), groups.cumcount()
+    # Every n-th epoch, and always the last one, where the curve is read.
     step = (size / MOST_POINTS).clip(lower=1)
     first_of_step = (place // step) != ((place - 1) // step)
     return points[first_of_step | (place == size - 1)]
@@ -212,6 +215,7 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
             names = set(pq.read_schema(path).names)
             frame = pq.read_table(path, columns=[*_PLACE, *(name for name in _READINGS if name in names)]).to_pandas()
             telemetry.append(Samples(cell_id=cell_id, frame=_thinned_out(frame)))
+        # One unreadable file must not cost the reader the other plots; the page names it.
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
     return telemetry, findings
@@ -224,6 +228,7 @@ def _is_whole(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(4)
         size = path.stat().st_size
+        # A sampler that was killed leaves a file without its end.
         file.seek(max(0, size - 4))
         return size >= 12 and head == _MAGIC and file.read(4) == _MAGIC
 
@@ -292,6 +297,7 @@ def _over_time(
         return plot
     differing = varying(cells)
     records = [row for row in cells.to_dict("records") if row["cell_id"] in measured]
+    # The discussed cells come first, because a panel further down is seldom looked at.
     records.sort(key=lambda row: row["cell_id"] not in first)
     rows: list[dict[str, Any]] = []
     for place, row in enumerate(records, start=1):

@@ -71,6 +71,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
         is_axis = any(f"axes.{axis}" in trials for axis in (key, key.partition(".")[0]))
         return None if is_axis else value_at(fingerprint, f"config.{key}")
 
+    # A command is its own description; a function of the user's has only its name.
     words, target = fixed("trainable.argv"), fixed("trainable._target_")
     if words:
         what = " ".join(map(str, words)) if isinstance(words, list) else str(words)

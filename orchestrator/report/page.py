@@ -61,6 +61,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
     plots = plots_of(data, rows, samples)
     drawn = [plot for plot in plots if plot.spec]
     tables = {"cells": cell_table(cells, metric), "trials": trial_table(data.trials, cells, metric)}
+    # Style and script are inline, so that the page is one file, and allowed by their hashes alone.
     css = (_HERE / "page.css").read_text()
     js = "\n".join((script(), (_HERE / "page.js").read_text()))
     environment = Environment(
@@ -132,6 +133,7 @@ def _digest(text: str) -> str:
 
 def _content(rows: Sequence[Mapping[str, Any]], drawn: Sequence[Plot], tables: Mapping[str, Any]) -> str:
     """Return the data of the script as JSON that cannot end its element: it has no `<`."""
+    # Charts of cells share one set of rows: copies would make the page too large for a mail.
     frames = {"cells": rows} | {plot.name: plot.rows for plot in drawn if plot.rows is not None}
     content = {
         "data": {name: _by_column(frame) for name, frame in frames.items()},

@@ -83,6 +83,7 @@ def _amounts(recommendation: Recommendation, chosen: Setting, baseline: Setting 
         if is_time:
             lines += _other_time(recommendation, chosen, baseline)
             lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
+        # Total and training time have one title, because only the one that decides is shown.
         title = "time" if is_time else COLUMNS[quantity]
         yield Tile(title=f"{title} {purpose}", value=unit.text(value), lines=lines)
 
@@ -165,6 +166,7 @@ def _table(frame: pd.DataFrame, cells: pd.DataFrame, columns: Columns, metric: M
     differing = varying(cells)
     texts: dict[str, list[str]] = {}
     rows = frame.head(MOST_ROWS).to_dict("records")
+    # A note may be as long as a traceback.
     for title, text in _with_measured(columns, frame, cells, metric).items():
         texts[title] = [one_line(text(row), 400) for row in rows]
     known = {title: values for title, values in texts.items() if any(values)}
@@ -267,6 +269,7 @@ def filters(cells: pd.DataFrame) -> list[Mapping[str, Any]]:
     menus: list[Mapping[str, Any]] = []
     for column in (*ALWAYS, *varying(cells)):
         values = [filter_value(value) for value in in_order(cells, [column])[column].unique()]
+        # A menu with one value filters nothing.
         if 1 < len(values) <= MOST_OPTIONS:
             menus.append({"title": one_line(word(column, cells)), "field": f"axis:{column}", "values": values})
     return menus

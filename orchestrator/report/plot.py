@@ -73,6 +73,7 @@ def category(field: str, title: str, **more: Any) -> dict[str, Any]:
 def doubling(field: str, title: str, values: Sequence[float]) -> dict[str, Any]:
     """Return an encoding of GPUs or batches, which grow by doubling: logarithmic, with a tick at each value."""
     ticks = sorted({float(value) for value in values})
+    # More than seven labels would overlap in a panel.
     every = math.ceil(len(ticks) / 7)
     scale = {"type": "log", "base": 2, "domain": [ticks[0] / 1.15, ticks[-1] * 1.15], "nice": False}
     return {**quantity(field, title, **scale), "axis": {"values": ticks[::every], "format": "~r", "grid": False}}
@@ -190,6 +191,7 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
         },
         **TIP,
     }
+    # The band leaves a gap between bars, so that neighbours of one colour stay apart.
     layers = [mark("bar", {**encoding, **({"color": colour} if colour else {})}, height={"band": 0.7})]
     if not colour:
         text = {**encoding, "text": {"field": value, "format": ".3~r"}}
@@ -229,6 +231,7 @@ def ranked_panels(rows: Sequence[Row], titles: Sequence[str], columns: Sequence[
     def unlike(row: Row) -> int:
         return 0 if first is None else sum(numbers.asked(row[name]) != numbers.asked(first[name]) for name in columns)
 
+    # Readers compare the chosen cell with those that differ from it in one axis.
     distance: dict[str, int] = {}
     for row, title in zip(rows, titles, strict=True):
         distance.setdefault(title, unlike(row))

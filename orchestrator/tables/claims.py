@@ -30,6 +30,7 @@ def claims_markdown(verdicts: Sequence[Verdict], sweep: str) -> str:
 
 def claims_table(verdicts: Sequence[Verdict]) -> TextTable:
     """Return a row for each claim: its sentence, its verdict, and both sides with their ratio or difference."""
+    # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
     judged = sum(not math.isnan(verdict.p) for verdict in verdicts)
@@ -38,6 +39,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> TextTable:
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
         " and refuted if none of it does."
     ]
+    # Several claims together are wrong more often than each of them.
     if judged > 1:
         about.append(
             f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"

@@ -129,6 +129,7 @@ class _Changes:
         tested = metric == VAL_ACCURACY and all(trials["accuracy"].notna().any() for trials in (this, other))
         column = "accuracy" if tested else metric.name
         rates, values = [], []
+        # Speeds come from valid timings alone; disturbances do not change accuracies, so these come from all ok trials.
         for trials, side in zip((this, other), _SIDES, strict=True):
             ok = trials[trials["status"] == Status.OK.value]
             timed = only_sound(trials).loc[ok.index]
@@ -136,10 +137,12 @@ class _Changes:
             measured = ok[column] if column != metric.name else metric.sign * metric.score(ok)
             values.append(pd.DataFrame({"cell_id": side + ok["cell_id"], "seed": ok["seed"], column: measured}))
         speed = welch(*rates).map(np.exp)
+        # A cell without a valid timing is shown, but has no interval and takes no part in the shared factor.
         invalid = _timing_invalid(shared).to_numpy()
         lo, hi = (np.where(invalid, np.nan, end) for end in (speed.lo, speed.hi))
         valid = [replace(moments, mean=np.where(invalid, np.nan, moments.mean)) for moments in rates]
         common, apart = (interval.map(np.exp) for interval in apart_from_shared(*valid))
+        # Both sides may use one id for a cell, so ids get the name of their side.
         own, others = (side + shared[f"cell_id_{side}"] for side in _SIDES)
         index = pd.Index(own)
         paired = Differences.of(pd.concat(values), column, index, pd.Series(others.to_numpy(), index=index))

@@ -34,35 +34,37 @@ def branches(
     """
     if POINT not in trials or reference is None:
         return pd.DataFrame()
-    found = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
-    found = found.assign(score=metric.score(found)).dropna(subset="score")
+    ok = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
+    ok = ok.assign(score=metric.score(ok)).dropna(subset="score")
     keys = ["lr_rule", "lr_multiplier", "gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
-    found = _with_references(found, keys, reference)
+    branched = _with_references(ok, keys, reference)
+    # The branch at the reference batch has seen the same tokens in the same order, so seeds are compared in pairs.
     pair = [*keys, POINT, "seed"]
-    at_reference = found.loc[found[_SIDE] == reference, [*pair, "score"]]
-    found = found.merge(at_reference, on=pair, how="left", suffixes=("", "_at_reference"))
-    found["score_loss"] = found["score_at_reference"] - found["score"]
-    varied = [key for key in keys if found[key].nunique(dropna=False) > 1]
-    rows = [
-        _row(group, keys, varied, metric, margin) for _, group in found.groupby([*keys, POINT, _SIDE], dropna=False)
-    ]
+    at_reference = branched.loc[branched[_SIDE] == reference, [*pair, "score"]]
+    branched = branched.merge(at_reference, on=pair, how="left", suffixes=("", "_at_reference"))
+    branched["score_loss"] = branched["score_at_reference"] - branched["score"]
+    varied = [key for key in keys if branched[key].nunique(dropna=False) > 1]
+    groups = branched.groupby([*keys, POINT, _SIDE], dropna=False)
+    rows = [_row(group, keys, varied, metric, margin) for _, group in groups]
     if not rows:
         return pd.DataFrame()
     frame = pd.DataFrame(rows).sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
     point = [frame["group"], frame["tokens"]]
+    # A batch counts only if all smaller ones above the reference are within: one lucky larger batch is no limit.
     reached = (frame["within"] | (frame[_SIDE] <= reference)).groupby(point).cummin() & (frame[_SIDE] >= reference)
     last = frame[_SIDE].where(reached).groupby(point).transform("max")
     return frame.assign(largest=frame[_SIDE] == last)
 
 
-def _with_references(found: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
+def _with_references(ok: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
     """Return the branches, with those at the reference batch for each rule: they are the same for all rules."""
     rule = ["lr_rule", "lr_multiplier"]
     others = [key for key in keys if key not in rule]
-    plain = found[(found[_SIDE] == reference) & (found["lr_multiplier"] == 1)]
+    is_reference = ok[_SIDE] == reference
+    plain = ok[is_reference & (ok["lr_multiplier"] == 1)]
     plain = plain.drop_duplicates([*others, POINT, "seed"]).drop(columns=rule)
-    every = found[[*rule, *others, POINT]].drop_duplicates().merge(plain, on=[*others, POINT])
-    return pd.concat([found[found[_SIDE] != reference], every], ignore_index=True)
+    for_each_rule = ok[[*rule, *others, POINT]].drop_duplicates().merge(plain, on=[*others, POINT])
+    return pd.concat([ok[~is_reference], for_each_rule], ignore_index=True)
 
 
 def _row(
@@ -88,17 +90,17 @@ def _row(
     }
 
 
-def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, reference: int) -> TextTable:
+def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, reference: int) -> TextTable:
     """Return a row for each branch point with the largest batch within the margin, and the next one that was tried."""
     word, rows = metric.label, []
-    for (group, tokens), point in found.groupby(["group", "tokens"], sort=False):
+    for (group, tokens), point in branched.groupby(["group", "tokens"], sort=False):
         largest = point[point["largest"]].to_dict("records")
         if not largest:
             continue
         beyond = point[point[_SIDE] > largest[0][_SIDE]].to_dict("records")
         rows.append(
             {
-                **({"branches": group} if found["group"].nunique() > 1 else {}),
+                **({"branches": group} if branched["group"].nunique() > 1 else {}),
                 "after tokens": f"{tokens:,}",
                 "largest batch": f"{'' if beyond else 'at least '}{largest[0][_SIDE]:,}",
                 "in tokens": f"{largest[0]['batch_tokens']:,}",
@@ -109,7 +111,7 @@ def critical_batch_table(found: pd.DataFrame, metric: Metric, margin: float, ref
                 "seeds": str(int(point["n_seeds"].min())),
             }
         )
-    window = ", ".join(f"{tokens:,}" for tokens in sorted(found["window_tokens"].unique()))
+    window = ", ".join(f"{tokens:,}" for tokens in sorted(branched["window_tokens"].unique()))
     return TextTable(
         name="critical_batch_by_branching",
         title="Critical batch size",
@@ -126,9 +128,9 @@ def _difference(row: Row) -> str:
     return figure(row, "score_loss", "{:+.3f}".format)
 
 
-def in_one_line(found: pd.DataFrame) -> str:
+def in_one_line(branched: pd.DataFrame) -> str:
     """Return the largest batches in a sentence: `16 after 16,384 tokens, 64 after 65,536 (lr_rule=sqrt); …`."""
-    return "; ".join(_of_group(str(name), group) for name, group in found.groupby("group", sort=False))
+    return "; ".join(_of_group(str(name), group) for name, group in branched.groupby("group", sort=False))
 
 
 def _of_group(name: str, group: pd.DataFrame) -> str:

@@ -34,6 +34,7 @@ def write_tables(
         "speedup.md": speedup_markdown(cells).encode(),
         "accuracy.md": accuracy_markdown(cells, metric).encode(),
     }
+    # Durable, because the journal counts the sweep as ended once its tables are written.
     make_directory(layout.tables)
     for name, content in contents.items():
         write_durably(layout.table(name), content)
@@ -60,6 +61,7 @@ def write_curves(layout: Layout, curves: pd.DataFrame) -> Path:
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
+    # A sweep that somebody else configured must not run formulas in a spreadsheet.
     text = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
     safe = frame.assign(**{column: frame[column].map(not_a_formula) for column in text})
     return safe.rename(columns=not_a_formula).to_csv(index=False).encode()

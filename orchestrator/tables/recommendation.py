@@ -134,6 +134,7 @@ def _equal_rivals(recommendation: Recommendation) -> list[Rival]:
 def _beside(recommendation: Recommendation) -> list[str]:
     """Return a sentence on the eligible rivals that are as likely to be the best as the chosen cell, or more likely."""
     rivals, tie = _equal_rivals(recommendation), recommendation.verdict == TIED
+    # A rival without a reason is not in the shortlist, so a sentence would have nothing to say about it.
     reasons = {cell.cell_id: cell.why_not for cell in recommendation.shortlist if cell.why_not}
     named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie else 1]
     if not named:
@@ -204,6 +205,7 @@ def probability(value: float, *, short: bool = False) -> str:
     """Return `97%`; never 0% or 100%, which no sample shows."""
     if math.isnan(value):
         return "unknown"
+    # Of a few seeds no probability is 0 or 1.
     over, below = ("≥99%", "≤1%") if short else ("over 99%", "below 1%")
     return over if value > 0.99 else below if value < 0.01 else f"{value:.0%}"
 
@@ -221,6 +223,7 @@ def _line(macro: str, values: Any) -> str:
 @cache
 def _template() -> Any:
     """Return the template's macros; Jinja is set up only once a recommendation is written."""
+    # Not autoescaped: the sentences are plain text, which each form escapes for itself.
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
     environment.filters |= {
         "fact": numbers.fact,
@@ -264,7 +267,7 @@ def key_cells(recommendation: Recommendation, most: int) -> TextTable | None:
             *[rival.cell_id for rival in _equal_rivals(recommendation)][:2],
             *[count.best.cell_id for count in reversed(recommendation.gpu_counts) if count.best],
         ]
-    # The baseline is the last row, unless it is the chosen cell.
+    # The baseline is the last row, unless it is the chosen cell: the others are read against it.
     others = [cells[cell_id] for cell_id in dict.fromkeys(wanted) if cell_id in cells]
     others = [cell for cell in others if cell is not baseline or recommendation.is_baseline]
     shown = others[: most - (baseline is not None)]
@@ -287,6 +290,7 @@ def _key_columns(recommendation: Recommendation, shown: Sequence[Setting]) -> di
     rates = [cell.values["lr"] for cell in shown]
     columns = {"LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates]}
     paid = _paid(recommendation, "time")
+    # The total is a column only if it tells more than the training time.
     if any(map(takes_longer, shown)):
         paid.append("total_time")
     for name, title in COLUMNS.items():
@@ -294,12 +298,14 @@ def _key_columns(recommendation: Recommendation, shown: Sequence[Setting]) -> di
             values = [cell.value(name) for cell in shown]
             unit = suited(shown[0].figures[name].unit, *values)
             columns[f"{title} [{unit.name}]"] = [unit.number(value) for value in values]
+    # By the time that decides, so that the column agrees with the sentence.
     of_baseline = recommendation.baseline.value(time) if recommendation.baseline else math.nan
     columns["speed"] = [_times(of_baseline / cell.value(time)) for cell in shown]
     columns[metric.short_label] = [_three(cell.value(metric.name)) for cell in shown]
     if not math.isnan(of_baseline):
         columns["P(within)"] = [_chance(cell.p_within_margin) for cell in shown]
     columns["P(best)"] = [_chance(cell.p_best) for cell in shown]
+    # An exclamation mark, because colour alone must carry no meaning.
     columns["timed"] = [f"{cell.n_timed}/{cell.n_ok}{'' if cell.n_timed == cell.n_ok else ' !'}" for cell in shown]
     return columns
 
@@ -323,6 +329,7 @@ def takes_longer(cell: Setting) -> bool:
 
 def step_text(step: GpuStep, recommendation: Recommendation, *, by_batch: bool) -> str:
     """Return `not worth it: 0.71× the speed at batch 32 each`; without `by_batch` one range for all."""
+    # A step that is not worth it has no gain to report.
     gains = []
     if step.worth in (WORTH, COSTLY):
         gains.append(f"{numbers.times(step.gain)}× as fast" if recommendation.objective == "time" else "")
@@ -332,6 +339,7 @@ def step_text(step: GpuStep, recommendation: Recommendation, *, by_batch: bool) 
     if by_batch:
         speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
     else:
+        # One range each for the batches that keep the accuracy and those that lose it.
         lost = [speed for speed in step.by_batch if speed.keeps_margin is False]
         kept = [speed for speed in step.by_batch if speed.keeps_margin is not False]
         speeds = f"{_over(kept or lost)} the speed" if step.by_batch else ""
@@ -361,6 +369,7 @@ def _range(lo: float, hi: float) -> str:
 def gpu_count_table(recommendation: Recommendation) -> TextTable | None:
     """Return the best cell of each number of GPUs, from the fewest; None if one was tried, or none has a best cell."""
     bests = [count.best for count in recommendation.gpu_counts]
+    # Speeds are relative to the fewest GPUs that have a best cell.
     first_s = next((best.time_s for best in bests if best), None)
     if first_s is None:
         return None
@@ -373,6 +382,7 @@ def gpu_count_table(recommendation: Recommendation) -> TextTable | None:
     among = f", among those whose {word} is within the margin" if recommendation.baseline_cell_id else ""
     title = f"The best cell for each number of {gpu_word(on_cpu=recommendation.on_cpu)}{among} (means over seeds)"
     frame = without_empty({"cell": cells, **_trade_offs(recommendation, bests)})
+    # Beside the time, from which it follows.
     frame.insert(2, "times as fast", speeds)
     return TextTable(name="gpu-counts", title=title, about=(), frame=frame)
 

@@ -43,6 +43,7 @@ def predicted(request: Request) -> str:
     every = lines(trials, cells)
     if not every:
         raise ConfigError(["nothing to predict from: no ok cell has a throughput"])
+    # Without any line that is long enough, the refusals below say how many counts are needed.
     usable = [line for line in every if line.has_enough_counts] or every
     link = Link(
         gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
@@ -113,6 +114,7 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
     ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
     row = group.iloc[0]
+    # A start-up that was not measured counts as none: the prediction is then of the training alone.
     start_ups = start_up_s(ok)
     start_ups = start_ups[~np.isnan(start_ups)]
 
@@ -225,6 +227,7 @@ def _limit(law: str, fit: Fit) -> str:
     alpha = float(fit.shape[0])
     if law == AMDAHL:
         return f"a speed-up of {numbers.number(1 / alpha)}×" if alpha > _SMALLEST else "no limit seen"
+    # Below this β the maximum lies beyond a thousand GPUs.
     beta = float(fit.shape[1])
     if beta < 1e-7 or alpha >= 1:
         return "no limit seen"

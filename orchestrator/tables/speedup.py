@@ -129,6 +129,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
                 "note": row["note"],
             }
         )
+    # A status is noise if all cells are ok.
     table = pd.DataFrame(rows)
     if (table["status"] == Status.OK.value).all():
         table = table.drop(columns="status")
@@ -148,6 +149,7 @@ def _remedies(cells: pd.DataFrame) -> list[str]:
 
 def _slower_clocks(cells: pd.DataFrame) -> list[str]:
     """Return a sentence if GPUs ran at lower clocks than in the baseline: at its power limit a GPU slows down."""
+    # Each cell is compared with its own baseline, which may be on other devices.
     by_cell = cells.set_index("cell_id")["gpu_clock_mhz"]
     slower = 1 - cells["gpu_clock_mhz"] / cells["baseline_cell_id"].map(by_cell)
     if not (count := int((slower >= _SLOWER_CLOCK).sum())):
@@ -163,9 +165,11 @@ def _slower_clocks(cells: pd.DataFrame) -> list[str]:
 def _gaps(cells: pd.DataFrame) -> list[str]:
     """Return sentences on cells without a speed-up, and on columns of summary.csv that are empty."""
     lines = []
+    # If no cell has a speed-up, the list of empty columns says so.
     missing = cells["speedup"].isna() & cells["samples_per_s"].notna()
     if missing.any() and not missing.all():
         many = numbers.counted(int(missing.sum()), "cell has", "cells have")
         lines += [f"{many} no speed-up: there is no ok cell that differs only in its number of GPUs.", ""]
+    # Readers ask for these columns, so their absence has a reason.
     empty = [f"{column} ({why})" for column, why in _WHY_EMPTY.items() if cells[column].isna().all()]
     return [*lines, f"Empty in summary.csv: {', '.join(empty)}.", ""] if empty else lines

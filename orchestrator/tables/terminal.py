@@ -103,6 +103,7 @@ def _heading(end: SweepEnd, width: int) -> str:
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
     name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else _duration(end.took_s)
     line = ""
+    # What was trained is dispensable first, then the devices.
     for parts in ([end.trained, " + ".join(devices)], [" + ".join(devices)], []):
         line = " · ".join(filter(None, [name, *parts, counts, took]))
         if cell_len(line) <= width:
@@ -117,6 +118,7 @@ def _duration(seconds: float) -> str:
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
+    # Further lines are aligned with the sentence, not with the verdict.
     badge = f" {text.verdict}  " if text.verdict else " "
     room = max(20, width - len(badge))
     first, *others = _wrapped(text.lead, room, 3)
@@ -131,6 +133,7 @@ def _style(text: RecommendationText) -> str:
 
 def _wrapped(text: str, room: int, most: int) -> list[str]:
     """Return the text on at most `most` lines without control sequences; a longer text is cut."""
+    # On one line first: a line feed within a message would break the indentation.
     plain = one_line(text, most=len(text) + 1)
     return textwrap.wrap(plain, room, max_lines=most, placeholder=" …", break_on_hyphens=False) or [""]
 
@@ -222,6 +225,7 @@ def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
     """Yield the causes of these disturbances, each once."""
+    # A disturbance without a measured cause was noticed by the clocks alone.
     unexplained = pd.Series(True, index=disturbed.index)
     programs = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
     for column, limit, words in _CAUSES:
@@ -248,6 +252,7 @@ def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return the command that settles the verdict, with what it costs; on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return [line for reason in text.unsettled[:1] for line in _labelled("Settle it", reason, width)]
+    # Disturbed timings and stragglers are repeated by mode=settle, too.
     seconds = end.cells.set_index("cell_id")["wall_s"].fillna(0.0).to_dict()
     again = end.trials[end.trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
     more_seeds = end.recommendation.more_seeds

@@ -48,6 +48,7 @@ def plus_minus(point: float, lo: float, hi: float) -> str:
     """Return `0.971 ± 0.004`, or `0.971 [0.962, 0.974]` for an asymmetric interval, such as a bootstrapped one."""
     if math.isnan(point) or math.isnan(lo) or math.isnan(hi):
         return "" if math.isnan(point) else f"{point:.3f}"
+    # Bootstrapped intervals and those cut off at 0 or 1 are not symmetric.
     if math.isclose(point - lo, hi - point, rel_tol=1e-6, abs_tol=1e-12):
         return f"{point:.3f} ± {hi - point:.3f}"
     return f"{point:.3f} [{lo:.3f}, {hi:.3f}]"
@@ -70,6 +71,7 @@ def fact(value: Any) -> str:
 
 def plain(value: Any) -> str:
     """Return a value as text on one line, without markup and control sequences."""
+    # Control characters first, because the escapes of Markdown must survive.
     text = printable(_BREAKS.sub(" ", str(value)).strip())
     text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return _LINK.sub(lambda match: f"{match[0]}\\", text)
@@ -124,6 +126,7 @@ def suited(unit: str, *values: float) -> Unit:
 
     Units other than time, energy, and time of GPUs or workers are kept.
     """
+    # The smallest value decides: in a larger unit it would lose its digits.
     family = next((sizes for sizes in _FAMILIES if unit in sizes), {unit: 1.0})
     known = [abs(value) for value in values if not math.isnan(value) and value]
     if not known:

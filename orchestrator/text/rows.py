@@ -59,6 +59,7 @@ def varying(cells: pd.DataFrame) -> list[str]:
 
 def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Return the cells sorted by these columns: numbers by value, names in order of first appearance."""
+    # Names keep the order of the config, which an alphabetical order would lose.
     ranks = {
         column: cells[column] if pd.api.types.is_numeric_dtype(cells[column]) else pd.factorize(cells[column])[0]
         for column in columns
@@ -137,6 +138,7 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     `gpus=2, device_batch_size=32, lr_rule=linear: oom; CUDA out of memory`, or
     `all 14 cells with gpus=4: infeasible; …`.
     """
+    # Compared as text, because a frame has a missing value both for null and for an axis that a cell does not have.
     columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
     asked = cells[columns].map(lambda value: str(numbers.asked(value)))
     bad = cells[cells["status"] != Status.OK.value]
@@ -158,7 +160,8 @@ def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
     shared = _shared(group)
     if not _are_all(asked, group, shared):
         columns = [str(column) for column in group if column not in shared]
-        for column in sorted(columns, key=lambda each: group[each].nunique()):
+        # The column with the fewest values gives the fewest lines.
+        for column in sorted(columns, key=lambda name: group[name].nunique()):
             parts = [part for _, part in group.groupby(column, sort=False)]
             if len(parts) < len(group) and all(_are_all(asked, part, _shared(part)) for part in parts):
                 yield from parts
@@ -175,7 +178,7 @@ def _telling(asked: pd.DataFrame, group: pd.DataFrame) -> list[str]:
     """Return the fewest shared columns that distinguish the group from all other cells, the first ones preferred."""
     kept = _shared(group)
     for column in reversed(kept):
-        fewer = [each for each in kept if each != column]
+        fewer = [other for other in kept if other != column]
         kept = fewer if _are_all(asked, group, fewer) else kept
     return kept
 
