@@ -88,7 +88,7 @@ def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.Dat
         cells = cells.assign(**{f"accuracy{end}": cells[f"{column}{end}"] for end in ("", "_lo", "_hi")})
     ordered = in_order(cells, [*_order(cells), "lr_rule"])
     records = ordered.to_dict("records")
-    # Cells that differ in an axis without a column of its own share a field, separated by slashes.
+    # Cells that differ in an axis that has no column share a field, separated by slashes.
     texts = pd.Series([_text(row) for row in records])
     batches = [cell_label({key: row[key] for key in row if key != "lr_rule"}, differing) for row in records]
     keys = {

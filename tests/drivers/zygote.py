@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 IMPORTED = (
-    *("orchestrator.cli.app", "orchestrator.run.driver", "orchestrator.run.finish", "orchestrator.report.html"),
+    *("orchestrator.cli.app", "orchestrator.run.driver", "orchestrator.run.finish", "orchestrator.report.page"),
     *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.figures"),
     *(
         "orchestrator.run.verify",

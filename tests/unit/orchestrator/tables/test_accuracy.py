@@ -39,19 +39,24 @@ def test_without_a_reference_nothing_is_compared() -> None:
     assert "Not compared:" in accuracy_markdown(cells)
 
 
-def test_validation_accuracy_replaces_a_missing_test_accuracy() -> None:
-    cells = collect([record_of(gpus, metrics={"val_accuracy": 0.9 + gpus / 100}) for gpus in (1, 2)], scaling="weak")[1]
-    assert shown_column(cells) == "val_accuracy" and "val_accuracy" in accuracy_markdown(cells)
-    assert [row["none"] for row in table_rows(accuracy_markdown(cells))] == ["0.910", "0.920"]
-    seeds = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
-    assert "0.910 ± 0.025" in accuracy_markdown(collect(seeds, scaling="weak")[1])  # t(2) = 4.303, s = .01
+LOSS = Metric(name="val_loss", higher_is_better=False)
 
 
-def test_another_metric_of_choice_is_shown() -> None:
-    metrics = {"val_accuracy": 0.3, "val_loss": 2.5}
-    cells = collect([record_of(1, seed, metrics=metrics) for seed in (0, 1)], scaling="weak")[1]
-    loss = Metric(name="val_loss", higher_is_better=False)
-    assert [row["none"] for row in table_rows(accuracy_markdown(cells, loss))] == ["2.500 ± 0.000"]
+@pytest.mark.parametrize(
+    ("metrics", "metric", "text"),
+    [
+        ([{"val_accuracy": 0.91}], Metric(), "0.910"),
+        # t(2) = 4.303, s = .01
+        ([{"val_accuracy": 0.9 + seed / 100} for seed in range(3)], Metric(), "0.910 ± 0.025"),
+        ([{"val_accuracy": 0.3, "val_loss": 2.5}] * 2, LOSS, "2.500 ± 0.000"),
+    ],
+)
+def test_the_metric_of_choice_replaces_a_missing_test_accuracy(
+    metrics: list[dict[str, float]], metric: Metric, text: str
+) -> None:
+    cells = collect([record_of(1, seed, metrics=each) for seed, each in enumerate(metrics)], scaling="weak")[1]
+    assert shown_column(cells, metric) == metric.name
+    assert [row["none"] for row in table_rows(accuracy_markdown(cells, metric))] == [text]
     assert why_none(cells, Metric(name="perplexity"))
 
 

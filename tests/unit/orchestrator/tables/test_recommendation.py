@@ -214,33 +214,26 @@ def test_the_command_narrows_the_axes_to_the_cell(records: list[TrialRecord]) ->
     assert shlex.split(chosen["command"])[3:] == ["sweep=demo", "budget.epochs=5", *chosen["overrides"]]
 
 
-def test_cells_not_chosen_have_a_reason(records: list[TrialRecord]) -> None:
+def test_cells_and_gpu_counts_that_are_not_chosen_have_a_reason(records: list[TrialRecord]) -> None:
     made = decided(records)
-    found = as_json(made)
-    (other,) = found["alternatives"]
+    content = as_json(made)
+    (other,) = content["alternatives"]
     assert (other["cell_id"], other["on_front"]) == ("3-32-none", True)
-    why = {each.cell_id: each.why_not for each in made.shortlist}
+    why = {cell.cell_id: cell.why_not for cell in made.shortlist}
     assert {key: each and each.code for key, each in why.items()} == {
         "2-32-none": None,
         "1-32-none": "above_chosen",
         "3-32-none": "accuracy_too_low",
     }
     assert other["why_not"] == sentence(why["3-32-none"]) and "0.050" in other["why_not"]
-    assert "100%" in found["baseline"]["why_not"] and "2×32 none" in found["baseline"]["why_not"]
-    assert found["recommended"]["why_not"] is None and len(found["not_considered"]) == 1
-
-
-def test_each_gpu_count_has_its_best_cell(records: list[TrialRecord]) -> None:
-    made = decided(records)
-    found = as_json(made)["gpu_counts"]
-    assert [(each["gpus"], each["best"] and each["best"]["cell_id"]) for each in found] == [
-        *((1, "1-32-none"), (2, "2-32-none"), (3, None), (4, None)),
-    ]
-    assert [each.why_none and each.why_none.code for each in made.gpu_counts] == [
-        *(None, None, "none_keeps_margin", "no_ok_cell"),
-    ]
-    assert [bool(each["why_none"]) for each in found] == [False, False, True, True]
-    assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
+    assert "100%" in content["baseline"]["why_not"] and "2×32 none" in content["baseline"]["why_not"]
+    assert content["recommended"]["why_not"] is None and len(content["not_considered"]) == 1
+    bests = {count["gpus"]: count["best"] and count["best"]["cell_id"] for count in content["gpu_counts"]}
+    assert bests == {1: "1-32-none", 2: "2-32-none", 3: None, 4: None}
+    reasons = [count.why_none and count.why_none.code for count in made.gpu_counts]
+    assert reasons == [None, None, "none_keeps_margin", "no_ok_cell"]
+    assert [bool(count["why_none"]) for count in content["gpu_counts"]] == [False, False, True, True]
+    assert content["gpu_counts"][1]["best"]["time_s"] == pytest.approx(6000 / 202)
 
 
 def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -> None:
@@ -358,11 +351,6 @@ def test_the_front_is_omitted_if_gpu_counts_cover_it() -> None:
     assert gpu_count_table(FOUND) is not None and front_table(replace(FOUND, front=(FAST, SLOW))) is None
     listed = front_table(replace(FOUND, front=(FAST, ACCURATE)))
     assert listed is not None and len(listed.frame) == 2
-
-
-def test_whole_gpus_beside_fractions_have_no_decimals() -> None:
-    found = decided([record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (0.5, 1) for s in range(3)])
-    assert found.name == "1×32 none" and "1.0 GPU" not in recommendation_markdown(found, "demo")
 
 
 VALUES = (None, float("nan"), float("inf"), -1.0, 0.0, 1e-12, 0.5, 0.5, 0.9, 3.0, 1e12, "text", True)

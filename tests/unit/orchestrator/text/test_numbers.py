@@ -16,15 +16,33 @@ def test_numbers_have_the_digits_that_matter(value: float, told: str) -> None:
     assert numbers.number(value) == told
 
 
-def test_intervals_are_in_brackets_or_plus_minus_if_symmetric() -> None:
-    assert numbers.with_interval(1.871, 1.714, 2.041, numbers.times, "×") == "1.87× [1.71, 2.04]"
-    assert numbers.with_interval(0.934, 0.857, 1.02, numbers.percent, "%") == "93% [86, 102]"
-    assert numbers.with_interval(1.871, math.nan, math.nan, numbers.times, "×") == "1.87×"
-    assert numbers.with_interval(math.nan, math.nan, math.nan, numbers.times, "×") == ""
-    assert numbers.plus_minus(0.9712, 0.9669, 0.9755) == "0.971 ± 0.004"
-    assert numbers.plus_minus(0.9712, 0.962, 0.9755) == "0.971 [0.962, 0.976]"  # bootstrapped, not symmetric
-    assert numbers.plus_minus(0.9712, math.nan, math.nan) == "0.971"
-    assert numbers.plus_minus(math.nan, math.nan, math.nan) == ""
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("ends", "form", "sign", "text"),
+    [
+        ((1.871, 1.714, 2.041), numbers.times, "×", "1.87× [1.71, 2.04]"),
+        ((0.934, 0.857, 1.02), numbers.percent, "%", "93% [86, 102]"),
+        ((1.871, NAN, NAN), numbers.times, "×", "1.87×"),
+        ((NAN, NAN, NAN), numbers.times, "×", ""),
+    ],
+)
+def test_intervals_are_in_brackets(ends: tuple[float, ...], form: numbers.Form, sign: str, text: str) -> None:
+    assert numbers.with_interval(*ends, form, sign) == text
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((0.9712, 0.9669, 0.9755), "0.971 ± 0.004"),
+        ((0.9712, 0.962, 0.9755), "0.971 [0.962, 0.976]"),  # bootstrapped, not symmetric
+        ((0.9712, NAN, NAN), "0.971"),
+        ((NAN, NAN, NAN), ""),
+    ],
+)
+def test_symmetric_intervals_have_a_half_width(ends: tuple[float, ...], text: str) -> None:
+    assert numbers.plus_minus(*ends) == text
 
 
 @given(st.text())

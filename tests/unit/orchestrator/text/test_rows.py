@@ -49,46 +49,50 @@ def cells(**unlike: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_all_cells_of_a_value_share_a_line() -> None:
-    assert not_ok(cells(), ["strategy"]) == [f"all 4 cells with gpus=4: infeasible; {ROOM}"]
-
-
-def test_few_cells_with_one_reason_are_listed_one_by_one() -> None:
-    found = not_ok(cells(note="needs 1 rank"), ["strategy"])
-    assert found == [
-        f"4×{batch} linear, strategy={strategy}: infeasible; {note}"
-        for strategy, note in (("ddp", ROOM), ("independent", "needs 1 rank"))
-        for batch in (32, 64)
-    ]
-
-
-def test_cells_with_one_reason_are_grouped_by_axis_values() -> None:
-    several = pd.concat([cells(), cells().assign(device_batch_size=lambda each: each["device_batch_size"] * 4)])
+def grouped() -> pd.DataFrame:
+    several = pd.concat([cells(), cells().assign(device_batch_size=lambda frame: frame["device_batch_size"] * 4)])
     several = several.reset_index(drop=True)
     others = several["strategy"].eq("independent") & several["gpus"].eq(2)
     several.loc[others, ["status", "note", "n_ok"]] = ["infeasible", ROOM, 0]
-    assert not_ok(several, ["strategy"]) == [
-        f"all 4 cells with gpus=2, strategy=independent: infeasible; {ROOM}",
-        f"all 8 cells with gpus=4: infeasible; {ROOM}",
-    ]
+    return several
 
 
-def test_axis_values_implied_by_others_are_omitted() -> None:
-    unlike = cells()
-    unlike["trainable.input"] = ["loader" if gpus == 4 else "resident" for gpus in unlike["gpus"]]
-    assert not_ok(unlike, ["strategy", "trainable.input"]) == [f"all 4 cells with gpus=4: infeasible; {ROOM}"]
-
-
-def test_all_failed_cells_share_a_line() -> None:
-    failed = cells().assign(status="failed", note="ImportError", n_ok=0)
-    assert not_ok(failed, ["strategy"]) == ["all 12 cells: failed; ImportError"]
-
-
-def test_a_single_failed_cell_has_its_own_line() -> None:
-    one = cells()
+def single() -> pd.DataFrame:
+    one = cells().assign(status="ok", n_ok=1)
     one.loc[0, ["status", "note", "n_ok"]] = ["oom", "CUDA out of memory", 0]
-    label, reason = not_ok(one, ["strategy"])[0].split(": ")
-    assert (label, reason) == ("1×32 linear, strategy=ddp", "oom; CUDA out of memory")
+    return one
+
+
+IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({1: "a", 2: "a", 4: "b"})})
+
+
+@pytest.mark.parametrize(
+    ("frame", "lines"),
+    [
+        (cells(), [f"all 4 cells with gpus=4: infeasible; {ROOM}"]),
+        (
+            cells(note="needs 1 rank"),
+            [
+                f"4×{batch} linear, strategy={strategy}: infeasible; {note}"
+                for strategy, note in (("ddp", ROOM), ("independent", "needs 1 rank"))
+                for batch in (32, 64)
+            ],
+        ),
+        (
+            grouped(),
+            [
+                f"all 4 cells with gpus=2, strategy=independent: infeasible; {ROOM}",
+                f"all 8 cells with gpus=4: infeasible; {ROOM}",
+            ],
+        ),
+        (IMPLIED, [f"all 4 cells with gpus=4: infeasible; {ROOM}"]),
+        (cells().assign(status="failed", note="ImportError", n_ok=0), ["all 12 cells: failed; ImportError"]),
+        (single(), ["1×32 linear, strategy=ddp: oom; CUDA out of memory"]),
+    ],
+)
+def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame: pd.DataFrame, lines: list[str]) -> None:
+    differing = [column for column in ("strategy", "trainable.input") if column in frame]
+    assert not_ok(frame, differing) == lines
 
 
 LATEX = r"""% needs booktabs, longtable and amssymb
