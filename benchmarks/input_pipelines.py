@@ -20,9 +20,10 @@ from typing import Any
 import torch
 
 from benchmarks.figures import machine, tell
+from sweeps.trial import Batch
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 from trainables import inputs, process_group
-from trainables.context import Batch, Context
+from trainables.context import Context
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part
 
 CHANGES = {"crop_padding": 4, "flip": True}

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.context import Batch, Context
+from sweeps.trial import Batch
+from trainables.context import Context
 from trainables.inputs.inputs import Feed, Inputs
 from trainables.inputs.loaders import SharedInputs, Workers
 from trainables.process_group import Gang

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from sweeps.trial import Batch
 from trainables.clock import device_pause
-from trainables.context import Batch, Context
+from trainables.context import Context
 from trainables.inputs.inputs import Minibatch
 from trainables.supervised import settings, training
 from trainables.supervised.replica import Replica

@@ -176,7 +176,6 @@ def learning_rate(
     scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
     return LearningRate(
         rule=rule,
-        reference=reference,
         reference_batch_size=reference_batch_size,
         multiplier=multiplier,
         value=scaled.lr * multiplier,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sweeps.printable import printable_line
@@ -48,37 +48,42 @@ class Batch:
     """How one optimizer step's samples are divided: global = Σ shares × grad_accum_steps."""
 
     global_batch_size: int
-    grad_accum_steps: int
+    grad_accum_steps: int = 1
     shares: tuple[int, ...]
     """Samples per forward pass, one number for each rank."""
     devices_per_rank: int = 1
-    """Devices of a rank; its replicas of the model divide its share evenly."""
+    """Devices of a rank; its replicas of the model divide its share evenly. Without GPUs: processes that it starts."""
     tensor_parallel: int = 1
     context_parallel: int = 1
     pipeline_parallel: int = 1
     """The product of the three is the number of devices that hold one replica of the model."""
 
     @property
+    def data_parallel_size(self) -> int:
+        """Return the replicas of the model on the devices of all ranks."""
+        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
+        return max(1, len(self.shares) * self.devices_per_rank // devices)
+
+    @property
     def device_batch_size(self) -> int:
         """The largest share of any replica, which has to fit into the memory of its devices."""
-        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
-        return math.ceil(max(self.shares) * devices / self.devices_per_rank)
+        return math.ceil(max(self.shares) * len(self.shares) / self.data_parallel_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRate:
     """The result of applying a learning-rate rule to the reference rate, before any schedule."""
 
-    rule: str
-    reference: float
-    reference_batch_size: int
-    multiplier: float
+    rule: str = "none"
+    reference_batch_size: int = 0
+    """The global batch that the rule starts from; 0: the trial's."""
+    multiplier: float = 1.0
     value: float
     """The rate the schedule starts from once any warm-up is over."""
     warmup_from: float
-    """The rate at sample 0; equal to `value` if the rule has no warm-up."""
-    warmup_epochs: float
-    optimizer: Mapping[str, Any]
+    """The rate at sample 0; equal to `value` if the rule has no warm-up. The warm-up is linear in samples."""
+    warmup_epochs: float = 0.0
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
     """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
 
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sweeps.trial import Batch, LearningRate
 from trainables.checkpoints import Checkpoints
 
 
@@ -79,45 +80,6 @@ class UntrainedError(RuntimeError):
 
 class GivenUpError(Exception):
     """The rest of the trial cannot change the answer. Raise it to end the trial as `skipped`, with the reason."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """How one optimizer step's samples are divided: global = Σ shares × grad_accum_steps."""
-
-    global_batch_size: int
-    grad_accum_steps: int = 1
-    shares: tuple[int, ...]
-    """Samples per forward pass, one number for each rank."""
-    devices_per_rank: int = 1
-    """Devices of a rank; its replicas of the model divide its share evenly. Without GPUs: processes that it starts."""
-    tensor_parallel: int = 1
-    context_parallel: int = 1
-    pipeline_parallel: int = 1
-    """The product of the three is the number of devices that hold one replica of the model."""
-
-    @property
-    def data_parallel_size(self) -> int:
-        """Return the replicas of the model on the devices of all ranks."""
-        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
-        return max(1, len(self.shares) * self.devices_per_rank // devices)
-
-    @property
-    def device_batch_size(self) -> int:
-        """Return the largest share of any replica."""
-        return math.ceil(max(self.shares) * len(self.shares) / self.data_parallel_size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningRate:
-    """The rate after the trial's learning-rate rule, before any schedule; the warm-up is linear in samples."""
-
-    rule: str = "none"
-    value: float
-    warmup_from: float
-    warmup_epochs: float = 0.0
-    reference_batch_size: int | None = None
-    """The global batch that the rule starts from; None: the trial's batch."""
 
 
 _TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy", "val_loss": "val_loss"}

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.context import Batch, Context
+from sweeps.trial import Batch
+from trainables.context import Context
 from trainables.process_group import Gang
 
 DECAY = 0.95

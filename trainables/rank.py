@@ -11,7 +11,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 from sweeps.axes import is_number
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
+from sweeps.trial import Batch, LearningRate
 from trainables import device_memory, isolation, provenance
 from trainables.context import (
-    Batch,
     Context,
     DivergedError,
     GivenUpError,
-    LearningRate,
     RequestError,
     TrialTimeoutError,
     UntrainedError,
@@ -209,7 +208,7 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[...
         **{name: request[name] for name in _SAME_NAMES},
         device="cuda:0" if request["device"] == "cuda" else "cpu",
         batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),
-        lr=LearningRate(**{each.name: lr[each.name] for each in fields(LearningRate)}),
+        lr=LearningRate(**lr),
         trial_dir=Path(trial_dir) if trial_dir else None,
         emit=lambda row: emit(plain(row)),
         stop_requested=should_stop,

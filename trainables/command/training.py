@@ -247,7 +247,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "lr_rule": lr.rule,
         "warmup_from": lr.warmup_from,
         "warmup_epochs": lr.warmup_epochs,
-        "reference_batch_size": lr.reference_batch_size,
+        "reference_batch_size": lr.reference_batch_size or batch.global_batch_size,
         "seed": context.seed,
         "port": process.free_port(),
         "threads": context.threads,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.context import Batch
+from sweeps.trial import Batch
 from trainables.data import Dataset
 from trainables.inputs.sequences import Sequences
 from trainables.torch_state import generator

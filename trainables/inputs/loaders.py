@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from trainables.context import Batch
+from sweeps.trial import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Minibatch
 from trainables.process_group import Gang
 from trainables.registry import check_keys

@@ -12,7 +12,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from trainables.context import Batch
+from sweeps.trial import Batch
 from trainables.tokens import Corpus, Tokens
 from trainables.torch_state import generator
 

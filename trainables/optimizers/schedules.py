@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainables.context import Batch, LearningRate
+from sweeps.trial import Batch, LearningRate
 from trainables.registry import SCHEDULES, check_keys, choose
 
 Schedule = Callable[[float, float], float]

@@ -12,7 +12,8 @@ from fractions import Fraction
 
 import torch
 
-from trainables.context import Batch, Context
+from sweeps.trial import Batch
+from trainables.context import Context
 from trainables.process_group import Gang
 from trainables.rank import is_out_of_memory
 from trainables.torch_state import derive

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sweeps.trial import Batch
 from trainables import data
-from trainables.context import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.process_group import Gang

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sweeps.trial import LearningRate
 from trainables.clock import Clock
-from trainables.context import Context, DivergedError, LearningRate
+from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace
 from trainables.inputs.inputs import Feed, Inputs, Minibatch
 from trainables.inputs.sequences import Sequences

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from sweeps.trial import Batch
 from trainables import inputs, models
 from trainables.clock import Clock
-from trainables.context import Batch, Context
+from trainables.context import Context
 from trainables.gradient_noise import NoiseWatch, Pace
 from trainables.inputs.inputs import Inputs, Minibatch
 from trainables.models import recompute_blocks

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from sweeps.target import Target
+from sweeps.trial import Batch
 from trainables import device_memory, process_group
 from trainables.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap, is_timed_by
-from trainables.context import Batch, Context, GivenUpError
+from trainables.context import Context, GivenUpError
 from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import count_failures, one_line_errors

@@ -9,8 +9,8 @@ import sweeps.sweep
 from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
 from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
+from sweeps.trial import Batch
 from tests.unit.sweeps.setups import GRID, expanded, setup
-from trainables.context import Batch
 
 
 def test_a_trial_has_gang_batch_and_rate():

@@ -38,7 +38,7 @@ def request(
     **other: Any,
 ) -> dict[str, Any]:
     """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG."""
-    rates = {"reference": lr, "value": lr, "warmup_from": lr / 10, "warmup_epochs": 1.0}
+    rates = {"value": lr, "warmup_from": lr / 10, "warmup_epochs": 1.0}
     return {
         "trial_id": "trial",
         "label": "trial",

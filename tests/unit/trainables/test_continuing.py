@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from sweeps.trial import LearningRate
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
 from trainables import checkpoints, isolation, rank
-from trainables.context import Context, LearningRate
+from trainables.context import Context
 from trainables.supervised.training import SupervisedTrial
 
 OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}

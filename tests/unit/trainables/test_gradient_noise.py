@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sweeps.trial import Batch, LearningRate
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
-from trainables.context import Batch, Context, LearningRate
+from trainables.context import Context
 from trainables.gradient_noise import ALONE, Estimate, GradientNoise, NoiseWatch, Pace, Smoothed, pace
 from trainables.step import strategies
 
@@ -214,7 +215,7 @@ def watching(
     rule: str = "none",
     *,
     passes: int = 2,
-    reference_batch_size: int | None = 16,
+    reference_batch_size: int = 16,
     wanted: bool = False,
     visible: bool = True,
     model: nn.Module | None = None,
@@ -276,7 +277,7 @@ def test_adascale_gain_by_hand() -> None:
 
 
 def test_adascale_without_reference_batch_uses_the_trials_batch() -> None:
-    watch, _ = watching("adascale", reference_batch_size=None)
+    watch, _ = watching("adascale", reference_batch_size=0)
     watch.restore(of(2.0, 64.0))
     assert watch.pace() == Pace(gain=1.0, advance=1.0)
 

@@ -6,10 +6,11 @@ import sys
 import pytest
 import torch
 
+from sweeps.trial import Batch
 from tests.unit.trainables import polluters
 from tests.unit.trainables.ranks import request, run
 from trainables import rank
-from trainables.context import Batch, Context, DivergedError, RequestError
+from trainables.context import Context, DivergedError, RequestError
 from trainables.rank import exit_by, rank_environment
 
 

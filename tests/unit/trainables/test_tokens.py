@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from sweeps.trial import Batch
 from tests.unit.trainables.inputs.feeds import epoch
 from trainables import data
-from trainables.context import Batch
 from trainables.inputs.inputs import Feed, TokenForm
 from trainables.inputs.sequences import SequenceInputs, Sequences, parts_of
 from trainables.supervised.settings import errors

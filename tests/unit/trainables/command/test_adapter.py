@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from sweeps.trial import Batch
 from trainables.command.adapter import HOOK, Adapter
 from trainables.command.hook.sweep_counts import Counts, Tally
 from trainables.command.process_tree import CpuTimes
 from trainables.command.training import train
-from trainables.context import Batch, Context, UntrainedError
+from trainables.context import Context, UntrainedError
 
 SCRIPT = """
 import os, sys, time, json, torch

@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from sweeps.trial import Batch
 from trainables.command.process import CommandError
 from trainables.command.training import train
-from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
+from trainables.context import Context, DivergedError, TrialTimeoutError
 from trainables.supervised.loop import Budget
 
 PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second

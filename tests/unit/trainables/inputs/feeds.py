@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainables.context import Batch
+from sweeps.trial import Batch
 from trainables.inputs.inputs import Feed, Form, Inputs, Minibatch, Part, ResidentInputs
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)

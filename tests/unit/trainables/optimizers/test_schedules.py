@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweeps.trial import Batch, LearningRate
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
-from trainables.context import Batch, LearningRate
 from trainables.optimizers.schedules import Growth, Rates, resolve
 from trainables.supervised.loop import Budget, Progress, TrainingPlan
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sweeps.trial import Batch
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two
-from trainables.context import Batch, Context
+from trainables.context import Context
 from trainables.process_group import Gang
 from trainables.rank import context_of
 from trainables.step.shares import fitting, proportional, share_by_speed

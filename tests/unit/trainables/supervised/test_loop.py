@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from sweeps.trial import LearningRate
 from trainables.clock import Clock
-from trainables.context import Context, DivergedError, LearningRate
+from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth, Rates
 from trainables.process_group import Gang

@@ -155,7 +155,7 @@ def test_adascale_equals_that_of_a_plain_loop() -> None:
     """Four passes of 5 samples, each the reference batch; a measurement counts from the next one, or an epoch's end."""
     passes, reference, decay, least = 4, 5, 0.95, 1e-6
     rates = {"rule": "adascale", "reference_batch_size": reference, "multiplier": 1.0, "optimizer": {}}
-    rates |= {"reference": LR, "value": LR, "warmup_from": LR, "warmup_epochs": 0.0}
+    rates |= {"value": LR, "warmup_from": LR, "warmup_epochs": 0.0}
     schedule = {"schedule": {"name": "step", "milestones": [0.5], "gamma": 0.1}, "optimizer": {"name": "sgd"}}
     before, after, shown, rows = trained(schedule, rates, shares=(reference,), grad_accum_steps=passes)
     targets = targets_of(shown).split(reference)
