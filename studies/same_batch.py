@@ -17,7 +17,7 @@ from sweeps.trial import Batch
 from trainables.context import Context
 from trainables.inputs.inputs import Feed, Inputs
 from trainables.inputs.loaders import SharedInputs, Workers
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.supervised import settings, training
 from trainables.supervised.replica import Replica
 
@@ -58,7 +58,7 @@ class SameInputs(SharedInputs):
     shares.
     """
 
-    def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
+    def __init__(self, feed: Feed, gang: RankGroup, workers: Workers) -> None:
         super().__init__(replace(feed, batch=_of_one_rank(feed.batch)), gang, workers)
 
     def rebatch(self, batch: Batch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.torch_private import pause_stream
 
 
@@ -116,7 +116,7 @@ class Warmup:
     seconds: float
 
 
-def warm_up(step: Callable[[], None], *, clock: Clock, gang: Gang, warmup: Warmup) -> float:
+def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: Warmup) -> float:
     """Bring caches, allocators and the input pipeline into steady state; return the pace in seconds per step.
 
     All ranks take the same steps, because the slowest rank's time decides.
@@ -144,7 +144,7 @@ OVERSHOOT = 1.05
 
 
 def measure_window(
-    step: Callable[[], None], *, clock: Clock, gang: Gang, least_s: float, least_steps: int, pace: float
+    step: Callable[[], None], *, clock: Clock, gang: RankGroup, least_s: float, least_steps: int, pace: float
 ) -> Window:
     """Take steps until a window is full. The clock is read at its ends, and again if the window was too short.
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sweeps.trial import Batch
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 
 DECAY = 0.95
 """The decay of the moving averages, per estimate."""
@@ -117,7 +117,7 @@ class GradientNoise:
     estimate is read when the next one is measured, or when `smoothed` is called.
     """
 
-    def __init__(self, model: nn.Module, batch: Batch, gang: Gang) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, gang: RankGroup) -> None:
         """Raise ValueError if a step has only one part: see `parts`."""
         self._parameters, self._batch, self._gang = list(model.parameters()), batch, gang
         self._sizes = parts(batch)
@@ -251,7 +251,7 @@ ALONE = "lr_rule=adascale needs several ranks or accumulation steps to measure n
 class NoiseWatch:
     """A replica's gradient noise, measured if it is `wanted` or the rule is AdaScale, and a step has several parts."""
 
-    def __init__(self, model: nn.Module, context: Context, gang: Gang, *, wanted: bool, visible: bool) -> None:
+    def __init__(self, model: nn.Module, context: Context, gang: RankGroup, *, wanted: bool, visible: bool) -> None:
         """Raise ValueError if gradients must be measured but are not `visible`."""
         size = context.batch.global_batch_size
         self._reference = context.lr.reference_batch_size or size

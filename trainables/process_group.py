@@ -1,4 +1,4 @@
-"""The process group of a gang's ranks; it stays connected for later trials of the same processes."""
+"""The process group of a trial's ranks; it stays connected for later trials of the same processes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gang:
-    """A rank and the ranks that it computes with; a gang of one does not communicate."""
+class RankGroup:
+    """A rank and the ranks that it computes with; a group of one does not communicate."""
 
     rank: int
     world_size: int
@@ -84,16 +84,16 @@ class Gang:
         return slice(count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size)
 
 
-_connected: Gang | None = None
+_connected: RankGroup | None = None
 
 
-def join(context: Context) -> Gang:
+def join(context: Context) -> RankGroup:
     """Connect to the trial's other ranks through gloo or NCCL, unless the same gang is connected already.
 
     Rank 0 serves the rendezvous `tcp://host:port`. Raises ValueError if several ranks have none.
     """
     global _connected
-    gang = Gang(rank=context.rank, world_size=context.world_size, device=context.device, gang_id=context.gang_id)
+    gang = RankGroup(rank=context.rank, world_size=context.world_size, device=context.device, gang_id=context.gang_id)
     if gang == _connected:
         return gang
     leave()
@@ -111,7 +111,7 @@ def join(context: Context) -> Gang:
     return gang
 
 
-def _store(rendezvous: str | None, gang: Gang) -> Any:
+def _store(rendezvous: str | None, gang: RankGroup) -> Any:
     """Return the store through which the ranks find each other. On the loopback, no other machine reaches it."""
     meeting = urlsplit(rendezvous or "")
     if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:

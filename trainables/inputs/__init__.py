@@ -7,10 +7,10 @@ from typing import Any
 
 from trainables.inputs.inputs import Feed, Inputs, ResidentInputs
 from trainables.inputs.sequences import SequenceInputs, Sequences
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 
 
-def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Inputs:
+def build(name: str, feed: Feed, gang: RankGroup, loader: Mapping[str, Any]) -> Inputs:
     """Return the rank's input of this feed; `loader` has the keys of `Workers`. Raises ValueError for unknown keys."""
     if isinstance(feed.part, Sequences):
         return SequenceInputs(feed, gang.rank)

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 
 from sweeps.trial import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Minibatch
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.registry import check_keys
 
 Sample = tuple[int, int]
@@ -169,7 +169,7 @@ class SharedInputs:
     Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
     """
 
-    def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
+    def __init__(self, feed: Feed, gang: RankGroup, workers: Workers) -> None:
         # Messages are plain float32 (float64) in any precision: not every format and layout can be sent everywhere.
         wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
         plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))

@@ -14,7 +14,7 @@ import torch
 
 from sweeps.trial import Batch
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.rank import is_out_of_memory
 from trainables.torch_state import derive
 
@@ -37,7 +37,7 @@ def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def share_by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
+def share_by_speed(context: Context, gang: RankGroup, pass_s: float, whole: Batch) -> None:
     """Replace the context's batch by `whole` with shares in proportion to the ranks' speeds.
 
     `pass_s` is this rank's time for a pass over its share of the context's present batch: `whole`, or `whole` in more
@@ -48,7 +48,7 @@ def share_by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) ->
     context.summarize({"shares": list(context.batch.shares), "rank_samples_per_s": list(speeds)})
 
 
-def fitting(batch: Batch, gang: Gang, take_pass: Callable[[int], None]) -> Batch:
+def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> Batch:
     """Return the batch in as few passes per step as all ranks have memory for; the ranks agree on it.
 
     `take_pass` takes a rank's pass over so many samples without communication, and changes nothing. Batch norm sees the
@@ -69,7 +69,7 @@ def fitting(batch: Batch, gang: Gang, take_pass: Callable[[int], None]) -> Batch
     return fits
 
 
-def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exception | None:
+def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGroup) -> Exception | None:
     """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks."""
 
     def attempt() -> Exception | None:
@@ -101,13 +101,13 @@ class Replicas:
     """The number of models."""
     context: Context
     """The context of the rank's model: its ranks, batch and seed. Its metrics and remarks are the trial's."""
-    gang: Gang
+    gang: RankGroup
     """The ranks that train the rank's model."""
-    ranks: Gang
+    ranks: RankGroup
     """All ranks of the trial."""
 
     @staticmethod
-    def of(context: Context, ranks: Gang) -> Replicas:
+    def of(context: Context, ranks: RankGroup) -> Replicas:
         """Return one model per rank for `independent`, else one; the first trains as in a trial of one rank."""
         if context.strategy != INDEPENDENT or ranks.world_size == 1:
             return Replicas(count=1, context=context, gang=ranks, ranks=ranks)
@@ -119,7 +119,7 @@ class Replicas:
             seed=derive(context.seed, "replica", context.rank) if context.rank else context.seed,
             batch=Batch(global_batch_size=share * passes, grad_accum_steps=passes, shares=(share,)),
         )
-        alone = Gang(rank=0, world_size=1, device=ranks.device, gang_id="")
+        alone = RankGroup(rank=0, world_size=1, device=ranks.device, gang_id="")
         return Replicas(count=ranks.world_size, context=own, gang=alone, ranks=ranks)
 
     def summarize(self, accuracy: float) -> None:

@@ -13,7 +13,7 @@ from sweeps.trial import Batch
 from trainables import data
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.rank import is_out_of_memory
 from trainables.registry import check_keys
 from trainables.step.compilation import uncompiled
@@ -93,7 +93,7 @@ class Workload:
             epoch_size=self.epoch_size,
         )
 
-    def evaluation(self, part: Part | Sequences, gang: Gang, settings: Settings, *, most: int) -> Evaluation:
+    def evaluation(self, part: Part | Sequences, gang: RankGroup, settings: Settings, *, most: int) -> Evaluation:
         """Return the evaluation of a part, which the ranks of the gang divide among themselves.
 
         Sequences are evaluated `most` at a time, those of a training pass, because their outputs are large.
@@ -125,7 +125,7 @@ class Evaluation:
         self,
         part: Part | Sequences,
         *,
-        gang: Gang,
+        gang: RankGroup,
         form: Form,
         precision: Precision,
         batch_size: int,

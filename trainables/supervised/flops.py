@@ -16,7 +16,7 @@ import torch
 from trainables import models
 from trainables.clock import Clock
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step.training_step import Precision
 from trainables.supervised.evaluation import Workload
 from trainables.torch_private import fake_tensors
@@ -34,7 +34,7 @@ TRIES, PRODUCTS = 3, 4
 
 
 def utilisation(
-    model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, gang: Gang, context: Context
+    model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, gang: RankGroup, context: Context
 ) -> dict[str, float]:
     """Return `mfu`: the model's FLOP/s as a share of the matrix rate of all ranks' devices in this precision.
 

@@ -19,7 +19,7 @@ from trainables.inputs.inputs import Feed, Inputs, Minibatch
 from trainables.inputs.sequences import Sequences
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth, Rates
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.step.training_step import Step
 
@@ -251,7 +251,7 @@ class Loop:
         plan: TrainingPlan,
         *,
         clock: Clock,
-        gang: Gang,
+        gang: RankGroup,
         context: Context,
         at: Progress | None = None,
     ) -> None:

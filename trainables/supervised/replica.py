@@ -24,7 +24,7 @@ from trainables.models import recompute_blocks
 from trainables.models.batch_norm import own_statistics, synchronises
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
@@ -48,7 +48,7 @@ class Replica:
         context: Context,
         workload: Workload,
         *,
-        gang: Gang,
+        gang: RankGroup,
         clock: Clock,
         settled: Batch | None = None,
     ) -> None:

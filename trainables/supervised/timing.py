@@ -27,7 +27,7 @@ from trainables.clock import (
     window_of_laps,
 )
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.step.training_step import TrainingStep
@@ -40,7 +40,7 @@ class Timing:
     """The times of a replica at the end of its training; all ranks measure together."""
 
     def __init__(
-        self, loop: Loop, replica: Replica, settings: Settings, *, clock: Clock, gang: Gang, context: Context
+        self, loop: Loop, replica: Replica, settings: Settings, *, clock: Clock, gang: RankGroup, context: Context
     ) -> None:
         self._loop, self._replica, self._settings = loop, replica, settings
         self._clock, self._gang, self._context = clock, gang, context
@@ -174,7 +174,7 @@ class StepParts:
 class StepSplit:
     """Splits the time of a step. Takes further steps after everything else, in which the ranks' models diverge."""
 
-    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: Gang) -> None:
+    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: RankGroup) -> None:
         self._take, self._stopwatch, self._clock, self._gang = take, stopwatch, clock, gang
 
     def single(self, window: Window, parts: Parts) -> dict[str, float]:

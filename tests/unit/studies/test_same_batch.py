@@ -6,7 +6,7 @@ from studies.same_batch import SameInputs, errors
 from tests.unit.trainables.inputs.feeds import feed
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.inputs.loaders import Workers
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 
 SAME = "studies.same_batch:train"
 
@@ -29,7 +29,7 @@ def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
 
 def test_the_same_batch_needs_equal_shares() -> None:
     with pytest.raises(ValueError, match=r"input=same_batch .*\(25, 7\)"):
-        SameInputs(feed((25, 7)), Gang(rank=0, world_size=2, device="cpu", gang_id=""), Workers(workers=0))
+        SameInputs(feed((25, 7)), RankGroup(rank=0, world_size=2, device="cpu", gang_id=""), Workers(workers=0))
 
 
 @pytest.mark.parametrize(("name", "count"), [("same_batch", 0), ("loader", 0), ("same_sample", 1)])

@@ -16,9 +16,9 @@ from trainables.clock import (
     warm_up,
     window_of_laps,
 )
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 
-ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 
 
 class Stage:
@@ -73,7 +73,7 @@ class HalfAsFast:
 
 
 def test_slowest_rank_is_timed() -> None:
-    stage, gang = Stage(0.01), cast(Gang, HalfAsFast())
+    stage, gang = Stage(0.01), cast(RankGroup, HalfAsFast())
     clock = Clock("cpu", stage.read)
     pace = warm_up(stage.step, clock=clock, gang=gang, warmup=Warmup(steps=10, seconds=0.4))
     assert pace == pytest.approx(0.02) and 20 <= stage.steps <= 26

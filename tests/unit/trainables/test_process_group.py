@@ -4,7 +4,7 @@ import pytest
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run, without_times
 from trainables import process_group
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 
 
 def both(pair: Processes, **other: object) -> list[dict]:
@@ -49,7 +49,7 @@ def test_ranks_need_a_rendezvous() -> None:
 
 @pytest.mark.parametrize(("count", "ranks"), [(7, 2), (1, 3), (12, 4), (0, 2)])
 def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
-    gangs = [Gang(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
+    gangs = [RankGroup(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
     assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))
 
 
@@ -84,7 +84,7 @@ def test_a_failed_rank_stops_the_others(pair: Processes) -> None:
 
 
 def test_a_rank_keeps_its_own_error() -> None:
-    class Deaf(Gang):
+    class Deaf(RankGroup):
         def largest(self, *values: float) -> tuple[float, ...]:
             raise RuntimeError("the device does nothing any more")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sweeps.trial import Batch
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two
 from trainables.context import Context
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.rank import context_of
 from trainables.step.shares import fitting, proportional, share_by_speed
 from trainables.supervised import replica
@@ -71,12 +71,12 @@ def test_faster_rank_gets_a_larger_share() -> None:
     half = Batch(global_batch_size=96, grad_accum_steps=2, shares=(24, 24))
     context = Context.alone(world_size=2, batch=half)
     whole = Batch(global_batch_size=96, shares=(48, 48))
-    share_by_speed(context, cast(Gang, WithAFasterRank()), pass_s=0.5, whole=whole)
+    share_by_speed(context, cast(RankGroup, WithAFasterRank()), pass_s=0.5, whole=whole)
     assert context.batch == Batch(global_batch_size=96, shares=(24, 72))
     assert context.metrics == {"shares": [24, 72], "rank_samples_per_s": [48.0, 144.0]}
 
 
-ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 
 
 class Hungry(nn.Module):
@@ -186,7 +186,7 @@ def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
 
 
 def shares_told(request: dict[str, Any]) -> list[int]:
-    def by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
+    def by_speed(context: Context, gang: RankGroup, pass_s: float, whole: Batch) -> None:
         assert context.batch.shares == (15, 15)  # what is timed must fit
         context.batch = replace(whole, shares=(14, 46))
 
@@ -204,7 +204,7 @@ def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) 
 
 
 def test_another_ranks_memory_counts_and_other_errors_raise() -> None:
-    class Pair(Gang):
+    class Pair(RankGroup):
         def largest(self, *values: float) -> tuple[float, ...]:
             return (float(bool(needs.pop())),)
 

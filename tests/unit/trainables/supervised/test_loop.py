@@ -17,7 +17,7 @@ from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth, Rates
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
 from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, Trained, TrainingPlan
 
@@ -56,7 +56,7 @@ class Stage:
         return self.now_s
 
 
-class TwoAlike(Gang):
+class TwoAlike(RankGroup):
     """A gang of two ranks that do the same."""
 
     def sum(self, values: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class TwoAlike(Gang):
         return values
 
 
-ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 NO_GROWTH = Growth()
 
 
@@ -75,7 +75,7 @@ def loop(
     *,
     steps: int = 15,
     at: Progress | None = None,
-    gang: Gang = ALONE,
+    gang: RankGroup = ALONE,
     growth: Growth = NO_GROWTH,
     **context: Any,
 ) -> Loop:
@@ -101,7 +101,7 @@ def trained(stage: Stage, running: Loop) -> list[Epoch]:
 
 
 @pytest.mark.parametrize("gang", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
-def test_epochs_have_steps_seconds_and_mean_loss(gang: Gang) -> None:
+def test_epochs_have_steps_seconds_and_mean_loss(gang: RankGroup) -> None:
     stage = Stage()
     running = loop(stage, steps=13, gang=gang)
     epochs = trained(stage, running)

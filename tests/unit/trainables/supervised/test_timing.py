@@ -14,7 +14,7 @@ from trainables import rank
 from trainables.clock import Clock, Lap, Window
 from trainables.context import Context
 from trainables.inputs.inputs import ResidentInputs
-from trainables.process_group import Gang
+from trainables.process_group import RankGroup
 from trainables.step import strategies, training_step
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised import loop, timing
@@ -22,7 +22,7 @@ from trainables.supervised.loop import Epoch, Progress
 from trainables.supervised.settings import Settings
 from trainables.supervised.timing import StepSplit, Timing, epoch_split, mean_parts
 
-ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 
 
 def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
