@@ -23,45 +23,49 @@ class EpochClock:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen_s: dict[float, float] = {}
+        self._arrival_s: dict[float, float] = {}
+        """The arrival of each epoch's last line."""
 
     def seen(self, epoch: float) -> None:
         """Record that a line of this epoch has arrived."""
-        self._seen_s[epoch] = self._clock()
+        self._arrival_s[epoch] = self._clock()
 
     @property
     def epochs(self) -> float:
-        """Return how many epochs there were, including unreported ones between the reported."""
-        if len(self._seen_s) < 2:
-            return len(self._seen_s)
-        between = max(self._seen_s) - min(self._seen_s)
-        return between + between / (len(self._seen_s) - 1)
+        """The epochs from the first line to the last, including unreported ones between them."""
+        numbers = sorted(self._arrival_s)
+        if len(numbers) < 2:
+            return len(numbers)
+        # The first line comes at the end of its interval, wherever the program begins to count.
+        first_interval = numbers[1] - numbers[0]
+        return numbers[-1] - numbers[0] + first_interval
 
     def work(self, asked: float | None) -> float:
-        """Return how many epochs the lines tell of, wherever their numbers begin; 0 without a line.
-
-        If the line after the last one was not due before the end of the budget, the budget's epochs count.
-        """
-        numbers = sorted(self._seen_s)
-        if len(numbers) < 2:
-            return max(1.0, numbers[0]) if numbers else 0.0
-        interval = numbers[1] - numbers[0]
-        done = numbers[-1] - numbers[0] + interval
-        usual = (numbers[-1] - numbers[0]) / (len(numbers) - 1)
-        return max(done, asked) if asked is not None and done + usual > asked else done
+        """Return how many of the `asked` epochs were trained, as far as the lines tell; 0 without a line."""
+        if len(self._arrival_s) < 2:
+            return max([1.0, *self._arrival_s]) if self._arrival_s else 0.0
+        numbers = self._arrival_s.keys()
+        interval = (max(numbers) - min(numbers)) / (len(numbers) - 1)
+        # A program that reports every fifth epoch may have no line for the last ones.
+        if asked is not None and self.epochs + interval > asked:
+            return max(self.epochs, asked)
+        return self.epochs
 
     def figures(self) -> dict[str, float]:
         """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
 
         Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
         """
-        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
-        held_back = sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
-        if not gaps or held_back:
+        gaps_s = [after - before for before, after in pairwise(sorted(self._arrival_s.values()))]
+        if not gaps_s:
             return {}
-        first, last = min(self._seen_s), max(self._seen_s)
-        window_s = self._seen_s[last] - self._seen_s[first]
-        return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
+        # A buffer releases many lines at once, and then none for a while.
+        is_held_back = sum(gap < TOGETHER_S for gap in gaps_s) > len(gaps_s) / 2 and max(gaps_s) >= SHORTEST_S
+        first, last = min(self._arrival_s), max(self._arrival_s)
+        window_s = self._arrival_s[last] - self._arrival_s[first]
+        if is_held_back or window_s < SHORTEST_S:
+            return {}
+        return {"epoch_s": window_s / (last - first), "window_s": window_s}
 
 
 _UNREPORTED = 2.0
@@ -79,25 +83,30 @@ class StepTimes:
         self._clock = clock
         self._lines = 0
         self._number: float | None = None
-        self._numbered = False
-        self._began_s = self._latest_s = 0.0
-        self._steps = 0.0
-        self._seconds = 0.0
+        """The number of the last line's step."""
+        self._is_numbered = False
+        self._first_s = self._last_s = 0.0
+        """The arrival of the first and of the last line."""
+        self._steps = self._seconds = 0.0
 
     def add(self, seconds: float, number: float | None) -> None:
         """Record a line that has just reported the seconds of a step, and its number if known."""
-        self._latest_s = self._clock()
-        if self._lines:
-            steps = 1.0
-            if number is not None and self._number is not None:
-                steps = max(1, number - self._number if number >= self._number else number)
+        self._last_s = self._clock()
+        if self._lines == 0:
+            self._first_s = self._last_s
+        else:
+            steps = self._steps_since_last_line(number)
             self._steps += steps
             self._seconds += steps * seconds
-        else:
-            self._began_s = self._latest_s
         self._lines += 1
         self._number = number
-        self._numbered |= number is not None
+        self._is_numbered = self._is_numbered or number is not None
+
+    def _steps_since_last_line(self, number: float | None) -> float:
+        if number is None or self._number is None:
+            return 1.0
+        begins_anew = number < self._number
+        return max(1.0, number if begins_anew else number - self._number)
 
     def figures(self) -> dict[str, float]:
         """Return `window_s` and `window_steps`; {} after a single line."""
@@ -105,8 +114,8 @@ class StepTimes:
 
     def remark(self) -> str:
         """Return what to change if only some steps seem to be reported; else an empty string."""
-        passed_s = self._latest_s - self._began_s
-        if self._numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
+        passed_s = self._last_s - self._first_s
+        if self._is_numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
             return ""
         return (
             f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
@@ -151,16 +160,17 @@ class BarState:
     def of(line: str) -> BarState | None:
         """Read a line of output; None if it shows no progress bar with a count."""
         text = ANSI.sub("", line)
-        found = _TQDM.search(text) or _RICH.search(text)
-        if found is None:
+        match = _TQDM.search(text) or _RICH.search(text)
+        if match is None:
             return None
-        named = found.groupdict()
-        total = named["total"]
+        parts = match.groupdict()
+        has_total = parts["total"] not in (None, "?")
+        title = _PERCENT.split(text[: match.start()])[0]
         return BarState(
-            name=" ".join(_NOT_OF_NAME.sub(" ", _PERCENT.split(text[: found.start()])[0]).split()),
-            done=float(named["done"]) * _SCALES[named.get("done_scale") or ""],
-            total=float(total) * _SCALES[named.get("total_scale") or ""] if total not in (None, "?") else None,
-            elapsed_s=_seconds(named["elapsed"]) if named["elapsed"] else None,
+            name=" ".join(_NOT_OF_NAME.sub(" ", title).split()),
+            done=float(parts["done"]) * _SCALES[parts.get("done_scale") or ""],
+            total=float(parts["total"]) * _SCALES[parts.get("total_scale") or ""] if has_total else None,
+            elapsed_s=_seconds(parts["elapsed"]) if parts["elapsed"] else None,
         )
 
 
@@ -177,34 +187,41 @@ class _Bar:
 
     last: BarState
     at_s: float
+    """The arrival of the last state."""
     steps: float = 0.0
     seconds: float = 0.0
     printed_steps: float = 0.0
     printed_s: float = 0.0
     """The time by the bar's own clock, in whole seconds."""
-    of_earlier_runs: float = 0.0
+    earlier_steps: float = 0.0
+    """Steps of its earlier runs."""
     runs: int = 1
     begins: bool = True
     """Whether the time begins at the last state."""
-    interrupted: bool = False
+    is_interrupted: bool = False
     """Whether another bar has advanced since the last state: an evaluation, whose time does not count."""
 
     def advance(self, state: BarState, now_s: float) -> None:
         """Take the next state, with another count than the last one."""
         steps = state.done - self.last.done
-        if steps < 0:
-            self.of_earlier_runs, self.runs = self.of_earlier_runs + self.last.done, self.runs + 1
-        if steps < 0 or self.interrupted:
+        if steps < 0:  # the bar runs again, for the next epoch
+            self.earlier_steps += self.last.done
+            self.runs += 1
+        if steps < 0 or self.is_interrupted:
             self.begins = True
         else:
-            if not self.begins or now_s - self.at_s >= TOGETHER_S:  # of states read together, the last one counts
-                self.steps += steps
-                self.seconds += now_s - self.at_s
-                self.begins = False
-            if state.elapsed_s is not None and self.last.elapsed_s is not None:
-                self.printed_steps += steps
-                self.printed_s += state.elapsed_s - self.last.elapsed_s
-        self.last, self.at_s, self.interrupted = state, now_s, False
+            self._count(steps, now_s, state)
+        self.last, self.at_s, self.is_interrupted = state, now_s, False
+
+    def _count(self, steps: float, now_s: float, state: BarState) -> None:
+        # Of states that were read together, the time begins at the last one.
+        if not self.begins or now_s - self.at_s >= TOGETHER_S:
+            self.steps += steps
+            self.seconds += now_s - self.at_s
+            self.begins = False
+        if state.elapsed_s is not None and self.last.elapsed_s is not None:
+            self.printed_steps += steps
+            self.printed_s += state.elapsed_s - self.last.elapsed_s
 
 
 class ProgressBars:
@@ -218,22 +235,23 @@ class ProgressBars:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._bars: dict[tuple[str, float | None], _Bar] = {}
+        """The bars by name and total."""
 
     def read(self, line: str) -> bool:
-        """Record a line of output; return whether it is a state of a bar with a step."""
+        """Record a line of output; return whether it is a new state of a bar with a step."""
         state = BarState.of(line)
         if state is None or not state.done:
             return False
         now_s, key = self._clock(), (state.name, state.total)
         bar = self._bars.get(key)
+        if bar is not None and state.done == bar.last.done:
+            return False
         if bar is None:
             self._bars[key] = _Bar(state, now_s)
-        elif state.done == bar.last.done:
-            return False
         else:
             bar.advance(state, now_s)
         for other_key, other in self._bars.items():
-            other.interrupted |= other_key != key
+            other.is_interrupted = other.is_interrupted or other_key != key
         return True
 
     def figures(self) -> dict[str, float]:
@@ -246,12 +264,12 @@ class ProgressBars:
             steps, seconds = bar.printed_steps, bar.printed_s
         if not steps or not seconds:
             return {}
-        figures = {"step_s": seconds / steps, "window_s": seconds, "window_steps": steps}
-        return figures | {"steps": bar.of_earlier_runs + bar.last.done}
+        all_steps = bar.earlier_steps + bar.last.done
+        return {"step_s": seconds / steps, "window_s": seconds, "window_steps": steps, "steps": all_steps}
 
     @property
     def steps_per_epoch(self) -> float | None:
-        """Return the total of a bar that runs several times, once for each epoch."""
+        """The total of a bar that runs several times, once for each epoch; None if no bar does."""
         bar = self._training
         return bar.last.total if bar is not None and bar.runs > 1 else None
 

@@ -300,3 +300,37 @@ def test_buffered_lines_give_no_time():
 
 def test_one_epoch_gives_no_time():
     assert read_epoch_clock(PLAIN[:1], ACCURACY, epochs=1) == {"val_accuracy": 0.5}
+
+
+NAMED = {"epoch_pattern": "epoch ([0-9]+)"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "settings", "epochs"),
+    [
+        (range(1, 9), NAMED, 8),
+        (range(8), NAMED, 8),  # counted from 0
+        (range(2, 9, 2), NAMED, 8),  # every second epoch
+        (range(1, 5), NAMED, 4),  # it ended early
+        (range(5, 9), NAMED, 4),  # it resumed another trial's checkpoint
+        (range(3, 7, 3), NAMED, 8),  # the next line is due after the budget's end
+        ([8], NAMED, 8),
+        ([], NAMED, None),
+        (range(1, 5), {}, None),  # lines that may not be epochs
+    ],
+)
+def test_epochs_done_follow_from_the_lines(numbers, settings, epochs):
+    reader = CommandMetrics(CommandSettings(argv="x", metrics=ACCURACY, **settings), epochs=8)
+    for number in numbers:
+        reader.line(f"epoch {number} acc 0.5")
+    reader.last_row()
+    assert reader.work().get("epochs") == epochs
+    assert reader.work().get("work_source") == (None if not numbers else "declared" if epochs else "assumed")
+
+
+@pytest.mark.parametrize(("count", "epochs"), [(1, None), (4, 4), (8, 8)])
+def test_timed_epochs_are_epochs(count, epochs):
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"epoch_s": "time (.+)"}), epochs=8)
+    for _ in range(count):
+        reader.line("time 0.3")
+    assert reader.work().get("epochs") == epochs
