@@ -18,7 +18,7 @@ from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_mac
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
 from orchestrator.statistics.censoring import median_time
-from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
+from orchestrator.statistics.equivalence import Difference, power
 from orchestrator.statistics.intervals import (
     Array,
     Interval,
@@ -30,6 +30,7 @@ from orchestrator.statistics.intervals import (
     proportion_interval,
     welch,
 )
+from orchestrator.statistics.seeds_needed import seeds_to_settle
 from orchestrator.telemetry.timing_gate import Fault
 from sweeps.status import Status
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config.request import AT_YOUR_PRICE, Metric
+from orchestrator.config.request import Metric, Terms
 from sweeps.target import Target
 
 
@@ -80,21 +80,12 @@ def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
     return total.where(whole).astype("float64")
 
 
-def measured(
-    trials: pd.DataFrame,
-    objective: str,
-    target: Target | None,
-    price: float | None,
-    budget: Mapping[str, Any] | None = None,
-    currency: str = AT_YOUR_PRICE,
-    *,
-    whole: bool = False,
-) -> Measure:
-    """Measure the objective with this name; all NaN if it was not measured. `price` is in `currency`.
+def measured(trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False) -> Measure:
+    """Measure the objective with this name; all NaN if it was not measured.
 
     With `whole`, times and costs include start-up, compilation and evaluation (`total_s`); their power is not known.
     """
-    times = time_s(trials, target, budget)
+    times = time_s(trials, terms.target, terms.budget)
     if whole:
         to_target = trials["time_to_target_s"].notna().any()
         total = times.values + trials["total_s"] - trials["train_s"] if to_target else trials["total_s"]
@@ -106,8 +97,8 @@ def measured(
     if objective == "cost":
         hours = times.values * trials["gpus_held"] / 3600
         on_cpu = bool((trials["device"] == "cpu").all())
-        if price is None or on_cpu:
+        if terms.price_per_gpu_hour is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
             return replace(times, name=f"cost {purpose}", unit=unit, values=hours)
-        return replace(times, name=f"cost {purpose}", unit=currency, values=hours * price)
+        return replace(times, name=f"cost {purpose}", unit=terms.currency, values=hours * terms.price_per_gpu_hour)
     return times

@@ -11,8 +11,8 @@ Rules that weigh a cell's gain against the chance that it misses the margin (tim
 opportunity cost of Chick and Inoue, "New two-stage and sequential procedures for selecting the best simulated system",
 Operations Research 49, 2001, with a miss counted as training twice) were tried in simulated sweeps: none has fewer
 misses and less regret at every number of seeds (docs/results/statistics.md). Therefore the plain rule stays, with a
-bound on how far its choice may be behind the best. Among tied cells the most accurate one is chosen, not the one that
-is most likely the best: the order of tied cells is mostly chance, and accuracy costs nothing.
+bound on how far its choice may be behind the best. Among the cells that may be the best, the order is mostly chance.
+One with the fewest device-hours is chosen, and of several the most accurate one.
 
 A seed's common effect on all cells is removed first; then the remaining variances are shrunk towards a common variance
 (`statistics.intervals.shrunken`). Shrinking variances of differences would count the baseline's error once per cell.
@@ -56,6 +56,13 @@ class Contest:
     """Which seeds collapsed (`statistics.outliers`) or ended without an accuracy; None if none did."""
     samples: float = math.nan
     """The number of samples of which each accuracy is the share; NaN if unknown."""
+    hours: Array | None = None
+    """Device-hours of a trial of each cell, times any constant price; NaN is unknown. None if all cells cost alike."""
+
+    @property
+    def log_hours(self) -> Array:
+        """Logarithms of the hours, one per cell; NaN if unknown."""
+        return np.full(len(self.objective), np.nan) if self.hours is None else logs(self.hours)
 
     @property
     def sound(self) -> Array:
@@ -234,6 +241,9 @@ BY_DRAWS = 0.01
 SAFE = 0.95
 """A cell is safe if it is within the margin with at least this probability."""
 
+SHOWN_BETTER = 0.99
+"""A better metric justifies more device-hours if it is shown with this probability."""
+
 SHOWN = 0.05
 """A cell is shown to lose accuracy if its chance of being within the margin is below this."""
 
@@ -242,6 +252,7 @@ SHOWN = 0.05
 class Choice:
     """The outcome of a contest. Arrays have one entry per cell."""
 
+    contest: Contest
     favourite: int | None
     """The cell that the rule chooses, recommended or not yet (`Contenders.chosen`); None if no cell qualifies."""
     safe: int | None = None
@@ -260,50 +271,104 @@ class Choice:
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
     @property
+    def qualified(self) -> Array:
+        """Logarithms of the objectives of the cells that qualify; NaN for others."""
+        return np.where(self.passes, self.log_objective.point, np.nan)
+
+    @property
     def tied(self) -> npt.NDArray[np.bool_]:
         """Which of the cells that qualify are within TIE of their least objective."""
-        return _tied(self._qualified)
+        return _tied(self.qualified)
 
     @property
     def all_tie(self) -> bool:
         """True if several cells qualify and all of them tie."""
-        return bool(self.tied.sum() > 1 and self.tied.sum() == (~np.isnan(self._qualified)).sum())
-
-    @property
-    def by_accuracy(self) -> bool:
-        """True if the favourite is the most accurate of the tied cells; else it is that of the SURE ones."""
-        accuracy = self.accuracy_difference.point
-        return self.favourite is not None and not (accuracy[self.tied] > accuracy[self.favourite]).any()
+        return bool(self.tied.sum() > 1 and self.tied.sum() == (~np.isnan(self.qualified)).sum())
 
     def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
-        """Return the best of these cells; None if none qualifies. `p_best` is among all cells and is ignored."""
-        return _best(np.where(rows, self._qualified, np.nan), self.accuracy_difference.point)
+        """Return the cell to use among these; None if none of them qualifies.
+
+        Of the cells that may be as good as the first by the objective, one with the fewest hours is used, unless a tied
+        one has a better metric.
+        """
+        level = np.where(rows, self.qualified, np.nan)
+        if np.isnan(level).all():
+            return None
+        tied = _tied(level)
+        behind_fastest = self.log_objective.minus(int(np.nanargmin(level)))
+        may_be_best = ~np.isnan(level) & (tied | (behind_fastest.p_below(math.log1p(TIE)) > 1 - SURE))
+        choice = self._cheapest(may_be_best, tied)
+        # More hours buy a better metric only if chance does not explain the difference.
+        while (better := tied & self.is_shown_better_than(choice)).any():
+            choice = self._cheapest(better, tied)
+        return choice
+
+    def _cheapest(self, rows: npt.NDArray[np.bool_], tied: npt.NDArray[np.bool_]) -> int:
+        """Return the row within TIE of the fewest hours; of several a tied, then a SURE, then the most accurate one."""
+        hours = np.where(rows, self.contest.log_hours, np.nan)
+        is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
+        is_compared = not np.isnan(self.accuracy_difference.point).all()
+        is_unsure = is_compared & ~(self.p_best >= SURE)
+        order = (self.log_objective.point, -self.accuracy_difference.point, is_unsure, ~tied, is_dearer, ~rows)
+        return int(np.lexsort(order)[0])  # the last key is the first to decide
+
+    def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:
+        """Return which cells have a better metric than this one, with probability SHOWN_BETTER for all tied cells."""
+        difference = accuracies(self.contest).minus(row)
+        least = least_error(difference.point, self.contest.samples * difference.n)
+        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(_ROUNDING)
+        # Each tied cell is a further chance of a false difference (Bonferroni).
+        return np.asarray(p_worse <= (1 - SHOWN_BETTER) / max(1, int(self.tied.sum()) - 1))
+
+    def needs_more_hours(self, row: int, other: int) -> bool:
+        """Return whether a cell takes more device-hours than another one, by more than TIE; False if unknown."""
+        return bool(self.contest.log_hours[row] > self.contest.log_hours[other] + math.log1p(TIE))
 
     def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
 
         Cells are separable if the 95% interval of the ratio of their objectives excludes 1.
         """
-        apart = self.log_objective.minus(row).intervals()
-        alike = (apart.lo <= 0) & (apart.hi >= 0)
+        ratio = self.log_objective.minus(row).intervals()
+        is_inseparable = (ratio.lo <= 0) & (ratio.hi >= 0)
         as_likely = self.p_best >= self.p_best[row] - BY_DRAWS
-        others = ~np.isnan(self._qualified) & (np.arange(len(alike)) != row)
-        return np.asarray(others & (alike | as_likely))
+        others = ~np.isnan(self.qualified) & (np.arange(len(as_likely)) != row)
+        return np.asarray(others & (is_inseparable | as_likely))
 
-    @property
-    def _qualified(self) -> Array:
-        """Logarithms of the objectives of the cells that qualify; NaN for others."""
-        return np.where(self.passes, self.log_objective.point, np.nan)
+    def p_costly(self, row: int, other: int) -> float:
+        """Return the probability that cost grows by a larger factor from `other` to `row` than the objective shrinks.
+
+        Hours are the time multiplied by a constant, so that the error of the ratio of times counts twice. NaN if hours
+        or errors are unknown.
+        """
+        from scipy.special import stdtr
+
+        growth = float(self.contest.log_hours[row] - self.contest.log_hours[other])
+        shrinks = self.log_objective.minus(row)
+        excess = growth - float(shrinks.point[other])
+        error = 2 * float(shrinks.error[other])
+        if math.isnan(excess) or math.isnan(error):
+            return math.nan
+        if error == 0:
+            return float(excess > _ROUNDING)
+        return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
+
+    def is_costly(self, row: int, other: int) -> bool:
+        """Return whether cost probably grows by a larger factor than the objective shrinks (see `p_costly`)."""
+        return self.p_costly(row, other) > 0.5
+
+
+_ROUNDING = 1e-9
+"""Means of equal figures may differ by less."""
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
-    """Choose the cell with the least objective among those with P(accuracy within margin) of at least 50%.
+    """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
-    Cells within TIE of the least objective count as equal. Of these, the most accurate of the SURE ones is chosen, or
-    of all: it loses nothing and is less likely to miss the margin. A cell that is likely to miss the margin is not
-    chosen, even if it is not shown to be worse; further seeds may admit it. Nor is a cell with a collapsed seed if the
-    mean of all of its seeds misses the margin. The baseline counts by its other seeds. Probabilities are NaN if no cell
-    has a second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
+    A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
+    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin. The baseline counts by
+    its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is accurate
+    to ± 0.7%, with 2,000 to ± 2.2%.
     """
     level, difference, lost = log_objectives(contest.objective), accuracy_differences(contest), contest.lost
     times = level.draws(generator, draws)
@@ -321,7 +386,8 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     best = within & (times <= least + math.log1p(TIE))
     p_best = np.where(np.isnan(level.point) | np.isnan(level.error) | unknown, np.nan, best.mean(axis=0))
-    found = Choice(
+    choice = Choice(
+        contest=contest,
         favourite=None,
         log_objective=level,
         accuracy_difference=replace(difference, point=own),
@@ -330,25 +396,12 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         p_best=p_best,
         passes=passes,
     )
-    unsure = compared.any() & ~(p_best >= SURE)
-    favourite = _best(found._qualified, own, unsure)
+    favourite = choice.best_of(np.full(len(own), True))
     if favourite is None:
-        return replace(found, p_best=np.full_like(p_best, np.nan))
+        return replace(choice, p_best=np.full_like(p_best, np.nan))
     behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
-    certain = np.where(p_within >= SAFE, found._qualified, np.nan)
-    safe = None if np.isnan(p_within[favourite]) else _best(certain, own, unsure)
-    return replace(found, favourite=favourite, safe=safe, behind=behind)
-
-
-def _best(level: Array, accuracy: Array, unsure: npt.NDArray[np.bool_] | None = None) -> int | None:
-    """Return the most accurate cell within TIE of the least level that is not `unsure`; of all, if all are unsure.
-
-    A cell with a NaN level is no candidate; a NaN accuracy comes last. Equal accuracies are decided by the level.
-    """
-    if np.isnan(level).all():
-        return None
-    unsure = np.zeros(len(level), dtype=bool) if unsure is None else unsure
-    return int(np.lexsort((level, -accuracy, unsure, ~_tied(level)))[0])
+    safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
+    return replace(choice, favourite=favourite, safe=safe, behind=behind)
 
 
 def _tied(level: Array) -> npt.NDArray[np.bool_]:

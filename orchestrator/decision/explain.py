@@ -7,15 +7,16 @@ each code. Nothing here chooses a cell: `decision.choice` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.validity import is_untrained, is_valid, launch_bound
+from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
+from orchestrator.decision.eligibility import speed_is_known
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments
@@ -31,43 +32,44 @@ _MOST = 3
 """Maximum number of remarks of one kind."""
 
 
-def chosen_cell(found: Contenders, row: int, code: str = "use") -> list[Remark]:
-    """Return remarks on a cell: its axes and its objective beside the baseline's. `code` is the first one's."""
-    baseline = found.contest.baseline
-    cell = found.cells.to_dict("records")[row]
-    other = None if baseline in (None, row) or math.isnan(found.objectives[baseline]) else baseline
-    cost = found.totals["cost"].means()
+def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
+    """Return remarks on the chosen cell: its axes and its objective beside the baseline's."""
+    baseline = contenders.baseline
+    cell = contenders.cells.to_dict("records")[row]
+    other = None if baseline in (None, row) or math.isnan(contenders.objectives[baseline]) else baseline
+    cost = contenders.totals["cost"].means()
+    is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
     first = remark(
-        "fastest" if baseline is None else code,
+        "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "global_batch_size", "lr_rule")},
-        name=found.names[row],
-        measure=found.measure.name,
-        unit=found.measure.unit,
-        objective=found.objectives[row],
-        of_baseline=None if other is None else found.objectives[other],
-        cost=math.nan if other is None or found.on_cpu else float(cost[row] / cost[other]),
+        name=contenders.names[row],
+        measure=contenders.measure.name,
+        unit=contenders.measure.unit,
+        objective=contenders.objectives[row],
+        of_baseline=None if other is None else contenders.objectives[other],
+        cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
-    later = [found.ends_later] if found.ends_later else []
+    later = [contenders.ends_later] if contenders.ends_later else []
     if baseline is None:
-        return [first, *later, *_without_accuracy(found, row)]
-    if found.poor_reference is not None:
-        return [first, _poor_reference(found, row, found.poor_reference), *later]
+        return [first, *later, *_without_accuracy(contenders, row)]
+    if contenders.poor_reference is not None:
+        return [first, _poor_reference(contenders, row, contenders.poor_reference), *later]
     return [first, *([remark("is_baseline")] if baseline == row else []), *later]
 
 
-def _poor_reference(found: Contenders, row: int, reference: int) -> Remark:
+def _poor_reference(contenders: Contenders, row: int, reference: int) -> Remark:
     """Return why a cell at the reference batch is not the baseline, and how its objective compares with `row`'s."""
-    difference = float(found.choice.accuracy_difference.point[reference])
+    difference = float(contenders.choice.accuracy_difference.point[reference])
     return remark(
         "poor_reference",
-        metric=found.metric,
-        name=found.names[reference],
-        baseline=None if row == found.contest.baseline else found.names[found.contest.baseline or 0],
+        metric=contenders.metric,
+        name=contenders.names[reference],
+        baseline=None if row == contenders.baseline else contenders.names[contenders.baseline or 0],
         difference=difference,
-        margins=-difference / found.contest.margin,
-        measure=found.measure.name,
-        objective=None if math.isnan(found.objectives[reference]) else found.objectives[reference],
-        of_chosen=found.objectives[row],
+        margins=-difference / contenders.contest.margin,
+        measure=contenders.measure.name,
+        objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
+        of_chosen=contenders.objectives[row],
     )
 
 
@@ -80,191 +82,230 @@ def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
     return [remark("too_few_workers", on_cpu=on_cpu, note=str(several["note"].iloc[0]).split("; ")[0])]
 
 
-def _without_accuracy(found: Contenders, row: int) -> list[Remark]:
+def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
     """Return what is known of a cell if no trial reports a validation accuracy."""
-    cell, accuracy = found.cells.to_dict("records")[row], found.cells["accuracy"].mask(is_untrained(found.cells))
+    cell = contenders.cells.to_dict("records")[row]
+    accuracy = contenders.cells["accuracy"].mask(is_untrained(contenders.cells))
     remarks = []
-    if cell["cell_id"] != cell["baseline_cell_id"] and not math.isnan(cell["speedup"]):
+    is_known = speed_is_known(contenders.tried, cell["cell_id"], cell["baseline_cell_id"])
+    if is_known and cell["cell_id"] != cell["baseline_cell_id"] and not math.isnan(cell["speedup"]):
         remarks.append(remark("speedup", value=float(cell["speedup"])))
-    remarks.append(accuracy_unknown(found))
+    remarks.append(accuracy_unknown(contenders))
     own = float(accuracy[row])
     if not math.isnan(own) and (top := int(np.nanargmax(accuracy))) != row:  # the fastest may not be the best
-        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=found.names[top]))
+        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=contenders.names[top]))
     return remarks
 
 
-def accuracy_unknown(found: Contenders) -> Remark:
+def accuracy_unknown(contenders: Contenders) -> Remark:
     """Return the remark that accuracies cannot be compared."""
-    return remark("accuracy_unknown", metric=found.metric, on_test_set=not found.tried["accuracy"].isna().all())
-
-
-def no_cell(found: Contenders) -> list[Remark]:
-    """Return remarks on why no cell is recommended."""
-    favourite, left_out = found.choice.favourite, found.left_out
-    not_considered = [remark("not_considered", left_out=left_out)] if left_out else []
-    if favourite is not None and found.seem_better:
-        return [*_untimed_is_better(found, favourite), *not_considered]
-    if favourite is not None:
-        cell = found.cells.loc[favourite]
-        why = {"note": str(cell["note"]).rstrip("."), "fault": cell["timing_fault"]}
-        return [remark("nothing_timed", **why), *chosen_cell(found, favourite, "seems_best"), *not_considered]
-    if len(found.candidates):
-        name = found.names[found.contest.baseline or 0]
-        return [
-            remark("none_within_margin", metric=found.metric, margin=found.contest.margin, baseline=name),
-            *not_considered,
-        ]
-    if found.commonest_end:
-        return [remark("none_ok", left_out=left_out), found.commonest_end]
-    to_report = found.measure.unit == "s" and any(each.code == "no_figure" for each in left_out)
-    return [remark("none_measured", left_out=left_out, measure=found.measure.name, to_report=to_report)]
-
-
-def _untimed_is_better(found: Contenders, favourite: int) -> list[Remark]:
-    """Return which cells seem better than the best one with a valid timing, and how to find out."""
-    first, *others = found.seem_better
-    lead = remark(
-        "untimed_is_better",
-        name=first.name,
-        cell_id=first.cell_id,
-        measure=found.measure.name,
-        unit=found.measure.unit,
-        objective=first.objective,
-        favourite=found.names[favourite],
-        of_favourite=found.objectives[favourite],
-        note=first.note,
-        fault=first.fault,
+    return remark(
+        "accuracy_unknown", metric=contenders.metric, on_test_set=not contenders.tried["accuracy"].isna().all()
     )
-    named = [{"name": each.name, "objective": each.objective} for each in others[:_MOST_NAMED]]
-    more = len(others) - len(named)
-    unknown = [accuracy_unknown(found)] if found.contest.baseline is None else []
-    also = remark("others_seem_better", cells=named, more=more, unit=found.measure.unit, first=first.objective)
-    return [lead, *unknown, *([also] if named else [])]
 
 
-def without_objective(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[Remark]:
+def no_cell(contenders: Contenders) -> list[Remark]:
+    """Return remarks on why no cell is recommended."""
+    left_out = contenders.left_out
+    not_considered = [remark("not_considered", left_out=left_out)] if left_out else []
+    codes = {reason.code for reason in left_out}
+    if contenders.choice.favourite is not None or (len(contenders.candidates) == 0 and "cells_not_timed" in codes):
+        return [*_no_speed(contenders), *not_considered]
+    if len(contenders.candidates):
+        name = contenders.names[contenders.baseline or 0]
+        margin = contenders.contest.margin
+        lost = remark("none_within_margin", metric=contenders.metric, margin=margin, baseline=name)
+        return [lost, *not_considered]
+    if ending := _commonest_end(contenders.trials):
+        return [remark("none_ok", left_out=left_out), ending]
+    to_report = contenders.measure.unit == "s" and "no_figure" in codes
+    return [remark("none_measured", left_out=left_out, measure=contenders.measure.name, to_report=to_report)]
+
+
+def _commonest_end(trials: pd.DataFrame) -> Remark | None:
+    """Return how most trials ended; None if a trial is ok."""
+    if trials.empty or (trials["status"] == Status.OK.value).any():
+        return None
+    ends = trials.groupby(["status", "note"], sort=False).size()
+    status, note = ends.index[int(ends.to_numpy().argmax())]
+    return remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
+
+
+def _no_speed(contenders: Contenders) -> list[Remark]:
+    """Return how many timings are not valid, the commonest reason with its remedy, and which cells may be better."""
+    names, favourite, baseline = contenders.names, contenders.choice.favourite, contenders.baseline
+    better = contenders.seem_better
+    if favourite is None:
+        return [no_speed(contenders.trials)]
+    if better:
+        headline = no_speed(contenders.trials, [cell.cell_id for cell in better])
+        named = [cell.name for cell in better[: 1 + _MOST_NAMED]]
+        return [headline, remark("may_be_better", names=named, more=len(better) - len(named), than=names[favourite])]
+    assert baseline is not None  # the favourite itself has a valid timing
+    headline = no_speed(contenders.trials, [contenders.cells["cell_id"][baseline]])
+    return [headline, remark("baseline_not_timed", name=names[baseline])]
+
+
+def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
+    """Return the remark that no speed is known, with the commonest fault of the timings of these cells (default: all).
+
+    `by` and `cpu` are the program that disturbed most of them, and the share of the cores' time that it took.
+    """
+    ok = trials[trials["status"] == Status.OK.value]
+    concerned = ok[ok["cell_id"].isin(list(cell_ids))] if cell_ids else ok
+    faults = concerned["timing_fault"].dropna()
+    # The seeds of a cell on several device models have valid timings each.
+    fault = Fault(faults.mode()[0]) if len(faults) else Fault.SEVERAL_MODELS
+    faulty = ok[ok["timing_fault"] == fault.value] if len(faults) else concerned
+    programs = faulty["foreign_cpu_by"].dropna() if "foreign_cpu_by" in faulty else pd.Series(dtype="object")
+    shares = faulty["foreign_cpu"].dropna() if "foreign_cpu" in faulty else pd.Series(dtype="float64")
+    return remark(
+        "no_speed",
+        count=len(faulty),
+        timings=len(ok),
+        fault=fault.value,
+        by=str(programs.mode()[0]) if len(programs) else "",
+        cpu=float(shares.median()) if len(shares) else math.nan,
+        note=str(faulty["note"].iloc[0]).rstrip("."),
+    )
+
+
+def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[Remark]:
     """Return the outcome of the claims and the largest speed-up among the cells of a summary."""
     verdicts = [verdict.verdict for verdict in judged]
     counts = {verdict: verdicts.count(verdict) for verdict in (CONFIRMED, REFUTED, INCONCLUSIVE)}
     claims = [remark("claims", counts={name: count for name, count in counts.items() if count})] if judged else []
-    return [*claims, *_largest_speedup(cells), remark("not_requested")]
+    return [*claims, *_largest_speedup(trials, cells), remark("not_requested")]
 
 
-def _largest_speedup(cells: pd.DataFrame) -> list[Remark]:
-    """Return the largest speed-up over a baseline with fewer GPUs, preferably of valid timings."""
+def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
+    """Return the largest speed-up over a baseline with fewer GPUs, or that no such speed-up is known."""
     gpus = cells.set_index("cell_id")["gpus"]
-    more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
-    scaled = cells[more & cells["speedup"].notna()]
-    valid = is_valid(scaled["timing_valid"])
-    if scaled.empty:
-        return []
-    scaled = scaled[valid] if valid.any() else scaled
-    row = scaled.to_dict("records")[int(scaled["speedup"].to_numpy().argmax())]
+    is_more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
+    scaled = cells[is_more & cells["speedup"].notna()]
+    pairs = zip(scaled["cell_id"], scaled["baseline_cell_id"], strict=True)
+    known = scaled[[speed_is_known(cells, own, baseline) for own, baseline in pairs]]
+    if known.empty:
+        return [] if scaled.empty else [no_speed(trials)]
+    row = known.to_dict("records")[int(known["speedup"].to_numpy().argmax())]
     figures = {key: row[key] for key in ("speedup", "speedup_lo", "speedup_hi", "efficiency")}
-    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells)), valid=bool(valid.any()))]
+    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells)))]
 
 
-def reasons(found: Contenders) -> Iterator[Remark]:
+def reasons(contenders: Contenders) -> Iterator[Remark]:
     """Return why the chosen cell was chosen, and what was not considered."""
-    choice, margin, compared = found.choice, found.contest.margin, found.contest.baseline is not None
-    count, tied = len(found.candidates), int(choice.tied.sum())
-    ranked = {"metric": found.metric, "measure": found.measure.name, "count": count, "compared": compared}
+    choice, margin, compared = contenders.choice, contenders.contest.margin, contenders.baseline is not None
+    count, tied = len(contenders.candidates), int(choice.tied.sum())
+    ranked = {"metric": contenders.metric, "measure": contenders.measure.name, "count": count, "compared": compared}
     if count == 1:
         yield remark("only_cell")
     elif compared and tied > 1:
-        code = "all_tie" if choice.all_tie else "ties"
-        yield remark(code, **ranked, tied=tied, of_sure=not choice.by_accuracy)
+        yield remark("all_tie" if choice.all_tie else "ties", **ranked, tied=tied, by=_tie_break(contenders))
     else:
         yield remark("least", **ranked)
     if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
-        yield remark("within_by_pooling", metric=found.metric, margin=margin)
-    if found.measure.why:
-        yield remark("no_target", why=found.measure.why)
+        yield remark("within_by_pooling", metric=contenders.metric, margin=margin)
+    if contenders.measure.why:
+        yield remark("no_target", why=contenders.measure.why)
     if worse := int((choice.p_within < SHOWN).sum()):
-        yield remark("shown_worse", metric=found.metric, count=worse, margin=margin)
-    if found.left_out:
-        yield remark("not_considered", left_out=found.left_out)
-    if compared and not found.at_reference and found.poor_reference is None:
-        yield remark("no_reference", metric=found.metric)
+        yield remark("shown_worse", metric=contenders.metric, count=worse, margin=margin)
+    if contenders.left_out:
+        yield remark("not_considered", left_out=contenders.left_out)
+    if compared and not contenders.at_reference and contenders.poor_reference is None:
+        yield remark("no_reference", metric=contenders.metric)
 
 
-def why_not(found: Contenders, chosen: int | None, row: int) -> Remark | None:
+def _tie_break(contenders: Contenders) -> str:
+    """Return what decided among the cells that may be the best: `hours`, `accuracy`, or `certainty`."""
+    choice, chosen = contenders.choice, contenders.choice.favourite or 0
+    accuracy = choice.accuracy_difference.point
+    others = np.flatnonzero(choice.tied).tolist()
+    if any(choice.needs_more_hours(row, chosen) for row in others):
+        return "hours"
+    return "certainty" if (accuracy[others] > accuracy[chosen]).any() else "accuracy"
+
+
+def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | None:
     """Return why a cell is not the one to use; None for the chosen one."""
-    level, choice, measure = found.choice.log_objective.point, found.choice, found.measure.name
+    choice, measure, metric = contenders.choice, contenders.measure.name, contenders.metric
+    level, accuracy = choice.log_objective.point, choice.accuracy_difference.point
     if row == chosen:
         return None
-    if found.cells["cell_id"][row] in found.without_metric:
-        return remark("metric_unknown", metric=found.metric)
+    if contenders.cells["cell_id"][row] in contenders.without_metric:
+        return remark("metric_unknown", metric=metric)
     if math.isnan(level[row]):
         return remark("objective_unknown", measure=measure)
     if chosen is None and choice.passes[row]:
-        better = found.seem_better
-        return remark("better_is_untimed", name=better[0].name) if better else remark("no_timing_valid")
+        better = contenders.seem_better
+        return remark("better_is_untimed", name=better[0].name) if better else remark("no_speed_of_baseline")
     if chosen is None or not choice.passes[row]:
-        return remark("accuracy_too_low", **_accuracy(found, row))
+        return remark("accuracy_too_low", **_accuracy(contenders, row))
+    name = contenders.names[chosen]
     above = level[row] - level[chosen]
     if above > math.log1p(TIE):
-        return remark("above_chosen", measure=measure, by=math.expm1(above), name=found.names[chosen])
-    accuracy = choice.accuracy_difference.point
-    if choice.by_accuracy and accuracy[chosen] > accuracy[row]:
-        why = "more_accurate"
+        return remark("above_chosen", measure=measure, by=math.expm1(above), name=name)
+    if choice.needs_more_hours(row, chosen):
+        ratio = math.exp(choice.contest.log_hours[row] - choice.contest.log_hours[chosen])
+        return remark("needs_more_hours", ratio=ratio, name=name, on_cpu=contenders.on_cpu)
+    if accuracy[chosen] > accuracy[row]:
+        reason = "more_accurate"
     else:
-        why = "needs_no_more" if above >= 0 and choice.by_accuracy else "more_certain"
+        reason = "needs_no_more" if above >= 0 else "more_certain"
     by = float(accuracy[chosen] - accuracy[row])
-    return remark("ties_with_chosen", metric=found.metric, measure=measure, name=found.names[chosen], why=why, by=by)
+    return remark("ties_with_chosen", metric=metric, measure=measure, name=name, why=reason, by=by)
 
 
-def _accuracy(found: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
+def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
     """Return a cell's accuracy difference, its probability of being within the margin, and how the two fit together.
 
     `pooled` is true if similar cells explain why the cell's own mean keeps the margin and yet the cell is not likely
     to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
     """
     own, pooled = (
-        float(each[row]) for each in (found.choice.accuracy_difference.point, found.choice.pooled_difference)
+        float(each[row]) for each in (contenders.choice.accuracy_difference.point, contenders.choice.pooled_difference)
     )
     return {
-        "metric": found.metric,
+        "metric": contenders.metric,
         "difference": own,
-        "margin": found.contest.margin,
-        "p_within": float(found.choice.p_within[row]),
-        "pooled": bool(own >= -found.contest.margin > pooled or -own > lets_in + 1e-9),
+        "margin": contenders.contest.margin,
+        "p_within": float(contenders.choice.p_within[row]),
+        "pooled": bool(own >= -contenders.contest.margin > pooled or -own > lets_in + 1e-9),
     }
 
 
-def sensitivity(found: Contenders, chosen: int) -> Iterator[Remark]:
+def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return margins that would admit a better cell, cells that may prove better, and axes worth extending."""
-    level, choice = found.choice.log_objective.point, found.choice
-    common = {"unit": found.measure.unit, "of_chosen": found.objectives[chosen]}
-    poor = found.poor_reference
+    level, choice = contenders.choice.log_objective.point, contenders.choice
+    common = {"unit": contenders.measure.unit, "of_chosen": contenders.objectives[chosen]}
+    poor = contenders.poor_reference
     readmits = math.inf if poor is None else -float(choice.accuracy_difference.point[poor]) / UNSOUND
     faster = np.flatnonzero((level < level[chosen] - math.log1p(TIE)) & (choice.pooled_difference < 0)).tolist()
     for row in sorted(faster, key=lambda row: -choice.pooled_difference[row])[:_MOST]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
         if lets_in >= readmits:  # with that margin, the cell at the reference batch would be the baseline
             continue
-        accuracy = _accuracy(found, row, lets_in)
-        yield remark("wider_margin", **common, **_named(found, row), **accuracy, lets_in=lets_in)
-    unsound = (found.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
+        accuracy = _accuracy(contenders, row, lets_in)
+        yield remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
+    unsound = (contenders.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
     for row in np.flatnonzero(unsound).tolist()[:_MOST]:
-        yield _collapsed(found, row, "collapsed_rival")
+        yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
         chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
-        yield remark("rival", metric=found.metric, **common, **_named(found, row), **chance)
-    cell = found.cells.loc[chosen]
-    if found.tried["gpus"].nunique() == 1:
+        yield remark("rival", metric=contenders.metric, **common, **_named(contenders, row), **chance)
+    cell = contenders.cells.loc[chosen]
+    if contenders.tried["gpus"].nunique() == 1:
         yield remark("one_gpu_count", gpus=cell["gpus"])
     for axis in ("gpus", "global_batch_size", "lr_multiplier"):
-        least, most = found.tried[axis].min(), found.tried[axis].max()
+        least, most = contenders.tried[axis].min(), contenders.tried[axis].max()
         if least < most and (cell[axis] == most or (axis == "lr_multiplier" and cell[axis] == least)):
             yield remark("at_the_edge", axis=axis, value=cell[axis], largest=bool(cell[axis] == most))
-    if (launch_bound(found.cells) & found.cells["n_processes"].fillna(1).eq(1))[chosen]:
+    if (launch_bound(contenders.cells) & contenders.cells["n_processes"].fillna(1).eq(1))[chosen]:
         yield remark("launch_bound", share=cell["launch_share"])
 
 
-def _named(found: Contenders, row: int) -> dict[str, Any]:
-    return {"name": found.names[row], "objective": float(found.objectives[row])}
+def _named(contenders: Contenders, row: int) -> dict[str, Any]:
+    return {"name": contenders.names[row], "objective": float(contenders.objectives[row])}
 
 
 def _rounded_up(value: float) -> float:
@@ -273,54 +314,52 @@ def _rounded_up(value: float) -> float:
     return float(math.ceil(round(value * 10**digits, 6)) / 10**digits)
 
 
-def caveats(found: Contenders, chosen: int) -> Iterator[Remark]:
+def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return what makes the recommendation provisional."""
-    p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
-    fewest = int(found.candidates["n_ok"].min())
-    compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
+    p_best, p_within = float(contenders.choice.p_best[chosen]), float(contenders.choice.p_within[chosen])
+    fewest = int(contenders.candidates["n_ok"].min())
+    compared = not math.isnan(contenders.choice.accuracy_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
-    for row in dict.fromkeys([chosen, found.contest.baseline]):
-        if row is not None and found.contest.lost.hits[row]:
-            yield _collapsed(found, row, "baseline_collapsed" if row != chosen else "collapsed")
+    for row in dict.fromkeys([chosen, contenders.baseline]):
+        if row is not None and contenders.contest.lost.hits[row]:
+            yield _collapsed(contenders, row, "baseline_collapsed" if row != chosen else "collapsed")
     if chance_unknown:
         yield remark("one_seed")
     elif fewest < FEWEST_SEEDS:
-        yield remark("few_seeds", seeds=fewest, all_cells=fewest == found.candidates["n_ok"].max())
-    if found.unfinished:
+        yield remark("few_seeds", seeds=fewest, all_cells=fewest == contenders.candidates["n_ok"].max())
+    if contenders.terms.unfinished:
         yield remark("unfinished")
-    if not found.are_timed:
-        yield remark("timings_disturbed", count=found.untimed_candidates, cells=len(found.candidates))
-    yield from _few_timings(found, chosen)
-    if len(found.candidates) == 1:
+    yield from _few_timings(contenders, chosen)
+    if len(contenders.candidates) == 1:
         yield remark("nothing_to_compare")
     if not chance_unknown and not is_sure(p_best):
         yield remark("may_not_be_best", p_best=p_best)
     if not chance_unknown and compared and not is_sure(p_within):
-        yield remark("may_miss_margin", metric=found.metric, p_within=p_within)
-    if found.measure.why == "target_missed":
+        yield remark("may_miss_margin", metric=contenders.metric, p_within=p_within)
+    if contenders.measure.why == "target_missed":
         yield remark("target_missed")
-    moments = Moments.of(found.contest.accuracy)
+    moments = Moments.of(contenders.contest.accuracy)
     several = moments.n >= 2
     if several.any() and (moments.variance[several] == 0).all():
-        yield remark("seeds_without_effect", metric=found.metric)
-    steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
+        yield remark("seeds_without_effect", metric=contenders.metric)
+    steps = contenders.candidates.loc[is_untrained(contenders.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
-        yield remark("untrained", metric=found.metric, steps=int(steps.min()))
+        yield remark("untrained", metric=contenders.metric, steps=int(steps.min()))
 
 
-def _few_timings(found: Contenders, chosen: int) -> Iterator[Remark]:
+def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return whether the chosen cell has stragglers, or a valid timing of only one of several seeds."""
-    counts = {"timed": int(found.n_timed[chosen]), "n": int(found.n_ok[chosen])}
-    if found.stragglers[chosen]:
-        yield remark("straggler", stragglers=int(found.stragglers[chosen]), **counts)
-    elif found.timed_once(chosen):
+    counts = {"timed": int(contenders.n_timed[chosen]), "n": int(contenders.n_ok[chosen])}
+    if contenders.stragglers[chosen]:
+        yield remark("straggler", stragglers=int(contenders.stragglers[chosen]), **counts)
+    elif contenders.timed_once(chosen):
         yield remark("timed_once", **counts)
 
 
-def _collapsed(found: Contenders, row: int, code: str) -> Remark:
+def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     """Return how many seeds of a cell collapsed, by how much, and which share of seeds that may be."""
-    lost = found.contest.lost
+    lost = contenders.contest.lost
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = share_interval(hits, n)
-    drop = float(lost.drop[row])
-    return remark(code, metric=found.metric, name=found.names[row], hits=int(hits), n=int(n), drop=drop, lo=lo, hi=hi)
+    share = {"hits": int(hits), "n": int(n), "lo": lo, "hi": hi}
+    return remark(code, metric=contenders.metric, name=contenders.names[row], drop=float(lost.drop[row]), **share)

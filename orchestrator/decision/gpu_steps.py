@@ -1,9 +1,9 @@
 """Says for each step of the GPU axis whether the further GPUs are worth it: the second GPU, then four instead of two.
 
 A number of GPUs is worth it if one of its cells beats, by the objective, the best cell with fewer GPUs, and keeps its
-accuracy. It is costly if the cost grows by a larger factor than the objective shrinks. The probability is the largest
-over its cells of P(better by more than TIE) · P(accuracy within the margin), where the logarithms of the objectives
-have moderated t distributions (`decision.choice`).
+accuracy. The probability is the largest over its cells of P(better by more than TIE) · P(accuracy within the margin).
+It is costly if, more likely than not, the cost grows by a larger factor than the objective shrinks. The logarithms of
+the objectives have moderated t distributions (`decision.choice`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.validity import is_valid
-from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
@@ -26,82 +25,83 @@ from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
 
 
-def gpu_steps(found: Contenders, terms: Terms) -> tuple[GpuStep, ...]:
+def gpu_steps(contenders: Contenders) -> tuple[GpuStep, ...]:
     """Return a step for each number of GPUs tried after the smallest; none if only one was tried."""
-    counts = sorted(set(found.tried["gpus"].astype("float64")))
-    return tuple(_step(found, terms, fewer, gpus) for fewer, gpus in zip(counts, counts[1:], strict=False))
+    counts = sorted(set(contenders.tried["gpus"].astype("float64")))
+    return tuple(_step(contenders, fewer, gpus) for fewer, gpus in zip(counts, counts[1:], strict=False))
 
 
-def _step(found: Contenders, terms: Terms, fewer: float, gpus: float) -> GpuStep:
-    own = found.cells["gpus"].to_numpy(dtype="float64")
-    level, choice = found.choice.log_objective, found.choice
+def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
+    own = contenders.cells["gpus"].to_numpy(dtype="float64")
+    level, choice = contenders.choice.log_objective, contenders.choice
     timed = ~np.isnan(level.point)
     reference, best = choice.best_of(timed & (own < gpus)), choice.best_of(timed & (own == gpus))
-    p_worth = _p_worth(found, reference, timed & (own == gpus))
-    gain, lo, hi = _gain(found, reference, best)
-    cost = found.totals["cost"].means()
-    known = reference is not None and best is not None and not found.on_cpu
-    ratio = float(cost[best] / cost[reference]) if known else math.nan
+    p_worth = _p_worth(contenders, reference, timed & (own == gpus))
+    gain, lo, hi = _gain(contenders, reference, best)
+    cost = contenders.totals["cost"].means()
+    ratio, is_costly = math.nan, False
+    if reference is not None and best is not None and not contenders.on_cpu:
+        ratio = float(cost[best] / cost[reference])
+        is_costly = choice.is_costly(best, reference)
     return GpuStep(
         gpus=gpus,
         fewer=fewer,
-        name=f"2nd {gpu_word(on_cpu=found.on_cpu, one=True)}"
+        name=f"2nd {gpu_word(on_cpu=contenders.on_cpu, one=True)}"
         if gpus == 2
-        else gpus_in_words(gpus, on_cpu=found.on_cpu),
-        worth=_worth(found, reference, gpus, p_worth, is_costly=ratio > gain),
+        else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
+        worth=_worth(contenders, reference, gpus, p_worth, is_costly=is_costly),
         p_worth=p_worth,
         gain=gain,
         gain_lo=lo,
         gain_hi=hi,
         cost=ratio,
-        by_batch=tuple(_by_batch(found, terms, fewer, gpus)),
+        by_batch=tuple(_by_batch(contenders, fewer, gpus)),
     )
 
 
-def _p_worth(found: Contenders, reference: int | None, rows: npt.NDArray[np.bool_]) -> float:
+def _p_worth(contenders: Contenders, reference: int | None, rows: npt.NDArray[np.bool_]) -> float:
     """Return the probability that one of the rows is worth it; NaN if that is not known."""
     if reference is None or not rows.any():
         return math.nan
-    compared = ~np.isnan(found.choice.accuracy_difference.point)
-    faster = found.choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
-    chances: Array = (faster * np.where(compared, found.choice.p_within, 1.0))[rows]
+    compared = ~np.isnan(contenders.choice.accuracy_difference.point)
+    faster = contenders.choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
+    chances: Array = (faster * np.where(compared, contenders.choice.p_within, 1.0))[rows]
     return math.nan if np.isnan(chances).any() else float(chances.max())
 
 
-def _worth(found: Contenders, reference: int | None, gpus: float, p_worth: float, *, is_costly: bool) -> str:
-    if reference is None or math.isnan(p_worth) or not found.are_timed:
+def _worth(contenders: Contenders, reference: int | None, gpus: float, p_worth: float, *, is_costly: bool) -> str:
+    if reference is None or math.isnan(p_worth):
         return UNKNOWN
     if p_worth >= SURE:
         return COSTLY if is_costly else WORTH
-    cells = found.tried.set_index("cell_id")["gpus"]
-    open_yet = (
-        each for each in found.untimed if cells[each.cell_id] == gpus and each.objective < found.objectives[reference]
+    cells = contenders.tried.set_index("cell_id")["gpus"]
+    may_be_faster = any(
+        cells[cell.cell_id] == gpus and cell.objective < contenders.objectives[reference] for cell in contenders.untimed
     )
-    return NOT_WORTH if p_worth <= 1 - SURE and not any(open_yet) else UNKNOWN
+    return NOT_WORTH if p_worth <= 1 - SURE and not may_be_faster else UNKNOWN
 
 
-def _gain(found: Contenders, reference: int | None, best: int | None) -> tuple[float, float, float]:
+def _gain(contenders: Contenders, reference: int | None, best: int | None) -> tuple[float, float, float]:
     """Return the objective of the best cell with fewer GPUs over that of the best with this number, with its ends."""
     if reference is None or best is None:
         return math.nan, math.nan, math.nan
-    ratio = found.choice.log_objective.minus(best).intervals().map(np.exp)
+    ratio = contenders.choice.log_objective.minus(best).intervals().map(np.exp)
     return float(ratio.point[reference]), float(ratio.lo[reference]), float(ratio.hi[reference])
 
 
-def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Iterator[StepSpeed]:
+def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[StepSpeed]:
     """Yield the range of speed-ups over `fewer` GPUs at each batch, over the cells that differ in nothing else."""
-    tried = found.tried[(found.tried["status"] == Status.OK.value) & (found.tried["samples_per_s"] > 0)]
-    valid = is_valid(tried["timing_valid"])
-    tried = tried[valid] if valid.any() else tried
+    tried = contenders.tried[(contenders.tried["status"] == Status.OK.value) & (contenders.tried["samples_per_s"] > 0)]
+    tried = tried[is_valid(tried["timing_valid"])]
     if tried.empty:
         return
     side = FIXED_SIDE[tried["scaling"].iloc[0]]
-    alike = [side, "device", *(column for axis, column in terms.axes.items() if axis not in OF_SCALE)]
+    alike = [side, "device", *(column for axis, column in contenders.terms.axes.items() if axis not in OF_SCALE)]
     columns: Sequence[str] = list(dict.fromkeys([*alike, "cell_id", "samples_per_s"]))
     few, many = (tried.loc[tried["gpus"] == count, columns] for count in (fewer, gpus))
     pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))
-    passes = dict(zip(found.cells["cell_id"], found.choice.passes.tolist(), strict=True))
-    compared = found.contest.baseline is not None
+    passes = dict(zip(contenders.cells["cell_id"], contenders.choice.passes.tolist(), strict=True))
+    is_compared = contenders.baseline is not None
     for batch in sorted(set(pairs[side])):
         group = pairs[pairs[side] == batch]
         ratio = group["samples_per_s"] / group["samples_per_s fewer"]
@@ -111,5 +111,5 @@ def _by_batch(found: Contenders, terms: Terms, fewer: float, gpus: float) -> Ite
             is_global=side == "global_batch_size",
             lo=float(ratio.min()),
             hi=float(ratio.max()),
-            keeps_margin=any(known) if compared and known else None,
+            keeps_margin=any(known) if is_compared and known else None,
         )

@@ -28,17 +28,13 @@ from orchestrator.analysis.curves import LossCurves
 from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
 from orchestrator.decision.claims import OF_CURVES, Claim, Claimed, ExpressionError
 from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
-from orchestrator.statistics.intervals import TAIL, Array, at_least, least_error, mean_interval
+from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval
+from orchestrator.statistics.seeds_needed import seeds_to_exclude_0
 from orchestrator.text.rows import status
 from sweeps.errors import nearest
 from sweeps.status import Status
 
 CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
-
-_POWER_QUANTILE = 0.8416
-"""Quantile of the normal distribution at 80%: the number of seeds is chosen to reach a verdict that often."""
-
-_MOST_SEEDS = 100
 
 _ROUNDING = 1e-12
 """Differences of equal numbers, such as 0.91 − 0.9 and 0.92 − 0.91, differ by less."""
@@ -223,20 +219,9 @@ def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int 
         return None
     if found != INCONCLUSIVE:
         return claim.needs_seeds if n < claim.needs_seeds else None
-    seeds = _seeds(tests)
-    return None if seeds is None else max(claim.needs_seeds, seeds)
-
-
-def _seeds(tests: Sequence[Array]) -> int | None:
-    """Return the seeds at which the interval excludes the border if mean and deviation stay the same."""
-    from scipy.special import stdtrit
-
     nearest = min(tests, key=lambda test: float(test.mean()))  # the strongest against, or weakest for
-    gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
-    for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
-        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
-            return n
-    return None
+    seeds = seeds_to_exclude_0(nearest)
+    return None if seeds is None else max(claim.needs_seeds, seeds)
 
 
 _OF_BASELINE = ("speedup", "efficiency")

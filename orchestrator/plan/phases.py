@@ -271,10 +271,10 @@ class Outlook:
     def p_chosen(self) -> Array:
         """Probability that the whole sweep chooses each cell; NaN if chance is unknown, with one seed per cell.
 
-        The sweep chooses the lowest objective among the cells whose mean accuracy is within the margin, and the most
-        accurate cell of a tie. This simplifies the rule of `decision.choice`, which prefers a cell that is SURE to be
-        as good. Accuracies are not pooled over similar cells: pooling gave the same answers at the same cost
-        (docs/results/batch_scaling/phases).
+        The sweep chooses the lowest objective among the cells whose mean accuracy is within the margin; of a tie the
+        cell with the fewest hours, and of those the most accurate one. This simplifies the rule of `decision.choice`,
+        which also asks how sure the tie and the accuracies are. Accuracies are not pooled over similar cells: pooling
+        gave the same answers at the same cost (docs/results/batch_scaling/phases).
         """
         generator = np.random.default_rng(_SEED)
         # Random draws of the means over all seeds, shape (draws, cells).
@@ -286,7 +286,9 @@ class Outlook:
         misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
         least = np.where(misses | np.isnan(level), np.inf, level)
         tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
-        best = np.where(tied, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
+        hours = np.where(tied, np.nan_to_num(self.contest.log_hours, nan=0.0), np.inf)
+        cheap = tied & (hours <= hours.min(axis=1, keepdims=True) + math.log1p(TIE))
+        best = np.where(cheap, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
         counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
         accuracy_unknown = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
         unknown = (np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | accuracy_unknown)

@@ -55,7 +55,4 @@ def load_warning(to_run: Sequence[TrialSpec]) -> str:
     if share <= FOREIGN_CPU:
         return ""
     origin = f", most of it {busiest}" if busiest else ""
-    return (
-        f"other programs use {share:.0%} CPU{origin}: timings will be discarded; "
-        "close them, or accept with resources.timing=shared"
-    )
+    return f"other programs use {share:.0%} CPU{origin}: timings will be discarded; close them"

@@ -171,7 +171,8 @@ class FurtherSeeds:
         if self.unsettled or not history.rows:
             return Round()
         from orchestrator.analysis.trials import cell_axes, collect_for  # pandas, which other sweeps do not need yet
-        from orchestrator.decision.decide import decide, with_more
+        from orchestrator.decision.decide import decide
+        from orchestrator.decision.more_seeds import with_more
 
         rows = list(history.rows.values())
         recommendation = decide(*collect_for(self._request, rows), Terms.of(self._request, cell_axes(rows)))

@@ -24,11 +24,6 @@ EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inco
 LEVEL = 0.05
 """The level of each one-sided test."""
 
-POWER = 0.8
-"""The power that further seeds should reach."""
-
-MOST_SEEDS = 100
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -44,7 +39,7 @@ class Difference:
         """Return one of the four verdicts; empty without an interval."""
         if not (math.isfinite(self.point) and math.isfinite(self.error) and self.freedom > 0):
             return ""
-        half = _quantile(self.freedom) * self.error
+        half = quantile(self.freedom) * self.error
         lo, hi = self.point - half, self.point + half
         if hi < -margin or lo > margin:
             return WORSE if hi < -margin else BETTER
@@ -59,39 +54,15 @@ def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> floa
         return float(abs(true) < margin)
     from scipy.special import ndtr
 
-    scale, weights = _scales(n - 1)
+    scale, weights = scales(n - 1)
     error = deviation / math.sqrt(n)
-    room = (margin - _quantile(n - 1) * error * scale) / error
+    room = (margin - quantile(n - 1) * error * scale) / error
     chance = ndtr(room - true / error) - ndtr(-room - true / error)
     return float(weights @ np.where(room > 0, chance, 0.0))
 
 
-def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None:
-    """Return the fewest pairs, at least `n`, that give a verdict with probability POWER; None above MOST_SEEDS.
-
-    Assumes the measured difference and deviation, which a few pairs estimate only roughly.
-    """
-    deviation = difference.error * math.sqrt(n)
-    for size in range(max(n, 2), MOST_SEEDS + 1):
-        if _settled(difference.point, deviation, margin, size) >= POWER:
-            return size
-    return None
-
-
-def _settled(point: float, deviation: float, margin: float, n: int) -> float:
-    """Return the probability of any verdict other than inconclusive."""
-    if deviation == 0:
-        return float(abs(point) != margin)
-    from scipy.special import ndtr
-
-    scale, weights = _scales(n - 1)
-    error = deviation / math.sqrt(n)
-    beyond = (abs(point) - margin) / error - _quantile(n - 1) * scale
-    return power(margin, deviation, n, true=point) + float(weights @ ndtr(beyond))
-
-
 @lru_cache(maxsize=256)
-def _scales(freedom: int) -> tuple[Array, Array]:
+def scales(freedom: int) -> tuple[Array, Array]:
     """Return points and weights to average over s/σ = √(χ²/freedom): quantiles in the middle of equal shares."""
     from scipy.special import chdtri
 
@@ -100,7 +71,8 @@ def _scales(freedom: int) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=256)
-def _quantile(freedom: float) -> float:
+def quantile(freedom: float) -> float:
+    """Return the quantile of Student's t that leaves out LEVEL."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - LEVEL))

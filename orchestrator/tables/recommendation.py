@@ -299,15 +299,22 @@ def _key_columns(recommendation: Recommendation, shown: Sequence[Setting]) -> di
             unit = suited(shown[0].figures[name].unit, *values)
             columns[f"{title} [{unit.name}]"] = [unit.number(value) for value in values]
     # By the time that decides, so that the column agrees with the sentence.
-    of_baseline = recommendation.baseline.value(time) if recommendation.baseline else math.nan
-    columns["speed"] = [_times(of_baseline / cell.value(time)) for cell in shown]
+    baseline = recommendation.baseline
+    columns["speed"] = [_times(_speed(cell, baseline, time)) for cell in shown]
     columns[metric.short_label] = [_three(cell.value(metric.name)) for cell in shown]
-    if not math.isnan(of_baseline):
+    if baseline:
         columns["P(within)"] = [_chance(cell.p_within_margin) for cell in shown]
     columns["P(best)"] = [_chance(cell.p_best) for cell in shown]
     # An exclamation mark, because colour alone must carry no meaning.
     columns["timed"] = [f"{cell.n_timed}/{cell.n_ok}{'' if cell.n_timed == cell.n_ok else ' !'}" for cell in shown]
     return columns
+
+
+def _speed(cell: Setting, baseline: Setting | None, time: str) -> float:
+    """Return the speed of a cell relative to the baseline; NaN unless both have a valid timing."""
+    if baseline is None or cell.timing_valid is False or baseline.timing_valid is False:
+        return math.nan
+    return baseline.value(time) / cell.value(time)
 
 
 def _chance(value: float) -> str:

@@ -15,7 +15,8 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
 from orchestrator.decision.claims import Claim
-from orchestrator.decision.decide import decide, further_seeds
+from orchestrator.decision.decide import decide
+from orchestrator.decision.more_seeds import further_seeds
 from orchestrator.decision.recommendation import CLEAR, SURE
 from orchestrator.decision.verdicts import INCONCLUSIVE, Sides, adjusted, judge
 from orchestrator.schedule.cluster import Node
@@ -272,6 +273,7 @@ def _contenders(found: Choice, ran: np.ndarray) -> SimpleNamespace:
     """Return the input of the request for further seeds."""
     return SimpleNamespace(
         choice=found,
+        baseline=0,
         candidates=pd.DataFrame({"n_ok": ran}),
         seeds=[range(count) for count in ran],
         contest=SimpleNamespace(baseline=0, margin=MARGIN),

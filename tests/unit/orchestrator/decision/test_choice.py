@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import t as student_t
 
 from orchestrator.decision.choice import Contest, choose
-from orchestrator.decision.decide import seeds_to_tell
 from orchestrator.statistics.pooling import Likeness
+from orchestrator.statistics.seeds_needed import seeds_to_tell
 
 NAN = math.nan
 
@@ -115,7 +115,7 @@ def test_the_best_of_a_subset_follows_the_same_rule():
 
 def test_a_cell_without_an_accuracy_does_not_pass():
     found = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
-    assert found.favourite == 2 and found.by_accuracy and found.passes.tolist() == [True, False, True]
+    assert found.favourite == 2 and found.passes.tolist() == [True, False, True]
     assert chosen_of([[2.0, 2.0], [1.0, 1.0]], [[NAN, NAN]] * 2, baseline=None).passes.tolist() == [True, True]
 
 
@@ -138,17 +138,17 @@ def test_without_objectives_no_cell_is_chosen():
 
 def test_seeds_to_tell_equal_those_computed_by_hand():
     # t(.9, 4) / √5 = .6857 and t(.9, 3) / √4 = .8189: a gap of .7 standard deviations needs five seeds.
-    assert seeds_to_tell(0.7, 1.0, 0.0) == 5
-    assert seeds_to_tell(-0.7, 1.0, 0.0) == 5
-    assert seeds_to_tell(100.0, 1.0, 0.0) == 2
-    assert seeds_to_tell(0.001, 1.0, 0.0) is None
+    assert seeds_to_tell(0.7, 1.0, 0.0, 0.9) == 5
+    assert seeds_to_tell(-0.7, 1.0, 0.0, 0.9) == 5
+    assert seeds_to_tell(100.0, 1.0, 0.0, 0.9) == 2
+    assert seeds_to_tell(0.001, 1.0, 0.0, 0.9) is None
 
 
 def test_a_gap_from_few_seeds_is_not_taken_as_exact():
     # A gap of 0 from three seeds: |d| has the median .674 / √3 = .3894. t(.9, 12) / √13 = .3761 is the first below it.
-    assert seeds_to_tell(0.0, 1.0, 3**-0.5) == 13
-    assert seeds_to_tell(0.0, 1.0, 10**-0.5) == 30
-    assert seeds_to_tell(0.0, 1.0, 0.01) is None
+    assert seeds_to_tell(0.0, 1.0, 3**-0.5, 0.9) == 13
+    assert seeds_to_tell(0.0, 1.0, 10**-0.5, 0.9) == 30
+    assert seeds_to_tell(0.0, 1.0, 0.01, 0.9) is None
 
 
 def test_a_cell_equal_to_the_baseline_is_surely_within_margin():

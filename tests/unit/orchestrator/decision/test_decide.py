@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from orchestrator.decision.decide import pareto_front, with_more
+from orchestrator.decision.decide import pareto_front
+from orchestrator.decision.more_seeds import with_more
 from orchestrator.decision.recommendation import TradeOff
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
@@ -173,38 +174,52 @@ def test_only_valid_timings_are_counted_as_timed() -> None:
 def test_three_seeds_do_not_show_that_cells_are_indistinguishable() -> None:
     speeds = {1: [100, 130, 70], 2: [125, 105, 71], 4: [20, 30, 10]}
     found = decided([record_of(g, s, metrics=measured(speeds[g][s], 0.9)) for g in speeds for s in range(3)])
-    assert found.cell_id == "2-32-none" and found.provisional
+    assert found.cell_id == "1-32-none" and found.provisional
     assert found.more_seeds and "indistinguishable" not in codes(found.sensitivity)
 
 
 @pytest.mark.parametrize(
-    ("speeds", "accuracies", "code", "tied"),
+    ("speeds", "accuracies", "code", "by"),
     [
-        ({1: 100, 2: 100}, {1: 0.901, 2: 0.902}, "all_tie", 2),
-        ({1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}, "ties", 2),
+        ({1: 100, 2: 100}, {1: 0.9, 2: 0.905}, "all_tie", "accuracy"),
+        ({1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}, "ties", "hours"),
     ],
 )
-def test_ties_are_decided_by_accuracy(
-    speeds: dict[int, float], accuracies: dict[int, float], code: str, tied: int
+def test_ties_go_to_the_cheapest_unless_the_metric_is_shown_to_be_better(
+    speeds: dict[int, float], accuracies: dict[int, float], code: str, by: str
 ) -> None:
     records = [record_of(g, s, metrics=measured(speeds[g], accuracies[g] + s / 1000)) for g in speeds for s in range(3)]
     found = decided(records)
     assert (found.cell_id, found.reasons[0].code) == ("2-32-none", code)
     reason = found.reasons[0].values
-    assert (reason["tied"], reason["count"], reason["of_sure"]) == (tied, len(speeds), False)
+    assert (reason["tied"], reason["count"], reason["by"]) == (2, len(speeds), by)
 
 
-def test_a_certain_accuracy_precedes_a_slightly_better_uncertain_one() -> None:
-    """Four GPUs are 1.5% slower than two for sure, and .0001 more accurate: no reason to be less sure."""
-    accuracies, speeds = {1: 0.9, 2: 0.9, 4: 0.9001}, {1: 50.0, 2: 101.5, 4: 100.0}
-    sway, other = (0, 0.012, -0.012), (0.01, -0.01, 0)
+@pytest.mark.parametrize("two", [99, 100, 101])
+def test_more_gpus_at_the_same_time_are_not_recommended(two: float) -> None:
+    """The accuracies differ by chance."""
+    noise = {1: (0, 0.004, -0.004), 2: (0.005, -0.002, 0.001), 4: (0.003, -0.004, 0.004)}
     records = [
-        record_of(g, s, metrics=measured(speeds[g] * (1 + (sway[s] if g == 4 else other[s])), accuracies[g] + s / 1000))
-        for g in speeds
+        record_of(g, s, metrics=measured(rate * (1 + s / 1000), 0.9 + noise[g][s]))
+        for g, rate in {1: 100, 2: two, 4: 100.5}.items()
         for s in range(3)
     ]
     found = decided(records)
-    assert found.cell_id == "2-32-none" and found.reasons[0].values["of_sure"] is True
+    assert found.cell_id == "1-32-none" and {step.worth for step in found.gpu_steps} == {"not worth it"}
+    four = next(cell.why_not for cell in found.shortlist if cell.cell_id == "4-32-none")
+    assert four and four.code == "needs_more_hours" and four.values["ratio"] == pytest.approx(4, rel=0.01)
+
+
+def test_a_certain_time_precedes_a_slightly_better_uncertain_metric() -> None:
+    """`sqrt` is 1.5% slower than `none` for sure, and .0001 more accurate by chance: no reason to be less sure."""
+    cells = {"none": (101.5, 0.9, (0.01, -0.01, 0)), "sqrt": (100.0, 0.9001, (0, 0.012, -0.012))}
+    records = [
+        record_of(2, s, lr_rule=rule, batch=64, metrics=measured(rate * (1 + sway[s]), accuracy + sway[s - 1] / 10))
+        for rule, (rate, accuracy, sway) in cells.items()
+        for s in range(3)
+    ]
+    found = decided([*records, *(record_of(1, s, metrics=measured(50, 0.9)) for s in range(3))])
+    assert found.cell_id == "2-64-none" and found.reasons[0].values["by"] == "certainty"
 
 
 def test_a_fast_cell_near_the_margin_gets_more_seeds() -> None:

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
+from orchestrator.statistics.equivalence import Difference, power
+from orchestrator.statistics.seeds_needed import seeds_to_settle
 
 # t(.95, 2) = 2.919986: with an error of .001 the 90% interval is ±.00292.
 

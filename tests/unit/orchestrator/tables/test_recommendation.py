@@ -123,7 +123,6 @@ def test_golden_rare_sentences(golden: Golden) -> None:
             speedup_hi=math.nan,
             efficiency=0.25,
             name="2×32",
-            valid=False,
         ),
         remark("same_training", count=2),
         remark("objective_unknown", measure="time"),
@@ -138,7 +137,12 @@ def test_golden_rare_sentences(golden: Golden) -> None:
             )
         ),
         remark("none_has_figure", measure="time"),
-        remark("all_tie", metric=loss, measure="time", count=2, tied=2, compared=True, of_sure=True),
+        remark("all_tie", metric=loss, measure="time", count=2, tied=2, compared=True, by="certainty"),
+        remark("all_tie", metric=loss, measure="time", count=2, tied=2, compared=True, by="hours"),
+        remark("needs_more_hours", name="1×32 none", ratio=2.0, on_cpu=False),
+        remark("no_speed", count=54, timings=54, fault="disturbed", by="bash", cpu=0.88, note=""),
+        remark("no_speed", count=1, timings=4, fault="straggler", by="", cpu=math.nan, note="a note"),
+        remark("baseline_not_timed", name="1×32 none"),
         remark("within_by_pooling", metric=loss, margin=0.01),
         remark("no_reference", metric=loss),
         *(remark("poor_reference", **poor, **each) for each in references),
@@ -264,7 +268,7 @@ def test_the_recommendation_has_at_most_120_words(count: int) -> None:
 def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecord]) -> None:
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     untimed = (
-        trials.assign(timing_valid=False),
+        trials.assign(timing_valid=False, timing_fault="too_short"),
         cells.assign(timing_valid=False, timing_fault="too_short", note="too short"),
     )
     found = as_json(decide(*untimed, Terms(axes={"gpus": "gpus"})))

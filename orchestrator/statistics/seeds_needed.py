@@ -1,0 +1,80 @@
+"""How many seeds a question needs: to tell which of two values is larger, to judge a claim, to show equivalence."""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.statistics.equivalence import Difference, power, quantile, scales
+from orchestrator.statistics.intervals import TAIL, Array
+
+MOST_SEEDS = 30
+"""The largest practical number of seeds for a recommendation."""
+
+MOST_TO_SETTLE = 100
+"""The largest number of seeds that a table names."""
+
+POWER = 0.8
+"""The power that further seeds should reach."""
+
+_POWER_QUANTILE = 0.8416
+"""Quantile of the normal distribution at POWER."""
+
+TOO_UNLIKELY = 0.2
+"""If MOST_SEEDS tell a difference with at most this probability, no number of seeds is proposed."""
+
+
+def seeds_to_tell(gap: float, variance: float, error: float, probability: float) -> int | None:
+    """Return the seeds that probably tell the sign of a difference with this probability; None if MOST_SEEDS do not.
+
+    n seeds tell a true difference d if t(probability, n − 1)² · variance / n ≤ d². Here d is not known: it is normal
+    with mean `gap` and standard deviation `error`, which is what few seeds say about it. `variance` is that of the
+    difference between values of one seed. Returns the median need, at most MOST_SEEDS.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    chance = 0.0
+    for n in range(2, MOST_SEEDS + 1):
+        told = stdtrit(n - 1, probability) * math.sqrt(variance / n)
+        known = float(abs(gap) >= told)
+        chance = known if error == 0 else 1 - float(ndtr((told - gap) / error) - ndtr((-told - gap) / error))
+        if chance >= 0.5:
+            return n
+    return MOST_SEEDS if chance > TOO_UNLIKELY else None
+
+
+def seeds_to_exclude_0(values: Array) -> int | None:
+    """Return the seeds at which the interval of a mean excludes 0, if mean and deviation stay the same.
+
+    The result is above the number of `values`; None above MOST_TO_SETTLE.
+    """
+    from scipy.special import stdtrit
+
+    gap, deviation = abs(float(values.mean())), float(values.std(ddof=1))
+    for n in range(len(values) + 1, MOST_TO_SETTLE + 1):
+        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
+            return n
+    return None
+
+
+def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None:
+    """Return the fewest pairs, at least `n`, that give a verdict with probability POWER; None above MOST_TO_SETTLE.
+
+    Assumes the measured difference and deviation, which a few pairs estimate only roughly.
+    """
+    deviation = difference.error * math.sqrt(n)
+    for size in range(max(n, 2), MOST_TO_SETTLE + 1):
+        if _settled(difference.point, deviation, margin, size) >= POWER:
+            return size
+    return None
+
+
+def _settled(point: float, deviation: float, margin: float, n: int) -> float:
+    """Return the probability of any verdict other than inconclusive."""
+    if deviation == 0:
+        return float(abs(point) != margin)
+    from scipy.special import ndtr
+
+    scale, weights = scales(n - 1)
+    error = deviation / math.sqrt(n)
+    beyond = (abs(point) - margin) / error - quantile(n - 1) * scale
+    return power(margin, deviation, n, true=point) + float(weights @ ndtr(beyond))
