@@ -35,25 +35,32 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankExit:
-    """How one rank of one attempt ended."""
+class Exit:
+    """How something ended, with what it measured: a rank (`RankExit`), or a whole trial (`TrialOutcome`)."""
 
-    rank: int
     status: Status
     cause: Cause = Cause.NONE
+    """The root cause, which decides whether the trial is tried again."""
     note: str = ""
-    """The exception in one line; for `ok` the trainable's remarks."""
+    """One line for the tables: the exception, or remarks; empty for a plain `ok`."""
     trace: str = ""
     """The full traceback, or all that is known of a process that died."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """The trial's figures as JSON values, by column name of `tables/trials.csv`; absent if not measured."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software that produced them."""
+    lost_devices: Sequence[str] = ()
+    """For cause DEVICE: the GPUs that take no further trials, as named in `orchestrator.backends.gpu_quarantine`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankExit(Exit):
+    """How one rank of one attempt ended."""
+
+    rank: int
     reusable: bool = False
     """Whether the rank's process may take another trial."""
     stopped: bool = False
     """Whether the trainable asked whether to stop and got yes."""
-    lost_devices: Sequence[str] = ()
-    """For cause DEVICE: the GPUs that it used, which take no further trials."""
     answered: bool = True
     """False if the process died, or was abandoned, before it could report."""

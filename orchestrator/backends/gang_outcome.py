@@ -29,31 +29,27 @@ def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
     )
 
 
-def outcome_of(ends: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:
+def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:
     """Return the trial's outcome from the exits of its ranks, at least one; if a rank failed, others may be missing.
 
-    The first failure that is seen is often not the first that happened: ranks that wait for a dead rank see a closed
-    connection. So running out of memory explains more than a lost process, a lost process more than an error, and any
-    other error more than an error of the connection; among equals the lowest rank counts. Figures are those of the
-    lowest rank that answered.
+    Figures are those of the lowest rank that answered.
     """
-    root = min(ends, key=_explains)
-    answering = min((end for end in ends if end.answered), key=lambda end: end.rank, default=root)
-    named = (
-        root.status not in (Status.OK, Status.SKIPPED)
-        and (world_size > 1 or not root.answered)
-        and root.cause is not Cause.TIME_LIMIT
+    root = min(exits, key=_order)
+    answering = min(
+        (rank_exit for rank_exit in exits if rank_exit.answered), key=lambda known: known.rank, default=root
     )
+    is_failure = root.status not in (Status.OK, Status.SKIPPED) and root.cause is not Cause.TIME_LIMIT
+    is_named = is_failure and (world_size > 1 or not root.answered)
     return TrialOutcome(
         status=root.status,
         cause=root.cause,
-        note=f"rank {root.rank}: {root.note}" if named and root.status is not Status.OK else root.note,
+        note=f"rank {root.rank}: {root.note}" if is_named else root.note,
         trace=root.trace,
-        wall_s=wall_s,
         metrics=answering.metrics,
         provenance=answering.provenance,
+        lost_devices=[device for rank_exit in exits for device in rank_exit.lost_devices],
+        wall_s=wall_s,
         skipped_by="early_stop" if root.status is Status.SKIPPED else "",
-        lost_devices=tuple(device for end in ends for device in end.lost_devices),
     )
 
 
@@ -65,16 +61,22 @@ _CONNECTION_ERROR = re.compile(
 """Errors of torch.distributed in a rank that has lost the connection to another rank."""
 
 
-def _explains(end: RankExit) -> tuple[int, int]:
-    """Return a sort key that puts the exit that explains the others first."""
+def _order(rank_exit: RankExit) -> tuple[int, int]:
+    """Return a sort key that puts the root cause first; among equals the lowest rank.
+
+    The first failure that is seen is often not the first that happened: ranks that wait for a dead rank see a closed
+    connection. So a lack of memory explains more than a lost process, a lost process more than an error, and any other
+    error more than an error of the connection.
+    """
+    status = rank_exit.status
     order = (
-        end.status is Status.TIMEOUT,
-        end.status is Status.OOM,
-        end.cause in (Cause.NODE, Cause.DEVICE),
-        not end.answered,
-        end.status is Status.DIVERGED,
-        end.status is not Status.OK and not _CONNECTION_ERROR.search(end.note),
-        end.status is not Status.OK,
+        status is Status.TIMEOUT,
+        status is Status.OOM,
+        rank_exit.cause in (Cause.NODE, Cause.DEVICE),
+        not rank_exit.answered,
+        status is Status.DIVERGED,
+        status is not Status.OK and not _CONNECTION_ERROR.search(rank_exit.note),
+        status is not Status.OK,
         True,
     )
-    return order.index(True), end.rank
+    return order.index(True), rank_exit.rank

@@ -1,8 +1,7 @@
-"""The records of a journal and the values in them: how an attempt ended, a trial's row, and its timing.
+"""The records of a journal: their kinds, a trial's record with its timing, and what makes a record unsound.
 
-`Listener` is the interface through which a back end reports what happens to trials.
-
-A trial's timing is the part of its row that another attempt may replace, if something disturbed the first one.
+The timing is the part of a trial's record that another attempt may replace, if something disturbed the first one.
+`Listener` is the interface through which a back end reports what becomes a record.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 
 from orchestrator.store.layout import TRIAL_ID
 from sweeps.axes import is_number, is_whole
-from sweeps.rank_exit import Cause
+from sweeps.rank_exit import Exit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -55,26 +54,13 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialOutcome:
-    """How one attempt at a trial ended."""
+class TrialOutcome(Exit):
+    """How one attempt at a trial ended: the exit of the rank that explains it."""
 
-    status: Status
-    cause: Cause = Cause.NONE
-    """The root cause, which decides whether the trial is tried again."""
-    note: str = ""
-    """One line for the tables: empty for a plain `ok`."""
-    trace: str = ""
-    """The full traceback of the rank that caused the failure."""
     wall_s: float
     """Seconds from the request to start until the last rank's answer, on a monotonic clock."""
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    """The trial's figures by column name of `tables/trials.csv`; absent if not measured."""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    """The hardware and software that produced them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial: `budget`, `early_stop` or `phases`."""
-    lost_devices: Sequence[str] = ()
-    """For cause DEVICE: the GPUs not to be used any more, as named in `orchestrator.backends.gpu_quarantine`."""
 
 
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
@@ -145,15 +131,18 @@ class TrialRecord:
 
         Containers on one machine have different host names, and several machines may have the same one.
         """
-        names = (self.provenance.get(name) for name in ("machine", "host"))
-        return next((each for each in names if isinstance(each, str) and each), None)
+        for name in ("machine", "host"):
+            machine = self.provenance.get(name)
+            if isinstance(machine, str) and machine:
+                return machine
+        return None
 
     @property
     def machines(self) -> tuple[str, ...]:
         """The machines of all ranks, as in `machine`; records of earlier versions have only the first rank's."""
-        all_of_them = self.provenance.get("machines")
-        if isinstance(all_of_them, str) and all_of_them:
-            return tuple(all_of_them.split())
+        machines = self.provenance.get("machines")
+        if isinstance(machines, str) and machines:
+            return tuple(machines.split())
         return (self.machine,) if self.machine else ()
 
     @staticmethod
@@ -162,9 +151,11 @@ class TrialRecord:
 
         A trial that was told to leave its timing to another one has no figures of a window.
         """
-        told = (trial.config.get("trainable") or {}).get("timed_with", "")
-        timed_with = told if outcome.status is Status.OK and "samples_per_s" not in outcome.metrics else ""
-        metrics = {k: v for k, v in outcome.metrics.items() if not (timed_with and k in _WINDOW_METRICS)}
+        metrics, timed_with = dict(outcome.metrics), ""
+        if outcome.status is Status.OK and "samples_per_s" not in metrics:
+            timed_with = (trial.config.get("trainable") or {}).get("timed_with", "")
+        if timed_with:
+            metrics = {name: value for name, value in metrics.items() if name not in _WINDOW_METRICS}
         return TrialRecord(
             trial_id=trial.trial_id,
             cell_id=trial.cell_id,
@@ -219,7 +210,7 @@ class TrialRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         value = asdict(self) | {"status": self.status.value}
-        return {key: each for key, each in value.items() if key not in _FROM_OTHER_RECORDS}
+        return {name: item for name, item in value.items() if name not in _FROM_OTHER_RECORDS}
 
     def timed_by(self, other: TrialRecord) -> TrialRecord:
         """Return the record with the timing of another attempt at the same trial."""
@@ -255,8 +246,9 @@ _WINDOW_METRICS = frozenset(
 )
 _FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
 _REQUIRED = frozenset(
-    each.name for each in fields(TrialRecord) if each.default is MISSING and each.default_factory is MISSING
+    known.name for known in fields(TrialRecord) if known.default is MISSING and known.default_factory is MISSING
 )
+"""The fields of a `TrialRecord` that every version has written."""
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """Tables cannot hold larger ones."""
 
@@ -276,7 +268,7 @@ _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 """The types of the fields that a record must have, and of those that it may have, where something depends on them."""
 
 _DEEPEST = 100
-"""The most levels of a value; functions that visit values are recursive."""
+"""The most levels of a value."""
 
 
 def flaw(record: Record) -> str:
@@ -289,25 +281,29 @@ def flaw(record: Record) -> str:
         return f"the kind {kind!r:.60} is unknown"
     if not isinstance(value, Mapping):
         return f"{kind}: not an object"
+    # Readers are recursive, so that a deeper value would end the program.
     if _is_deeper(value, _DEEPEST):
         return f"{kind}: more than {_DEEPEST} values within one another"
-    if kind == Kind.FINISHED:
-        return f"{kind}: {wrong}" if (wrong := checked_record(value)[1]) else ""
-    required, optional = _FIELDS[kind]
+    reason = checked_record(value)[1] if kind == Kind.FINISHED else _flaw_of_fields(value, *_FIELDS[kind])
+    return f"{kind}: {reason}" if reason else ""
+
+
+def _flaw_of_fields(value: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]) -> str:
     for name, expected in {**required, **optional}.items():
         if name in value and not _as(expected, value[name])[1]:
-            return f"{kind}: {name} is {value[name]!r:.60}"
+            return f"{name} is {value[name]!r:.60}"
         if name in required and name not in value:
-            return f"{kind}: without {name}"
+            return f"without {name}"
     if "trial_id" in required and not TRIAL_ID.fullmatch(value["trial_id"]):
-        return f"{kind}: trial_id is not an id"
+        return "trial_id is not an id"
     return ""
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value
-    nested = (each for each in inside if isinstance(each, (Mapping, list)))
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in nested)
+    if levels == 0:
+        return True
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(_is_deeper(item, levels - 1) for item in items if isinstance(item, (Mapping, list)))
 
 
 def _length(config: Mapping[str, Any]) -> dict[str, float]:
@@ -339,19 +335,19 @@ def checked_record(value: Any) -> tuple[TrialRecord | None, str]:
     """Return the record in these JSON values, or None and what is wrong with them. Unknown fields are ignored."""
     if not isinstance(value, Mapping):
         return None, "not an object"
-    given: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for name, kind in _fields().items():
         if name in value:
-            given[name], fits = _as(kind, value[name])
+            known[name], fits = _as(kind, value[name])
             if not fits:
                 return None, f"{name} is {value[name]!r:.60}"
         elif name in _REQUIRED:
             return None, f"without {name}"
-    if not TRIAL_ID.fullmatch(given["trial_id"]):
+    if not TRIAL_ID.fullmatch(known["trial_id"]):
         return None, "trial_id is not an id"
-    if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
+    if not (known["gpus"] > 0 and known["global_batch_size"] > 0 and known["device_batch_size"] > 0):
         return None, "gpus or a batch is not above 0"
-    return TrialRecord(**given), ""
+    return TrialRecord(**known), ""
 
 
 @cache
@@ -369,7 +365,7 @@ def _as(kind: Any, value: Any) -> tuple[Any, bool]:
         return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
     if kind is float:
         number = math.nan if value is None else value
-        # Whole numbers stay as they are: tables show 1 and 1.0 differently.
+        # Whole numbers are not converted: tables show 1 and 1.0 differently.
         return number, isinstance(number, float) or (is_whole(number) and number in _WHOLE_NUMBERS)
     if kind is int:
         return value, is_whole(value) and value in _WHOLE_NUMBERS

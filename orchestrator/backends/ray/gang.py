@@ -83,8 +83,8 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
             ask(left_s)
         except GetTimeoutError:
             break
-        except RayError as further:
-            error = further
+        except RayError as later_error:
+            error = later_error
             time.sleep(0.2)
         else:  # it is alive, but the original call is lost
             break
@@ -92,9 +92,10 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
 
 
 def exit_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
-    """Return the exit of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
+    """Return the exit of a rank of which Ray has only this error.
 
-    `oom_killed`: the kernel's out-of-memory killer has killed a process on this node in the meantime.
+    Its log starts at byte `began_at`; anything before belongs to an earlier attempt. `oom_killed`: the kernel's
+    out-of-memory killer has killed a process on this node in the meantime.
     """
     account = str(error)
     last = account.strip().splitlines()[-1]
@@ -133,8 +134,8 @@ def _crash(log: Path, began_at: int) -> str:
     with log.open("rb") as file:
         file.seek(max(began_at, log.stat().st_size - REPORT_BYTES))
         text = file.read().decode(errors="replace")
-    _, found, report = text.rpartition("Fatal Python error: ")
-    return report.strip() if found else ""
+    _, title, report = text.rpartition("Fatal Python error: ")
+    return report.strip() if title else ""
 
 
 def oom_kills() -> int:
@@ -142,8 +143,8 @@ def oom_kills() -> int:
     kills = 0
     for file in _COUNTS:
         with suppress(OSError):
-            found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
-            kills += int(found[1]) if found else 0
+            match = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+            kills += int(match[1]) if match else 0
     return kills
 
 
@@ -188,13 +189,13 @@ class RankWatch:
         if not self._asked:
             return {}
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
-        found = {}
+        moves: dict[int, int] = {}
         for rank in [rank for rank, answer in self._asked.items() if answer in ready]:
             try:
-                found[rank] = ray.get(self._asked.pop(rank))
+                moves[rank] = ray.get(self._asked.pop(rank))
             except RayError:  # the rank is dead; the call of `run` fails too
                 continue
-        return found
+        return moves
 
 
 LEAVE_S = 10.0
@@ -326,14 +327,15 @@ class Supervisor:
 
     def step(self) -> dict[str, Any]:
         """Wait until all ranks have ended, or for POLL_S; returns what is new."""
-        ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
-        self._record({self._running.pop(answer): answer for answer in ended})
+        answers, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
+        self._record({self._running.pop(answer): answer for answer in answers})
         self._look_after_ranks()
-        if not self._running or time.monotonic() > self._deadline:
-            rows, outcome = self._new_rows(), self._finish()
-            return {**plain_result(self._last_row, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+        # Rows come before the end: after it, the ranks' processes may be gone.
         rows = self._new_rows()
-        return {**plain_result(self._last_row, {}), "rows": rows}
+        if self._running and time.monotonic() <= self._deadline:
+            return {**plain_result(self._last_row, {}), "rows": rows}
+        outcome = self._finish()
+        return {**plain_result(self._last_row, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
 
     def stop(self) -> None:
         """Stop the running trial, if any, and end the ranks."""
@@ -345,11 +347,26 @@ class Supervisor:
     def _start(self, config: Mapping[str, Any]) -> None:
         self._started = time.monotonic()
         self._turn += 1
-        self._iterations = 0
-        self._reported_s = 0.0
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
         self._settings: RunSettings = config["settings"]
+        self._forget_last_trial()
+        # What a log has by now is of earlier attempts.
+        logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
+        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
+        self._oom_kills = oom_kills()
+        self._ranks = self._workers.take(self._trial, config["lost"])
+        self._watch = RankWatch(self._ranks, self._turn, self._settings.limits)
+        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
+        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
+        self._running = {
+            self._run(rank, meeting, on_driver_node=self._workers.nodes[rank] == config["driver_node"]): rank
+            for rank in range(len(self._ranks))
+        }
+
+    def _forget_last_trial(self) -> None:
+        self._iterations = 0
+        self._reported_s = 0.0
         self._exits: list[RankExit] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")
@@ -358,21 +375,18 @@ class Supervisor:
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
-        self._oom_kills = oom_kills()
-        logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
-        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
-        self._ranks = self._workers.take(self._trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._turn, self._settings.limits)
-        shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
-        here = [{"on_driver_node": node == config["driver_node"]} for node in self._workers.nodes]
-        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
-        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
-        self._running = {
-            actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._turn, self._trial.rank_request(rank) | shared | here[rank], meeting, self._settings.sampling
-            ): rank
-            for rank, actor in enumerate(self._ranks)
+
+    def _run(self, rank: int, meeting: Any, *, on_driver_node: bool) -> Any:
+        """Tell a rank to start; return a reference to its answer."""
+        place = {
+            "gang_id": self._workers.gang_id,
+            "trial_dir": str(self._trial_dir),
+            "on_driver_node": on_driver_node,
         }
+        request = self._trial.rank_request(rank) | place
+        # For Ray's dashboard, which shows each call.
+        call = self._ranks[rank].run.options(name=f"{self._trial.label}/rank{rank}")
+        return call.remote(self._turn, request, meeting, self._settings.sampling)
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""

@@ -41,9 +41,9 @@ class Bundles(PlacementGroupFactory):  # type: ignore[misc]
 
     def __init__(self, gang: Gang, nodes: Sequence[Node] = ()) -> None:
         """`nodes` has the node of each rank; without them Ray chooses."""
-        each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
+        of_rank = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
         chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
-        super().__init__([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+        super().__init__([{}] + [of_rank] * gang.ranks, strategy="PACK", **chosen)
         self._node_ids = frozenset(node.node_id for node in nodes)
 
     def may_hold(self, other: Bundles) -> bool:
@@ -158,48 +158,54 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
     def next_trial(self) -> Attempt | None:
         """Return the next trial, if one may start now."""
         now_s = time.monotonic()
-        for trial, start in [each for each in self._given if each[0].is_finished()]:
-            self._given.remove((trial, start))
-            outcome = trial.outcome
-            self._trial_queue.ended(start.trial.trial_id, now_s, outcome)
-            if trial.trial_id in self._taken_back:
-                self._trial_queue.retry(start.trial)
-            elif outcome is None or outcome.cause is Cause.NODE:
-                self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
+        self._note_ends(now_s)
         if self._stopping():
             return None
         if now_s - self._looked_s > NODES_EVERY_S:
             self._set_nodes()
-        next_start = self._trial_queue.next(now_s)
-        if next_start is None:
+        start = self._trial_queue.next(now_s)
+        if start is None:
             if self._demand is not None and not self._asked:  # once after each look at the nodes
                 self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
                 self._asked = True
             return None
-        spec = next_start.trial
-        trial = Attempt(
+        attempt = self._attempt(start)
+        self._given.append((attempt, start))
+        self._count += 1
+        return attempt
+
+    def _note_ends(self, now_s: float) -> None:
+        """Tell the queue which attempts have ended."""
+        for attempt, start in [(attempt, start) for attempt, start in self._given if attempt.is_finished()]:
+            self._given.remove((attempt, start))
+            self._trial_queue.ended(start.trial.trial_id, now_s, attempt.outcome)
+            if attempt.trial_id in self._taken_back:
+                self._trial_queue.retry(start.trial)
+            elif attempt.outcome is None or attempt.outcome.cause is Cause.NODE:
+                self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
+
+    def _attempt(self, start: Start) -> Attempt:
+        spec = start.trial
+        return Attempt(
             self._experiment.spec["run"],
             spec,
             given=self._starting.given(spec),
             shown=plain_config(spec, self._starting.secrets),
             trial_id=f"{spec.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
             storage=self._experiment.storage,
-            placement_group_factory=self._bundles(next_start),
+            placement_group_factory=self._bundles(start),
         )
-        self._given.append((trial, next_start))
-        self._count += 1
-        return trial
 
     def stranded(self) -> list[Trial]:
         """Return trials that have not started and whose node is gone; they are queued again."""
         alive = {node.node_id for node in self._alive}
-        found = [
-            trial
-            for trial, start in self._given
-            if trial.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
+        stranded = [
+            attempt
+            for attempt, start in self._given
+            if attempt.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
         ]
-        self._taken_back.update(trial.trial_id for trial in found)
-        return found
+        self._taken_back.update(attempt.trial_id for attempt in stranded)
+        return stranded
 
     def is_finished(self) -> bool:
         """Return whether no further trial will come."""
@@ -300,13 +306,18 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
-                lost = [each.partition("/") for each in trial.outcome.lost_devices]
-                gpus = ", ".join(f"GPU {name} of node {node[:8]}" for node, _, name in lost)
-                note = f"{trial.outcome.note}; in quarantine: {gpus}" if lost else trial.outcome.note
-                outcome = replace(trial.outcome, note=note)
-                self._quarantine.add(outcome.lost_devices)
+                outcome = self._with_quarantine(trial.outcome)
                 listener.finished(trial.spec, outcome)
                 self._metrics.finished(trial.spec, outcome)
+
+    def _with_quarantine(self, outcome: TrialOutcome) -> TrialOutcome:
+        """Put the outcome's lost GPUs in quarantine; return the outcome with a note that says so."""
+        if not outcome.lost_devices:
+            return outcome
+        self._quarantine.add(outcome.lost_devices)
+        devices = [device.partition("/") for device in outcome.lost_devices]
+        gpus = ", ".join(f"GPU {name} of node {node[:8]}" for node, _, name in devices)
+        return replace(outcome, note=f"{outcome.note}; in quarantine: {gpus}")
 
     def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The supervisor itself failed, because of its process, its node, or Ray."""
