@@ -198,14 +198,14 @@ _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?
 
 _ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
 
-_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
+_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
     """Return the arguments in Hydra's own grammar.
 
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
-    dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` may add any name; setting one of several
+    dictionary; `trainable.env`, `cluster.labels` and `launch.options` may get any name; setting one of several
     alternatives sets the others to null unless they are given. `scale=small` chooses from the sweep's own group:
     `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
     """
@@ -237,7 +237,7 @@ def _in_grammar(argument: str, sweep: str) -> str:
         return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
     if sweep and argument.startswith("scale="):
         return f"sweep/{sweep}={argument.removeprefix('scale=')}"
-    # Environment variables and labels may have any name without a `+`, which users would forget.
+    # Environment variables, labels and options may have any name without a `+`, which users would forget.
     return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
 
 

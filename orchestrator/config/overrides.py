@@ -122,7 +122,9 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
         path = (*prefix, str(key))
         dotted = ".".join(path)
         # Some mappings are values: a baseline is a cell, a metric has its pattern, and labels have dots.
-        is_value = dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")
+        is_value = dotted in ("rerun", "sweep.baseline", "cluster.labels", "report.metric") or dotted.startswith(
+            "trainable.metrics."
+        )
         if isinstance(value, Mapping) and value and not is_value:
             yield from _flat(value, path)
         elif prefix[:2] == ("sweep", "axes") and "." in str(key):
@@ -131,7 +133,7 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
             yield dotted, value
 
 
-_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
+_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "format=")
 """Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
 
 _ZIP = "sweep.zip="

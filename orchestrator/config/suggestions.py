@@ -63,6 +63,12 @@ RENAMED: Mapping[str, str] = {
     "plan.format": "format={value}",
     "sweep.search": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
     "tune.searcher": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
+    "launch.memory_gb_per_node": "'launch.options={{memory_gb: {value}}}'",
+    **{
+        f"launch.{option}": f"'launch.options={{{{{option}: {{value}}}}}}'"
+        for option in ("workdir", "time_limit", "partition", "image", "claim", "hosts", "instance")
+    },
+    "launch.region": "'launch.options={{infra: aws/{value}}}'",
 }
 """Keys of earlier versions, and what to write instead of KEY=VALUE."""
 

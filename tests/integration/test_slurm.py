@@ -37,7 +37,7 @@ def slurm(tmp_path):
 def submitted(slurm, folder, *more):
     """Print and submit the file as a user would."""
     setup = f"export PATH={Path(sys.executable).parent}:$PATH PYTHONPATH={ROOT}"
-    told = (*LAUNCH, f"launch.workdir={folder}", f"launch.setup=['{setup}']")
+    told = (*LAUNCH, f"launch.options={{workdir: '{folder}'}}", f"launch.setup=['{setup}']")
     printed = orchestrate(folder, *SWEEP, *more, *told)
     assert printed.returncode == 0, printed.stderr
     return slurm.submit(printed.stdout)
