@@ -92,8 +92,8 @@ class Reading:
 
     def of_line(self, line: str) -> float | None:
         """Return the number in a line of output; None if the line has none."""
-        found = self.pattern.search(line) if self.pattern else None
-        return self._scaled(found[1] if found and found.groups() else found[0] if found else None)
+        match = self.pattern.search(line) if self.pattern else None
+        return self._scaled(_first_group(match)) if match is not None else None
 
     def of_row(self, row: Mapping[str, Any]) -> float | None:
         """Return the number in a JSON object; None if the object has none."""
@@ -159,9 +159,12 @@ class CommandMetrics:
         self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
         self._step_pattern = re.compile(settings.step_pattern) if settings.step_pattern else None
         self._epoch = ""
+        """The epoch that the last line named."""
         self._step: float | None = None
         self._seen: dict[str, list[float]] = {}
+        """The values of each column, in their order."""
         self._open: dict[str, float] = {}
+        """The row that patterns have not completed yet."""
         self._evaluation_s = 0.0
         """The time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it."""
         self._rows = 0
@@ -169,7 +172,7 @@ class CommandMetrics:
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
         self._steps = StepTimes(clock)
-        self._bars = ProgressBars(clock) if any(each.progress_bar for each in self._readings) else None
+        self._bars = ProgressBars(clock) if any(reading.progress_bar for reading in self._readings) else None
         self.samples_per_step: float | None = None
         """The mean number of samples in a step, if the command's processes have counted them."""
         self.samples: float | None = None
@@ -184,31 +187,41 @@ class CommandMetrics:
         """Return the rows that this line completes, usually none. Raises DivergedError if a loss is not finite."""
         self.open_line(line)
         line = ANSI.sub("", line)
-        row = _json_object(line)
-        if row is not None:
-            rows = self.row(row)
-            for each in rows:
-                self._clock.seen(each["epoch"])
+        json_row = _json_object(line)
+        if json_row is not None:
+            rows = self.row(json_row)
+            for row in rows:
+                self._clock.seen(row["epoch"])
             return rows
-        found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
-        complete: list[dict[str, Any]] = []
+        values = self._values(lambda reading: reading.of_line(line))
+        rows = self._begin_row(line, values)
+        self._open |= values
+        step = self._step_pattern.search(line) if self._step_pattern is not None else None
+        if step is not None:
+            self._step = as_number(_first_group(step))
+        self._take(values)
+        return rows
+
+    def _begin_row(self, line: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Note the epoch of a line; return the row before it, if the line begins another one."""
         if self._epoch_pattern is None:
-            if found.keys() & self._open.keys():
-                complete = self.last_row()
+            rows = self.last_row() if values.keys() & self._open.keys() else []
             # The first line of a row counts: the last one may follow the last evaluation.
-            if found and not self._open and not self._rows_name_epochs:
+            if values and not self._open and not self._rows_name_epochs:
                 self._clock.seen(self._rows)
-        elif named := self._epoch_pattern.search(line):
-            before, self._epoch = self._epoch, _first_group(named)
-            if self._epoch != before:
-                complete = self.last_row()
-            number = as_number(self._epoch)
-            self._clock.seen(self._rows if number is None else number)
-        self._open |= found
-        if self._step_pattern is not None and (named := self._step_pattern.search(line)):
-            self._step = as_number(_first_group(named))
-        self._take(found)
-        return complete
+            return rows
+        match = self._epoch_pattern.search(line)
+        if match is None:
+            return []
+        epoch_before, self._epoch = self._epoch, _first_group(match)
+        rows = self.last_row() if self._epoch != epoch_before else []
+        number = as_number(self._epoch)
+        self._clock.seen(self._rows if number is None else number)
+        return rows
+
+    def _values(self, read: Callable[[Reading], float | None]) -> dict[str, float]:
+        values = {reading.column: read(reading) for reading in self._readings}
+        return {column: value for column, value in values.items() if value is not None}
 
     def open_line(self, text: str) -> None:
         """Read a line that has no end yet: progress bars write the end before the next state."""
@@ -217,70 +230,98 @@ class CommandMetrics:
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a JSON object, or a line of a table, as a row if it has an epoch."""
-        found = {each.column: value for each in self._readings if (value := each.of_row(row)) is not None}
-        where = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
-        self._step = where.get("step", where.get("steps", self._step))
+        values = self._values(lambda reading: reading.of_row(row))
+        position = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
+        self._step = position.get("step", position.get("steps", self._step))
         self._evaluation_s += as_number(row.get("eval_runtime")) or 0.0
-        self._take(found)
-        if "epoch" not in where:
+        self._take(values)
+        if "epoch" not in position:
             return []
         self._rows_name_epochs = True
-        return [where | found]
+        return [position | values]
 
     def last_row(self) -> list[dict[str, Any]]:
         """Return the row that patterns have found since the last one; call it again when the command has ended."""
-        found, self._open = self._open, {}
-        if not found or self._rows_name_epochs:
+        values, self._open = self._open, {}
+        if not values or self._rows_name_epochs:
             return []
         self._rows += 1
-        return [{"epoch": self._rows} | found]
+        return [{"epoch": self._rows} | values]
 
     def figures(self) -> dict[str, Any]:
         """Return the trial's metrics by column, and those derived from them."""
-        takes = {each.column: TAKES[each.take] for each in self._readings}
-        found: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
-        if any(each.column == "train_s" and each.key == "train_runtime" for each in self._readings):
-            found |= {"train_s": found["train_s"] - self._evaluation_s} if "train_s" in found else {}
-        epochs_s = self._seen.get("epoch_s", [])
-        if epochs_s:
-            derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
-            if len(epochs_s) > 1:  # a single epoch includes start-up
-                derived["window_s"] = sum(epochs_s[1:])
-            if self._settings.samples_per_epoch:
-                derived["samples_per_s"] = self._settings.samples_per_epoch / found["epoch_s"]
-                derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
-            found = derived | found
+        figures = self._reported()
+        derivations = (
+            *(self._of_epochs, self._of_steps, self._of_rate, self._of_arrivals),
+            *(self._of_window, self._of_length, self._of_target),
+        )
+        # What is reported precedes what is derived, and each derivation those after it.
+        for derive in derivations:
+            figures = derive(figures) | figures
+        return figures
+
+    def _reported(self) -> dict[str, Any]:
+        takes = {reading.column: TAKES[reading.take] for reading in self._readings}
+        reported: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
+        by_trainer = any((reading.column, reading.key) == ("train_s", "train_runtime") for reading in self._readings)
+        if by_trainer and "train_s" in reported:
+            reported["train_s"] -= self._evaluation_s
+        return reported
+
+    def _of_epochs(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        epochs_s, samples_per_epoch = self._seen.get("epoch_s", []), self._settings.samples_per_epoch
+        if not epochs_s:
+            return {}
+        derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
+        if len(epochs_s) > 1:  # a single epoch includes start-up
+            derived["window_s"] = sum(epochs_s[1:])
+        if samples_per_epoch:
+            derived["samples_per_s"] = samples_per_epoch / figures["epoch_s"]
+            derived["samples"] = samples_per_epoch * len(epochs_s)
+        return derived
+
+    def _of_steps(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        of_bars = self._bars.figures() if self._bars is not None else {}
+        return of_bars | (self._steps.figures() if "step_s" in self._seen else {})
+
+    def _of_rate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        samples = self._samples_per_step
+        return {"samples_per_s": samples / figures["step_s"]} if samples and figures.get("step_s", 0) > 0 else {}
+
+    def _of_arrivals(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.between_lines:
+            return {}
+        timed, samples_per_epoch = self._clock.figures(), self._settings.samples_per_epoch
+        return timed | ({"samples_per_s": samples_per_epoch / timed["epoch_s"]} if samples_per_epoch else {})
+
+    def _of_window(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        samples_per_epoch, samples_per_step = self._settings.samples_per_epoch, self._samples_per_step
+        if not samples_per_epoch or not samples_per_step or not figures.get("epoch_s", 0) > 0:
+            return {}
+        epochs = figures.get("window_s", math.nan) / figures["epoch_s"]
+        return {} if math.isnan(epochs) else {"window_steps": round(epochs * samples_per_epoch / samples_per_step)}
+
+    def _of_length(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         samples_per_epoch = self._settings.samples_per_epoch
-        if "step_s" in self._seen:
-            found = self._steps.figures() | found
-        if self._bars is not None:
-            found = self._bars.figures() | found
-        if (samples_per_step := self._samples_per_step) and found.get("step_s", 0) > 0:
-            found = {"samples_per_s": samples_per_step / found["step_s"]} | found
-        if self.between_lines:
-            timed = self._clock.figures()
-            found = (
-                timed | ({"samples_per_s": samples_per_epoch / timed["epoch_s"]} if samples_per_epoch else {}) | found
-            )
-        if samples_per_epoch and samples_per_step and "window_s" in found and found.get("epoch_s", 0) > 0:
-            steps = found["window_s"] / found["epoch_s"] * samples_per_epoch / samples_per_step
-            found = {"window_steps": round(steps)} | found
-        if samples_per_epoch and "samples_per_s" in found and self._epochs:
-            found = {"samples": samples_per_epoch * self._epochs} | found
+        if not samples_per_epoch or not self._epochs or "samples_per_s" not in figures:
+            return {}
+        return {"samples": samples_per_epoch * self._epochs}
+
+    def _of_target(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        epochs_s = self._seen.get("epoch_s", [])
         values = self._seen.get(self._target.metric, []) if self._target else []
         # An epoch's time and its metric belong together only if each epoch has both.
-        if self._target and len(epochs_s) == len(values):
-            seconds = self._target.seconds(zip(epochs_s, values, strict=True))
-            found = found if seconds is None else {"time_to_target_s": seconds} | found
-        return found
+        if self._target is None or len(epochs_s) != len(values):
+            return {}
+        seconds = self._target.seconds(zip(epochs_s, values, strict=True))
+        return {} if seconds is None else {"time_to_target_s": seconds}
 
-    def in_tokens(self, found: Mapping[str, Any]) -> dict[str, Any]:
+    def in_tokens(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Return these figures with `tokens_per_s`, if they have none and the tokens of a sample are known."""
         per_sample = self._settings.tokens_per_sample
-        derived = (
-            {"tokens_per_s": per_sample * found["samples_per_s"]} if per_sample and "samples_per_s" in found else {}
-        )
-        return derived | dict(found)
+        if not per_sample or "samples_per_s" not in figures:
+            return dict(figures)
+        return {"tokens_per_s": per_sample * figures["samples_per_s"]} | dict(figures)
 
     @property
     def _samples_per_step(self) -> float | None:
@@ -325,8 +366,8 @@ class CommandMetrics:
     @property
     def _epochs(self) -> float:
         """Return how many epochs there were; 0 if the lines may be about something else."""
-        sure = self._rows_name_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
-        return self._clock.epochs if sure else 0
+        is_named = self._rows_name_epochs or self._epoch_pattern is not None
+        return self._clock.epochs if is_named or self._clock.epochs == self._budget_epochs else 0
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
@@ -344,21 +385,21 @@ class CommandMetrics:
         """Return what to change if only some steps seem to be reported; else an empty string."""
         return self._steps.remark()
 
-    def _take(self, found: Mapping[str, float]) -> None:
-        loss = found.get("loss", 0.0)
+    def _take(self, values: Mapping[str, float]) -> None:
+        loss = values.get("loss", 0.0)
         if not math.isfinite(loss):
             raise DivergedError(f"the command printed a loss of {loss}")
-        self.reports += bool(found)
-        for column, value in found.items():
+        self.reports += bool(values)
+        for column, value in values.items():
             if math.isfinite(value):
                 self._seen.setdefault(column, []).append(value)
                 if column == "step_s":
                     self._steps.add(value, self._step)
 
 
-def _first_group(found: re.Match[str]) -> str:
+def _first_group(match: re.Match[str]) -> str:
     """Return the first group, or the whole match of a pattern without groups."""
-    return found[found.re.groups and 1]
+    return str(match[1 if match.re.groups else 0])
 
 
 def _json_object(line: str) -> dict[str, Any] | None:
@@ -366,7 +407,7 @@ def _json_object(line: str) -> dict[str, Any] | None:
     text = line.strip()
     if not text.startswith("{") or not text.endswith("}"):
         return None
-    quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda found: repr(found[0]), text)  # Python prints these bare
+    quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda match: repr(match[0]), text)  # Python prints these bare
     for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
             value = read(source)
@@ -415,8 +456,8 @@ class MetricsFile:
             whole = text if ended else text[: text.rfind("\n") + 1]
             rows = list(csv.DictReader(io.StringIO(whole)))
             for row in rows[self._rows_read :]:
-                named = {str(key).strip(): each.strip() for key, each in row.items() if isinstance(each, str)}
-                yield json.dumps({key: each for key, each in named.items() if each})
+                cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
+                yield json.dumps({key: cell for key, cell in cells.items() if cell})
             self._rows_read = max(self._rows_read, len(rows))
 
     def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
