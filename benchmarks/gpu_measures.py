@@ -173,7 +173,7 @@ def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
 
     def measure(host: Host) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        for name in ("resident", "loader", "shared_loader") if gpus > 1 else ("resident", "loader"):
+        for name in ("resident", "loader"):
             workers = {"workers": 1 if host.tiny else 8 if name == "loader" else 12}
             config = {
                 "trainable": ({} if host.tiny else SETTINGS["tuned"])
@@ -209,7 +209,7 @@ def out_of_memory(host: Host) -> dict[str, Any]:
     ):
         config = {
             "trainable": ({} if host.tiny else SETTINGS["tuned"]) | settings | no_window,
-            "model": {"name": _model(host, "wrn28_10")},
+            "model": {"name": _model(host, "studies.models:wrn28_10")},
             "data": host.data | {"augment": CROP_AND_FLIP},
             "optimizer": SCRIPT,
             "budget": {"steps": 2},

@@ -3,7 +3,7 @@
     python -m benchmarks.input_pipelines [--images 8192] [--batch 128] [--workers 1] [--rounds 3] [--out FILE]
 
 Inputs: resident (augmented on the device, a block at once), loader (worker processes of each rank, torchvision v2
-image by image), shared_loader (rank 0's workers alone). Kinds take turns, so that drift of the machine affects all
+image by image). Kinds take turns, so that drift of the machine affects all
 alike. A figure is the median of its rounds. The script also prints how many workers a GPU would need at the reference
 speeds; that number is an estimate, not a measurement.
 """
@@ -27,7 +27,7 @@ from trainables.context import Context
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part
 
 CHANGES = {"crop_padding": 4, "flip": True}
-KINDS = ("resident", "loader", "shared_loader")
+KINDS = ("resident", "loader")
 GPU_SPEEDS = {"resnet18 at 1024": 94_041, "resnet50 at 512": 15_980, "cnn10 at 1024": 102_199}
 """Images/s of one H200 in the reference of the GPU host."""
 

@@ -43,7 +43,8 @@ class Case:
     @property
     def model_config(self) -> dict[str, object]:
         """Return the config for `trainables.models`: cnn10 has no biases, which batch norm makes redundant."""
-        return {"name": self.model} | ({"bias": False} if self.model == "cnn10" else {})
+        name = f"studies.models:{self.model}" if self.model in ("cnn10", "wrn28_10") else self.model
+        return {"name": name} | ({"bias": False} if self.model == "cnn10" else {})
 
 
 def images_per_s(case: Case, *, device: str = "cuda", windows: int = 3, window_s: float = 1.0) -> list[float]:

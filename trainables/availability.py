@@ -36,9 +36,6 @@ def absent(data: Mapping[str, Any]) -> Iterator[str]:
     folder = _path(root) / FOLDERS.get(source, "")
     if source in FOLDERS and not data.get("download") and not folder.is_dir():
         yield f"{subject}: {no_set(source, folder)}"
-    if name == "segmentation":
-        needed = [_path(root) / split / kind for split in ("train", "val") for kind in ("images", "masks")]
-        yield from (f"{subject}: {no_images(each)}" for each in needed if not each.is_dir())
 
 
 def _path(path: str) -> Path:
@@ -69,11 +66,6 @@ def no_set(source: str, folder: Path) -> str:
     return (
         f"no {source} in {folder}: set data.root to the folder that holds {inside}, or data.download=true to fetch it"
     )
-
-
-def no_images(folder: Path) -> str:
-    """Return the message for a missing folder of images or masks."""
-    return f"there is no folder {folder}: data.root holds {{train,val}}/{{images,masks}}/*.png"
 
 
 def runs_here(config: Mapping[str, Any]) -> bool:

@@ -21,23 +21,16 @@ from trainables.context import RequestError
 MODELS: Mapping[str, str] = {
     "small_cnn": "trainables.models.images:small_cnn",
     "mlp": "trainables.models.images:mlp",
-    "mnist_cnn": "trainables.models.images:mnist_cnn",
-    "cnn10": "trainables.models.images:cnn10",
-    "vgg": "trainables.models.images:vgg",
     "resnet9": "trainables.models.images:resnet9",
     "resnet18": "trainables.models.images:resnet18",
     "resnet50": "trainables.models.images:resnet50",
     "resnet101": "trainables.models.images:resnet101",
-    "wrn28_10": "trainables.models.images:wrn28_10",
-    "unet": "trainables.models.images:unet",
     "torchvision": "trainables.models.images:from_torchvision",
     "gpt": "trainables.models.transformer:gpt",
     "llama": "trainables.models.transformer:llama",
     "hf": "trainables.models.hf:from_transformers",
 }
 
-OF_PIXELS = ("unet",)
-"""Shipped models that predict a class for each pixel."""
 OF_TOKENS = ("gpt", "llama", "hf")
 """Shipped models that predict the next token of texts; others predict a class for each image."""
 OF_IMAGES_TOO = ("hf",)
@@ -53,7 +46,6 @@ DATA: Mapping[str, str] = {
     "cifar100": "trainables.data.torchvision:CIFAR100",
     "imagefolder": "trainables.data.torchvision:ImageFolder",
     "npz": "trainables.data.local:Npz",
-    "segmentation": "trainables.data.local:SegmentationFolder",
     "synthetic": "trainables.data.local:Synthetic",
     "tokens": "trainables.tokens:TokenFiles",
     "text": "trainables.tokens:Text",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.compose import Composition, CompositionError
-from orchestrator.config.config_files import config_dir
+from orchestrator.config.config_files import shipped_dirs
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
@@ -115,7 +115,7 @@ def _trial_errors(
     from orchestrator.config.trust import trust_errors
 
     yield from value_errors(config, _OF_A_TRIAL)
-    distrusted = list(trust_errors(config, arguments, config_dir()))
+    distrusted = list(trust_errors(config, arguments, shipped_dirs()))
     yield from distrusted
     yield from group_errors(config)
     yield from setup_errors(config, runs_checks=whole and not distrusted)

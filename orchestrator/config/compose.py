@@ -186,6 +186,8 @@ def _own_code(group: str, value: str) -> str:
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     module, colon, _ = value.partition(":")
+    if group == "sweep" and value.startswith("published/"):
+        return "; the published experiments are in a clone of the repository, not in the installed package"
     if group == "data" and not colon:
         return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
     if not colon:

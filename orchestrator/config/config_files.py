@@ -52,6 +52,12 @@ def config_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
+def shipped_dirs() -> tuple[Path, ...]:
+    """Return the folders of shipped configs: the package's, and in a clone also that of the published experiments."""
+    published = Path(__file__).parents[2] / "studies/conf"
+    return (config_dir(), published) if published.is_dir() else (config_dir(),)
+
+
 def check_file(file: ConfigFile) -> None:
     """Raise ConfigError if a config file sets what only the command line may set."""
     if file.is_typed and re.match(r"hydra\b", file.package):
@@ -71,7 +77,7 @@ def is_own(path: Path | None) -> bool:
 
 
 def _is_shipped(file: ConfigFile) -> bool:
-    return file.source in _HYDRAS_SOURCES or file.source == f"file://{config_dir()}"
+    return file.source in (*_HYDRAS_SOURCES, *(f"file://{folder}" for folder in shipped_dirs()))
 
 
 def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:

@@ -67,6 +67,8 @@ class Checks:
     """Checks what one file adds to a config, before it becomes part of it."""
     hydra: Callable[[DictConfig, Sequence[str]], None]
     """Checks Hydra's own part of a composed config; the texts are the overrides that it was composed with."""
+    folders: Sequence[Path] = ()
+    """Further folders of configs, after all others."""
 
 
 class _CheckingLoader(ConfigLoaderImpl):
@@ -77,6 +79,9 @@ class _CheckingLoader(ConfigLoaderImpl):
     """
 
     def __init__(self, config_search_path: ConfigSearchPath, checks: Checks) -> None:
+        for folder in checks.folders:
+            last = SearchPathQuery(provider="schema")  # Hydra needs this one to stay last
+            config_search_path.prepend(provider="shipped", path=f"file://{folder}", anchor=last)
         super().__init__(config_search_path)
         self._checks = checks
         self._typed: set[str] = set()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from orchestrator.config.config_files import PRIMARY, check_file, config_dir
+from orchestrator.config.config_files import PRIMARY, check_file, config_dir, shipped_dirs
 from orchestrator.config.hydra_private import Checks, choices_in, groups_in, initialised_at
 from orchestrator.config.trust import check_hydra_part
 from sweeps.errors import ConfigError
 
-CHECKS = Checks(file=check_file, hydra=check_hydra_part)
+CHECKS = Checks(file=check_file, hydra=check_hydra_part, folders=shipped_dirs()[1:])
 """What every config passes that Hydra composes."""
 
 _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
@@ -95,8 +95,9 @@ def shadowed(hydra: DictConfig) -> Iterator[str]:
     """
     folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
     for group, choice in hydra.runtime.choices.items():
-        shipped = config_dir() / f"{group}/{choice}.yaml"
-        for own in (folder / f"{group}/{choice}.yaml" for folder in folders if shipped.is_file()):
+        name = f"{group}/{choice}.yaml"
+        shipped = next((folder / name for folder in shipped_dirs() if (folder / name).is_file()), None)
+        for own in (folder / name for folder in folders if shipped is not None):
             if own.is_file() and own.read_bytes() != shipped.read_bytes():
                 yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
 

@@ -34,17 +34,18 @@ _LOGGERS = (
     *("logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler"),
 )
 _ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
-_SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
+_SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_|name):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 @functools.cache
-def registered(shipped: Path) -> frozenset[str]:
-    """Return the dotted paths named in the shipped trainable configs."""
-    return frozenset(name for file in shipped.glob("trainable/*.yaml") for name in _SHIPPED.findall(file.read_text()))
+def registered(shipped: tuple[Path, ...]) -> frozenset[str]:
+    """Return the dotted paths named in the shipped configs of trainables, models and data."""
+    files = [file for folder in shipped for file in folder.glob("*/*.yaml")]
+    return frozenset(name for file in files for name in _SHIPPED.findall(file.read_text()))
 
 
-def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: Path) -> Iterator[str]:
+def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: tuple[Path, ...]) -> Iterator[str]:
     """Yield a line for every name in a resolved config that would be run as code and is not trusted."""
     listed = config.get(KEY) or []
     if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):

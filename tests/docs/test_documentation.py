@@ -238,9 +238,10 @@ def _keys(page: Path) -> list[str]:
 
 
 def _shipped_keys() -> Iterator[str]:
-    for path in (ROOT / "conf").rglob("*.yaml"):
+    for path in [*(ROOT / "conf").rglob("*.yaml"), *(ROOT / "studies/conf").rglob("*.yaml")]:
         text = path.read_text()
-        group = path.relative_to(ROOT / "conf").parts[0] if path.parent != ROOT / "conf" else ""
+        inside = path.as_posix().removeprefix(ROOT.as_posix()).rpartition("/conf/")[2]
+        group = inside.partition("/")[0] if "/" in inside else ""
         yield from _flat(yaml.safe_load(text) or {}, "" if "@package _global_" in text or not group else f"{group}.")
 
 

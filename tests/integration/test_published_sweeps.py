@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SWEEPS = sorted(path.stem for path in (ROOT / "conf/sweep/published").glob("*.yaml"))
+SWEEPS = sorted(path.stem for path in (ROOT / "studies/conf/sweep/published").glob("*.yaml"))
 
 
 def run(*arguments, cwd):

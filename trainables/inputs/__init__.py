@@ -1,4 +1,4 @@
-"""Input pipelines by name: data resident on the device, a loader per rank, one shared by all ranks; sequences."""
+"""Input pipelines by name: data resident on the device, a loader per rank; sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def build(name: str, feed: Feed, gang: RankGroup, loader: Mapping[str, Any]) -> 
         return SequenceInputs(feed, gang.rank)
     if name == "resident":
         return ResidentInputs(feed, gang.rank)
-    from trainables.inputs.loaders import LoaderInputs, SharedInputs, Workers  # imports torchvision, which is slow
+    from trainables.inputs.loaders import LoaderInputs, Workers  # imports torchvision, which is slow
 
-    workers = Workers.of(loader)
-    return SharedInputs(feed, gang, workers) if name == "shared_loader" else LoaderInputs(feed, (gang.rank,), workers)
+    return LoaderInputs(feed, (gang.rank,), Workers.of(loader))

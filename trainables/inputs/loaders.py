@@ -1,26 +1,19 @@
-"""Batches from worker processes: a DataLoader with torchvision's transforms, image by image, as most people train.
-
-`LoaderInputs` has a loader in every rank. `SharedInputs` has one loader in rank 0 that feeds all ranks, as was usual
-from 2016 to 2018.
-"""
+"""Batches from worker processes: a DataLoader with torchvision's transforms, image by image, as most people train."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from sweeps.trial import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Minibatch
-from trainables.process_group import RankGroup
 from trainables.registry import check_keys
 
 Sample = tuple[int, int]
@@ -161,49 +154,3 @@ def _transform(size: Sequence[int], augmentation: Augmentation, form: Form) -> v
         steps.append(v2.RandomHorizontalFlip())
     wide = form.dtype if form.dtype.itemsize >= 4 else torch.float32
     return v2.Compose([*steps, v2.ToDtype(wide, scale=True), v2.Normalize(form.mean, form.std)])
-
-
-class SharedInputs:
-    """Rank 0 loads the global batch onto its device and scatters it; other ranks have neither workers nor images.
-
-    Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
-    """
-
-    def __init__(self, feed: Feed, gang: RankGroup, workers: Workers) -> None:
-        # Messages are plain float32 (float64) in any precision: not every format and layout can be sent everywhere.
-        wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
-        plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))
-        self.feed, self._gang, self._wide = feed, gang, wide
-        self._loader = LoaderInputs(plain, range(len(feed.batch.shares)), workers)
-
-    def minibatches(self, start: int) -> Iterator[Minibatch]:
-        """See `Inputs`; every rank must take all passes that the others take."""
-        form, part, most = self.feed.form, self.feed.images, max(self.feed.batch.shares)
-        layout = torch.channels_last if form.channels_last else torch.contiguous_format
-        image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
-        target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")
-        loaded: Iterator[tuple[Tensor | None, Tensor | None]]
-        if self._gang.rank == 0:
-            loaded = self._loader.minibatches(start)
-        else:
-            loaded = repeat((None, None))
-        for images, targets in loaded:
-            own = self.scatter(images, like=image_place).to(form.dtype, memory_format=layout)
-            yield own, self.scatter(targets, like=target_place)
-
-    def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`."""
-        self.feed = replace(self.feed, batch=batch)
-        self._loader.rebatch(batch)
-
-    def close(self) -> None:
-        """End the workers."""
-        self._loader.close()
-
-    def scatter(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
-        """Return this rank's share of a batch, which only rank 0 has before."""
-        shares = self.feed.batch.shares
-        # Every rank's part is as long as the longest: a scatter knows only one shape.
-        parts = None if whole is None else list(pad_sequence(whole.split(shares), batch_first=True))
-        received = self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
-        return received[: shares[self._gang.rank]]

@@ -22,7 +22,6 @@ from trainables.registry import (
     FAMILIES,
     MODELS,
     OF_IMAGES_TOO,
-    OF_PIXELS,
     OF_TOKENS,
     SCHEDULES,
     TEXTS,
@@ -41,7 +40,7 @@ CHOICES = {
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
-    "input": ("resident", "loader", "shared_loader"),
+    "input": ("resident", "loader"),
     "exchange": ("full", "bf16"),
     "checkpoint": ("off", "epochs"),
 }
@@ -66,7 +65,7 @@ class Settings:
     """fp32, tf32, bf16, fp16 or fp64: see `trainables.step.training_step`."""
     input: str = "resident"
     """resident: the training set is on the device and is augmented there; loader: every rank has worker processes that
-    load and augment; shared_loader: only rank 0 has them, and sends the other ranks their shares."""
+    load and augment."""
     loader: Mapping[str, Any] = field(default_factory=dict)
     """The keys of `trainables.inputs.loaders.Workers`."""
     compile: str = "off"
@@ -287,13 +286,8 @@ def _label_errors(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator
         elif source not in TEXTS:
             yield f"model {name!r} is a language model, but data {source!r} are images: use data={' or '.join(TEXTS)}"
         return
-    of_pixels = source == "segmentation" or bool(data.get("dense"))
-    if name in OF_PIXELS and not of_pixels:
-        remedy = "data=segmentation, or data=synthetic data.dense=true"
-        yield f"model {name!r} predicts a label for every pixel, but data {source!r} has one per image: use {remedy}"
-    if name not in OF_PIXELS and of_pixels:
-        remedy = f"use model={' or '.join(OF_PIXELS)}"
-        yield f"model {name!r} predicts one label per image, but data {source!r} has one for every pixel: {remedy}"
+    if data.get("dense"):
+        yield f"model {name!r} predicts one label per image, but data {source!r} has one for every pixel"
 
 
 def _data_errors(data: Mapping[str, Any]) -> Iterator[str]:

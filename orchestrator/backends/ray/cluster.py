@@ -28,14 +28,15 @@ from orchestrator.schedule.cluster import Node
 NODE_ID = "ray.io/node-id"
 """Ray's label that identifies a node, even if a host has several."""
 
-_ROOMS = ("sweeps", "trainables", "orchestrator", "studies")
+_ROOMS = tuple(room for room in ("sweeps", "trainables", "orchestrator", "studies") if (CODE / room).is_dir())
+"""The project's packages; `studies` is in a clone only."""
 
 
 def stage(target: Path, here: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Copy the code into `target`; returns the runtime_env that ships it.
 
-    It consists of the four packages and the Python files of the user's folder `here`, without hidden files, virtual
-    environments, data and results. A submitted job already has its own folder on the nodes.
+    It consists of the project's packages and the Python files of the user's folder `here`, without hidden files,
+    virtual environments, data and results. A submitted job already has its own folder on the nodes.
     """
     submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment
     for file in () if submitted else python_files(here):

@@ -1,10 +1,9 @@
 import json
 
-import hydra
 import pytest
 
-from orchestrator.config.config_files import config_dir
 from orchestrator.config.fingerprint import Versions
+from orchestrator.config.search_path import initialised
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import JOURNAL
@@ -141,7 +140,7 @@ def write_made_up(results, question, trials):
 def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
     monkeypatch.setattr(supervised_check, "absent", lambda data: ())
-    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+    with initialised():
         question = unchecked(*CURVES)
         trials = question.grid.trials([Node(name="server", cpus=64, gpus=4)])
         write_made_up(tmp_path / "brought", question.grid.fingerprint(), trials)

@@ -4,16 +4,15 @@ import re
 import shlex
 from pathlib import Path
 
-import hydra
 import pandas as pd
 import pytest
 
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
 from orchestrator.cli.checks import request_errors, setup_errors
-from orchestrator.config.config_files import config_dir
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.schema import SCHEMA, group_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.search_path import initialised
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
@@ -25,7 +24,7 @@ from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "conf/sweep/published"
+FOLDER = ROOT / "studies/conf/sweep/published"
 SWEEPS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SCALES = [(sweep, path.stem) for sweep in SWEEPS for path in sorted((FOLDER / sweep).glob("*.yaml"))]
 LAPTOP = Node(name="laptop", cpus=2, gpus=0)
@@ -50,7 +49,7 @@ MOST_TRIALS = 8
 
 @pytest.fixture(autouse=True)
 def configs():
-    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+    with initialised():
         yield
 
 

@@ -27,6 +27,16 @@ def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
         assert times["samples_per_s"] * times["window_s"] / times["window_steps"] == pytest.approx(25)
 
 
+def test_two_ranks_learn_the_same_from_a_shared_loader(pair: Processes) -> None:
+    shared, own = (
+        run_two(pair, SAME, shares=(25, 7), grad_accum_steps=2, config=config(input=kind))[0]
+        for kind in ("shared_loader", "loader")
+    )
+    assert (shared["status"], shared["reusable"]) == ("ok", True), shared["trace"]
+    for loss in ("loss", "val_loss"):
+        assert shared["metrics"][loss] == pytest.approx(own["metrics"][loss], abs=1e-9)
+
+
 def test_the_same_batch_needs_equal_shares() -> None:
     with pytest.raises(ValueError, match=r"input=same_batch .*\(25, 7\)"):
         SameInputs(feed((25, 7)), RankGroup(rank=0, world_size=2, device="cpu", gang_id=""), Workers(workers=0))

@@ -21,7 +21,7 @@ AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}
 DIGITS = {"name": "digits", "augment": AUGMENT, "subset": {"train": 300, "test": 50}}
 FEW = DIGITS | {"subset": {"train": 60, "test": 20}}
 FEWER = DIGITS | {"subset": {"train": 30, "test": 10}}
-DROPOUT = {"name": "mnist_cnn"}
+DROPOUT = {"name": "studies.models:mnist_cnn"}
 NORMED = {"name": f"{__name__}:normed"}
 GROWING = {"schedule": {"name": "increase_batch", "milestones": [0.4, 0.7], "gamma": 0.5}}
 SMALL = {"data": DIGITS, "budget": {"epochs": 3}, "schedule": {"name": "onecycle"}}
@@ -135,8 +135,8 @@ PAIRS: dict[str, dict[str, Any]] = {
         "shares": (7, 3),
     },
     "adascale, accumulation": {"config": SMALL, "shares": (8, 8), "grad_accum_steps": 4, "rule": "adascale"},
-    "shared loader, growing batch": {
-        "config": SMALL | GROWING | {"trainable": OFTEN | {"input": "shared_loader", "loader": {"workers": 1}}},
+    "loader, growing batch": {
+        "config": SMALL | GROWING | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}},
         "shares": (16, 16),
     },
     "shares by speed": {"config": SMALL, "shares": (32, 32), "strategy": "ddp_unequal"},

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.config.trust import hydra_errors, registered, trust_errors
 
-CONF = Path(__file__).parents[4] / "conf"
+CONF = (Path(__file__).parents[4] / "conf",)
 
 
 def errors(config: dict[str, Any], *arguments: str) -> list[str]:

@@ -270,7 +270,7 @@ def test_independent_with_one_rank_is_single() -> None:
 
 
 def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
-    sections = {"model": {"name": "cnn10", "batch_norm": "sync"}}
+    sections = {"model": {"name": "resnet9", "batch_norm": "sync"}}
     answers = run_two(pair, shares=(8, 8), strategy="independent", config=sections)
     notes = [answer["note"] for answer in answers]
     assert all("batch_norm=sync" in note and "strategy=independent" in note for note in notes), notes

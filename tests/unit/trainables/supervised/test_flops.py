@@ -52,12 +52,12 @@ def test_matrix_rate_is_measured_once() -> None:
 
 def count(rank: int, meet: str) -> float | None:
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
-    return flops_per_sample({"name": "cnn10", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
+    return flops_per_sample({"name": "resnet9", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
 
 
 def test_cloudhronised_batch_norm_is_counted_without_other_ranks(pair: Processes) -> None:
     meet = rendezvous()
-    plain = flops_per_sample({"name": "cnn10"}, input_shape=(3, 8, 8), num_classes=10)
+    plain = flops_per_sample({"name": "resnet9"}, input_shape=(3, 8, 8), num_classes=10)
     assert pair.call(count, (0, meet), (1, meet)) == [plain, plain]
 
 

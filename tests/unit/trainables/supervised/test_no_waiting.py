@@ -16,7 +16,7 @@ from trainables.step.training_step import TrainingStep
 from trainables.supervised.loop import Loop
 from trainables.supervised.training import SupervisedTrial
 
-INPUTS = ["resident", "loader", "shared_loader"]
+INPUTS = ["resident", "loader"]
 FIRST = WARMUP_STEPS + 2
 """Steps that may wait: cuDNN and capture settle in them, and workers start."""
 READS = {

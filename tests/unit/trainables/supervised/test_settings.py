@@ -39,10 +39,9 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"model": {"name": "resnet20"}}, ["model 'resnet20'"]),
         ({"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}}, ["data.name", "optimizer 'sdg'"]),
         ({"model": {"name": "mypackage.models:build"}}, []),
-        ({"model": {"name": "unet"}, "data": {"name": "digits"}}, ["model 'unet'"]),
-        ({"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}}, ["data 'synthetic'"]),
-        ({"model": {"name": "unet"}, "data": {"name": "synthetic", "dense": True}}, []),
-        ({"model": {"name": "unet"}, "data": {"name": "mypackage.data:Mine"}}, []),
+        ({"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}}, ["model 'mlp'"]),
+        ({"model": {"name": "mine:unet"}, "data": {"name": "synthetic", "dense": True}}, []),
+        ({"model": {"name": "mlp"}, "data": {"name": "mypackage.data:Mine"}}, []),
         ({"data": CONFIG["data"] | {"subset": {"train": 64, "test": None, "seed": 0}}}, []),
         (
             {"data": CONFIG["data"] | {"subset": {"train": "lots", "test": 0, "seed": 1.5}}},

@@ -102,7 +102,7 @@ def test_two_ranks_report_one_trial(pair: Processes) -> None:
 
 
 def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
-    config = {"model": {"name": "cnn10", "batch_norm": "sync"}}
+    config = {"model": {"name": "resnet9", "batch_norm": "sync"}}
     for answer in run_two(pair, shares=(8, 8), config=config):
         assert answer["status"] == "failed" and "batch_norm=sync" in answer["note"]
 
@@ -162,7 +162,7 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         ("data", {"name": "digits", "augment": {"crop_padding": -1}}, "data.augment.crop_padding=-1"),
         ("data", {"name": "digits", "augment": {"cutout": 2.5}}, "data.augment.cutout=2.5"),
         ("data", {"name": "digits", "augment": {"rotate": 5}}, "data.augment has no key rotate"),
-        ("model", {"name": "unet", "depth": 1, "width": 2}, "outputs are 64×10×8×8"),
+        ("model", {"name": "studies.models:unet", "depth": 1, "width": 2}, "outputs are 64×10×8×8"),
         ("model", {"name": f"{__name__}:with_five_outputs"}, "outputs are 64×5"),
         ("model", {"name": f"{__name__}:of_colours"}, "N×1×8×8"),
         ("model", {"name": f"{__name__}:of_tokens"}, "(RuntimeError: Expected tensor"),
