@@ -6,6 +6,7 @@ state of a program that uses Hydra itself, to parse overrides, or to parse its o
 
 from __future__ import annotations
 
+import functools
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import hydra._internal.hydra as hydra_app
+import omegaconf._utils
+import yaml
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
@@ -28,6 +31,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
+from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
 
 PLAIN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 """The sweeper that runs every combination."""
@@ -179,3 +184,27 @@ def overrides_of_this_job() -> tuple[list[str], list[str]]:
     """Return the overrides of the sweep that Hydra is running now: the config's and Hydra's own."""
     now = HydraConfig.get().overrides
     return list(now.task), list(now.hydra)
+
+
+@functools.cache
+def _yaml_loader() -> type:
+    """Return OmegaConf's YAML loader with libyaml's parser, which is several times faster; the pure one without it."""
+    pure: type = _pure_yaml_loader()
+    if not yaml.__with_libyaml__:
+        return pure
+    from yaml.cyaml import CParser  # type: ignore[attr-defined]
+
+    class Loader(CParser, pure):  # type: ignore[misc,valid-type]
+        """Parses with libyaml, then resolves and constructs as OmegaConf does: floats, duplicate keys."""
+
+        def __init__(self, stream: Any) -> None:
+            CParser.__init__(self, stream)
+            SafeConstructor.__init__(self)
+            Resolver.__init__(self)
+
+    return Loader
+
+
+_pure_yaml_loader = omegaconf._utils.get_yaml_loader
+# A composition reads a dozen files: with the pure parser, that is a quarter of its time.
+omegaconf._utils.get_yaml_loader = _yaml_loader

@@ -6,7 +6,9 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import omegaconf._utils
 import pytest
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
@@ -62,3 +64,34 @@ def test_groups_choices_and_state_of_the_program(tmp_path):
 
 def test_plain_sweeper_exists():
     assert pkgutil.resolve_name(hydra_private.PLAIN_SWEEPER).__name__ == "BasicSweeper"
+
+
+ODD_YAML = [
+    *(
+        "a: 1e-4",
+        "a: 1_000",
+        "a: 010",
+        "a: 2026-11-25",
+        "a: 1:30",
+        "a: .inf",
+        "a: yes",
+        "a: ~",
+        "a: '1'",
+        "a: |\n  b\n",
+    ),
+    *("\ufeffa: 1", "a: &x [1]\nb: *x", "a: ???", "a: ${b}", "- 1", "", "a: !!python/object/apply:pathlib.Path [b]"),
+]
+REFUSED_YAML = ["a: 1\na: 2", "a: [1", "a: !!python/object/apply:os.system [id]", "a: !x 1", "[" * 2000]
+
+
+@pytest.mark.parametrize("text", [*ODD_YAML, *(path.read_text() for path in sorted(config_dir().rglob("*.yaml")))])
+def test_fast_yaml_loader_reads_the_same(text):
+    fast, pure = omegaconf._utils.get_yaml_loader(), hydra_private._pure_yaml_loader()
+    assert yaml.load(text, Loader=fast) == yaml.load(text, Loader=pure)  # noqa: S506
+    assert fast is not pure or not yaml.__with_libyaml__
+
+
+@pytest.mark.parametrize("text", REFUSED_YAML)
+def test_fast_yaml_loader_refuses_the_same(text):
+    with pytest.raises(yaml.YAMLError):
+        yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
