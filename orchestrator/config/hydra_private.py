@@ -194,7 +194,7 @@ def _yaml_loader() -> type:
         return pure
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
 
-    class Loader(CParser, pure):  # type: ignore[misc,valid-type]
+    class Loader(CParser, pure):  # type: ignore[misc]
         """Parses with libyaml, then resolves and constructs as OmegaConf does: floats, duplicate keys."""
 
         def __init__(self, stream: Any) -> None:
