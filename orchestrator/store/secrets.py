@@ -21,13 +21,16 @@ _SECRET_TEXT = re.compile(
     | \bsk-[A-Za-z0-9_-]{20,}                                         # OpenAI and others
     | \bxox[abprs]-[A-Za-z0-9-]{10,}                                  # Slack
     | \bAIza[0-9A-Za-z_-]{35}                                         # Google
-    | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}                          # JSON web tokens
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:.|\n)*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
     | (?<=://)[^\s/@:]*:[^\s/@]+(?=@)                                 # user:password@ in an address
     """,
     re.VERBOSE,
 )
-_ASSIGNED = re.compile(rf"(?i)\b([\w.\-]*(?:{_SECRET_WORDS}))\b(['\"]?\s*[=:]\s*)(['\"]?)([^\s'\",;&]{{4,}})")
+# The patterns take linear time, since lines come from programs: a match never starts inside a run that an earlier
+# attempt has scanned. That is why the name before a secret word is not matched, and a web token from its run's start.
+_WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]{10,}\.[\w-]{5})([\w-]*?)\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}")
+_ASSIGNED = re.compile(rf"(?i)(?:{_SECRET_WORDS})\b(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
+_NO_SECRET = re.compile(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse")
 _OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)
 """An override for Hydra, whose value may have any form."""
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
@@ -57,7 +60,8 @@ class Secrets:
         for value in sorted(self.hidden, key=len, reverse=True):
             if len(value) >= SHORTEST:
                 text = text.replace(value, self.hidden[value])
-        return _ASSIGNED.sub(_hide_assigned, _SECRET_TEXT.sub(HIDDEN, text))
+        text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
+        return _ASSIGNED.sub(_hide_assigned, text)
 
     def value(self, value: Any, key: str = "") -> Any:
         """JSON values without them; a text under a name like `token` is one, and so is what an override gives it."""
@@ -93,9 +97,10 @@ def _placeholder(name: str, value: str) -> str:
     return f"<{name} {hashlib.sha256(value.encode()).hexdigest()[:8]}>"
 
 
-def _hide_assigned(found: re.Match[str]) -> str:
-    already = found[4].startswith(("<", "${")) or re.fullmatch(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse", found[4])
-    return found[0] if already else f"{found[1]}{found[2]}{found[3]}{HIDDEN}"
+def _hide_assigned(assignment: re.Match[str]) -> str:
+    value = assignment[2]
+    is_harmless = value.startswith(("<", "${")) or _NO_SECRET.fullmatch(value)
+    return assignment[0] if is_harmless else assignment[0].removesuffix(value) + HIDDEN
 
 
 def _values_under_secret_names(value: Any, key: str = "") -> Iterable[str]:

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,3 +109,31 @@ def test_hidden_value_never_appears(value: str, before: str, after: str) -> None
 def test_secret_inside_another_secret_is_hidden() -> None:
     secrets = Secrets({"open": "<short>", "open-sesame": "<long>"})
     assert secrets.text("open-sesame, open") == "<long>, <short>"
+
+
+UNITS = (
+    "a.",
+    "token ",
+    "token=",
+    "eyJ-",
+    "eyJaaaaaaaaaaaa.",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END ",
+    "://a:",
+    "sk-",
+)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_hostile_lines_take_linear_time(unit: str) -> None:
+    def cpu_s(length: int) -> float:
+        began_s = time.process_time()
+        NO_SECRETS.value(unit * (length // len(unit)))
+        return time.process_time() - began_s
+
+    assert cpu_s(200_000) < 1.0  # 1 MB takes a second on a slow core; with quadratic time this took hours
+
+
+def test_web_token_is_hidden_behind_any_prefix() -> None:
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijk"
+    assert NO_SECRETS.text(f"x-{token} {token}.") == "x-<hidden> <hidden>."
