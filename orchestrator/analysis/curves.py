@@ -7,7 +7,6 @@ and its start-up time, follow from what the trial reports about its epochs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from orchestrator.statistics.curve_distance import Curve
 from orchestrator.statistics.intervals import Array
 from orchestrator.store.layout import METRICS, Layout
 from orchestrator.store.results import Finding
+from orchestrator.store.trial_files import parsed
 from sweeps.status import Status
 from sweeps.sweep import INDEPENDENT
 
@@ -119,6 +119,8 @@ def _together(contents: Sequence[bytes]) -> tuple[Columns, list[int]] | None:
 
     whole = b"".join(content if content.endswith(b"\n") or not content else content + b"\n" for content in contents)
     counts = [content.count(b"\n") + (bool(content) and not content.endswith(b"\n")) for content in contents]
+    if whole.count(b"{") > sum(counts) or b"[[" in whole:  # Arrow's parser is recursive, and crashes at some depth
+        return None
     if any(strange in whole for strange in (b"\r", b"\n\n")) or not all(each[:1] in (b"{", b"") for each in contents):
         return None
     try:
@@ -140,29 +142,11 @@ def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
     """Return the columns of one file, and its errors."""
     if isinstance(content, str):
         return {}, [content]
-    rows, trouble = _rows(content)
+    rows, damages = parsed(content)
+    lines = len(rows) + len(damages)
+    trouble = f"{len(damages)} of {lines} rows cannot be read; left out" if damages else ""
     columns, odd = _columns(rows)
     return columns, [problem for problem in (trouble, odd) if problem]
-
-
-def _rows(content: bytes) -> tuple[list[Mapping[str, Any]], str]:
-    lines = content.splitlines()
-    try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]")  # five times as fast as a call for each line
-    except ValueError:
-        rows = None
-    if rows is not None and len(rows) == len(lines) and all(type(row) is dict for row in rows):
-        return rows, ""
-    sound = [row for row in map(_row, lines) if row is not None]
-    return sound, f"{len(lines) - len(sound)} of {len(lines)} rows cannot be read; left out"
-
-
-def _row(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, str]:

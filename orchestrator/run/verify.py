@@ -204,7 +204,11 @@ def show(checked: CheckedSweep) -> int:
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    grid = checked.grid.with_outputs(History(replay(layout.journal).records).outputs)
+    try:
+        history = History(replay(layout.journal).records)
+    except OSError as error:
+        raise ConfigError([f"{layout.journal} cannot be read: {error.strerror}"]) from error
+    grid = checked.grid.with_outputs(history.outputs)
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
     verdict = verify(layout, planned, grid.fingerprint())

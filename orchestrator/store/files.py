@@ -14,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,26 @@ from orchestrator.store.failpoints import Moment, reached
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the contents of a regular file.
+
+    Raises OSError for a pipe or a device, which a foreign folder may have in its place: reading it might never end.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        refuse_irregular(path, file)
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read()
+    finally:
+        os.close(file)
+
+
+def refuse_irregular(path: Path, file: int) -> None:
+    """Raise OSError if an open file is a folder, a pipe or a device."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def write_durably(path: Path, data: bytes) -> None:

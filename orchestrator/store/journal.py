@@ -131,7 +131,7 @@ class Replay:
 
 def replay(path: Path) -> Replay:
     """Read a journal without changing it. Raises FileNotFoundError if there is none."""
-    return Replay.of(path.read_bytes())
+    return Replay.of(files.read_regular(path))
 
 
 class Journal:
@@ -155,7 +155,7 @@ class Journal:
         """
         file = _locked(path)
         try:
-            data = path.read_bytes()
+            data = files.read_regular(path)
             found = Replay.of(data)
             if found.damages:
                 _quarantine(path, found.damages)
@@ -210,8 +210,10 @@ class Journal:
 def _locked(path: Path) -> int:
     """Open the journal, which is created if there is none, and lock it until it is closed."""
     is_new = not path.exists()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    file = os.open(path, flags, 0o600)
     try:
+        files.refuse_irregular(path, file)
         if is_new:
             sync_directory(path.parent)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,8 +17,9 @@ import psutil
 from filelock import FileLock, Timeout
 
 from orchestrator.store.failpoints import Moment, reached
-from orchestrator.store.files import write_durably
+from orchestrator.store.files import read_regular, write_durably
 from orchestrator.store.layout import Layout
+from sweeps.axes import is_whole
 
 _GRACE_S = 1.0
 """How long a new owner may take between locking the directory and writing its name."""
@@ -113,7 +114,7 @@ def driver_of(layout: Layout) -> str:
 def _is_locked(journal: Path) -> bool:
     """Return whether a driver has the journal open."""
     try:
-        file = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # reported when it is opened for writing
         return False
     try:
@@ -138,7 +139,10 @@ def _owner(path: Path) -> Owner | None:
 
 
 def _read(path: Path) -> Owner | None:
+    """Return the owner that the file names; None if there is no such file, or it names none."""
     try:
-        return Owner(**json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+        owner = Owner(**json.loads(read_regular(path)))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
+    is_sound = isinstance(owner.host, str) and isinstance(owner.started, str) and is_whole(owner.pid)
+    return owner if is_sound and 0 < owner.pid < 2**31 else None

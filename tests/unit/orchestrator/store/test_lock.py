@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store.journal import Journal
+from orchestrator.store.journal import Journal, replay
 from orchestrator.store.layout import Layout
-from orchestrator.store.lock import DirectoryLock, LockedError, owner_alive
+from orchestrator.store.lock import DirectoryLock, LockedError, driver_of, owner_alive
 
 DRIVER = """
 import sys
@@ -145,3 +145,32 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "rmdir", busy)
     with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
         raise RuntimeError("refused")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"[", b"{}", b"[" * 100_000, b"null"),
+        *(b'{"host": "a", "pid": %b, "started": "now"}' % pid for pid in (b'"x"', b"-1", b"0", b"1e9", b"9" * 30)),
+    ],
+)
+def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
+    layout = Layout(tmp_path)
+    layout.owner.write_bytes(content)
+    assert owner_alive(layout) is None
+
+
+@pytest.mark.timeout(20)
+def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    os.mkfifo(layout.owner)
+    os.mkfifo(layout.journal)
+    assert owner_alive(layout) is None
+    assert driver_of(layout) == ""
+    for read in (replay, Journal.open):
+        with pytest.raises(OSError):
+            read(layout.journal)
+    layout.journal.unlink()
+    layout.journal.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="not a regular file"):
+        replay(layout.journal)

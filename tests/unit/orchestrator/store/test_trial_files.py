@@ -18,11 +18,22 @@ def test_a_new_attempt_starts_the_curve_anew(layout: Layout) -> None:
 
 def test_invalid_and_torn_rows_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3}')
+    path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3')
     rows, damages = trial_files.read(path)
     assert rows == [{"epoch": 1}, {"epoch": 2}]
-    told = ["line 2 is not a row (3 bytes)", "line 3 is not a row (7 bytes)", "torn: line 5 has no end (11 bytes)"]
+    told = ["line 2 is not a row (3 bytes)", "line 3 is not a row (7 bytes)", "torn: line 5 has no end (10 bytes)"]
     assert damages == told
+
+
+def test_last_row_may_lack_its_line_end() -> None:
+    assert trial_files.parsed(b'{"epoch":1}\n{"epoch":2}') == ([{"epoch": 1}, {"epoch": 2}], [])
+    assert trial_files.parsed(b"") == ([], [])
+
+
+def test_deep_row_is_damage() -> None:
+    deep = b'{"epoch":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    rows, damages = trial_files.parsed(b'{"epoch":1}\n' + deep)
+    assert rows == [{"epoch": 1}] and len(damages) == 1
 
 
 def test_continued_attempt_removes_rows_after_its_checkpoint(tmp_path: Path) -> None:
