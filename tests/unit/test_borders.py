@@ -112,3 +112,31 @@ def test_help_and_plan_import_no_heavy_package(arguments, tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+_NODE = r'(\w+)(?:\["([\w/.]+)"\])?'
+ARROWS = re.findall(rf"^    {_NODE} -->\|(\w+)\| {_NODE}$", CONTRIBUTING, re.MULTILINE)
+FILES = {name: file for arrow in ARROWS for name, file in (arrow[:2], arrow[3:]) if file}
+PLACES = re.findall(r"^\| .* \| `(\w+)` in `([\w/.]+\.py)`", CONTRIBUTING, re.MULTILINE)
+
+
+def _used_names(file: str) -> set[str]:
+    """Return the names that a module's code uses, defines or imports; texts and comments do not count."""
+    nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.alias)}
+    return names
+
+
+@pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: f"{arrow[0]}-{arrow[2]}-{arrow[3]}")
+def test_both_ends_of_an_arrow_use_its_value(arrow):
+    start, _, value, end, _ = arrow
+    assert value in _used_names(FILES[start]) & _used_names(FILES[end])
+
+
+def test_way_of_a_trial_is_drawn_whole_and_names_of_places_exist():
+    assert len(ARROWS) >= 12 and len(FILES) >= 12
+    assert len(PLACES) >= 12
+    assert all(name in _used_names(file) for name, file in PLACES)
