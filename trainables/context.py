@@ -50,9 +50,9 @@ def _plain_value(key: str, value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, list | tuple):
-        return [_plain_value(key, each) for each in value]
+        return [_plain_value(key, item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): _plain_value(key, each) for name, each in value.items()}
+        return {str(name): _plain_value(key, item) for name, item in value.items()}
     raise TypeError(f"{key!r} is a {type(value).__name__}; a trainable reports numbers, strings, lists and mappings")
 
 
@@ -199,17 +199,17 @@ class Context:
         """
         if self._checkpoints is None:
             return None
-        found = self._checkpoints.last()
-        if found is not None and usable is not None and not usable(found.state):
+        checkpoint = self._checkpoints.last()
+        if checkpoint is not None and usable is not None and not usable(checkpoint.state):
             return None
-        if found is not None:
-            for row in found.reported["rows"]:
+        if checkpoint is not None:
+            for row in checkpoint.reported["rows"]:
                 self.report(row)
-            self.metrics |= found.reported["metrics"]
-            self.remarks += found.reported["remarks"]
+            self.metrics |= checkpoint.reported["metrics"]
+            self.remarks += checkpoint.reported["remarks"]
         for name in self._checkpoints.damaged():
             self.remark(f"checkpoint {name} is damaged, and was passed over")
-        return None if found is None else dict(found.state)
+        return None if checkpoint is None else dict(checkpoint.state)
 
     def save_branch_point(self, tokens: int, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         """Write the checkpoint from which branches start after so many tokens; see `checkpoint`. Raises OSError."""
@@ -224,8 +224,8 @@ class Context:
         """Return `state` and `own` that the trial `base` of the same sweep saved; None if there is no such file."""
         if self.trial_dir is None:
             return None
-        found = self._checkpoints_in(self.trial_dir.parent / base / f"branch-{tokens}", base).last()
-        return None if found is None else dict(found.state)
+        checkpoint = self._checkpoints_in(self.trial_dir.parent / base / f"branch-{tokens}", base).last()
+        return None if checkpoint is None else dict(checkpoint.state)
 
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints | None:

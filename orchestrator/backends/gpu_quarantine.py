@@ -58,15 +58,15 @@ def take(given: Sequence[str], lost: Collection[str], count: int, folder: Path) 
     folder.mkdir(mode=0o700, exist_ok=True)
     healthy = [name for name in given if name not in lost]
     spare = [str(number) for number in range(count) if str(number) not in {*given, *lost}] if lost else []
-    until, found = time.monotonic() + WAIT_S, list[str]()
-    while len(found) < len(given) and time.monotonic() < until:
+    until, taken = time.monotonic() + WAIT_S, list[str]()
+    while len(taken) < len(given) and time.monotonic() < until:
         for name in healthy + spare:
-            if name not in found and len(found) < len(given) and _lock(folder / name):
-                found.append(name)
-        if not lost or len(found) == len(given) or len(healthy + spare) < len(given):
+            if name not in taken and len(taken) < len(given) and _lock(folder / name):
+                taken.append(name)
+        if not lost or len(taken) == len(given) or len(healthy + spare) < len(given):
             break
         time.sleep(0.05)
-    return found if len(found) == len(given) else list(given)
+    return taken if len(taken) == len(given) else list(given)
 
 
 def _lock(path: Path) -> bool:

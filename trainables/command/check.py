@@ -29,7 +29,7 @@ _LAUNCHERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.com
 _WITH_WARM_UP = ("linear", "lars", "lamb")
 """Learning-rate rules with a warm-up."""
 
-_READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
+_READ = (*(known.name for known in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
 """Keys of the section `trainable` that are read without the command's help."""
 
 _RECEIVED_AS: Mapping[str, tuple[str, ...]] = {
@@ -74,11 +74,11 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     patterns = {"oom_patterns": settings.oom_patterns, "diverged_patterns": settings.diverged_patterns}
     for key in ("epoch_pattern", "step_pattern"):
         patterns[key] = [pattern for pattern in [getattr(settings, key)] if pattern]
-    for key, each in ((key, each) for key, given in patterns.items() for each in given):
+    for key, pattern in ((key, pattern) for key, given in patterns.items() for pattern in given):
         try:
-            re.compile(each)
+            re.compile(pattern)
         except re.error as error:
-            yield f"trainable.{key}: {each!r} is not a regular expression: {error}"
+            yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"
     yield from declared(settings.metrics)
 
 
@@ -151,7 +151,7 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
 
 def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
     budget = config.get("budget") or {}
-    unset = [name for name in LENGTHS if all(budget.get(each) is None for each in _SAME_LENGTH.get(name, (name,)))]
+    unset = [name for name in LENGTHS if all(budget.get(length) is None for length in _SAME_LENGTH.get(name, (name,)))]
     values = {**config, **dict.fromkeys(NAMES, "0"), **dict.fromkeys(unset)}
     templates = {
         "argv": settings.words,
@@ -180,8 +180,8 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
         return
     beside = str(Path(settings.python).parent) if settings.python else None
     if not shutil.which(program) and not (beside and shutil.which(program, path=beside)):
-        further = f", nor in {beside}" if beside else ""
-        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{further}"
+        elsewhere = f", nor in {beside}" if beside else ""
+        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{elsewhere}"
     elif beside and program in _LAUNCHERS and not shutil.which(program, path=beside):
         yield (
             f"trainable.argv: {program} is not in {beside}, so the one on the PATH would start another Python: install"

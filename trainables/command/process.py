@@ -179,7 +179,7 @@ _MEMORY_ERRORS = (
     r"\bstd::bad_alloc\b",
 )
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)")
-_SIGNALS = {int(each): each.name for each in signal.Signals}
+_SIGNALS = {int(known): known.name for known in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
 
 
@@ -206,9 +206,9 @@ class FailureCause:
             self._diverged_line = text
         if stream == "stderr":
             self._last_line = text
-            found = _ERROR.match(text)
-            if found and not self._error_line and not _NOT_THE_CAUSE.search(text):
-                self._error_line = found[1]
+            match = _ERROR.match(text)
+            if match and not self._error_line and not _NOT_THE_CAUSE.search(text):
+                self._error_line = match[1]
 
     def check(self, exit_code: int, ok_exit_codes: Sequence[int]) -> None:
         """Raise MemoryError, DivergedError or CommandError unless the command succeeded.
@@ -222,9 +222,9 @@ class FailureCause:
         if self._memory_line:
             raise MemoryError(self._memory_line)
         message = self._error_line or self._last_line
-        ended = f"ended with status {exit_code}"
+        exit_text = f"ended with status {exit_code}"
         if exit_code < 0:
             name = _SIGNALS.get(-exit_code, f"signal {-exit_code}")
             hint = ", as by the kernel's out-of-memory killer" if name == "SIGKILL" else ""
-            ended = f"was killed by {name}{hint}"
-        raise CommandError(f"the command {ended}" + (f": {message}" if message else ""))
+            exit_text = f"was killed by {name}{hint}"
+        raise CommandError(f"the command {exit_text}" + (f": {message}" if message else ""))

@@ -34,12 +34,12 @@ BUSY_SHARE = 0.1
 
 def members(pid: int, token: str) -> list[psutil.Process]:
     """Return the living processes of the tree, except this one."""
-    found = {process.pid: process for process in psutil.process_iter() if _belongs(process, pid, token)}
+    tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, pid, token)}
     try:
-        found |= {child.pid: child for child in psutil.Process(pid).children(recursive=True)}
+        tree |= {child.pid: child for child in psutil.Process(pid).children(recursive=True)}
     except psutil.NoSuchProcess:
         pass  # the command itself is gone; what it left behind has the token
-    return [process for key, process in found.items() if key != os.getpid() and _is_alive(process)]
+    return [process for key, process in tree.items() if key != os.getpid() and _is_alive(process)]
 
 
 def end(pid: int, token: str, grace_s: float) -> int:
@@ -137,7 +137,7 @@ class CpuTimes:
         if first is None or span_s < LOOK_EVERY_S:
             return []
         used = sorted(((self._latest[pid] - first.get(pid, 0.0)) / span_s for pid in self._latest), reverse=True)
-        return [each for each in used if each >= max(IDLE_CORES, BUSY_SHARE * used[0])]
+        return [cores for cores in used if cores >= max(IDLE_CORES, BUSY_SHARE * used[0])]
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -48,8 +48,8 @@ def words(argv: str | Sequence[Any]) -> list[str]:
 def fill(template: str, values: Mapping[str, Any]) -> str:
     """Replace the names in braces. Raises TemplateError for a name without a value, or a single brace."""
 
-    def replaced(found: re.Match[str]) -> str:
-        text, name = found[0], found[1]
+    def replaced(match: re.Match[str]) -> str:
+        text, name = match[0], match[1]
         if text in ("{{", "}}"):
             return text[0]
         if name is None:
@@ -69,9 +69,9 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
     node: Any = values
     for part in (name,) if name in values else name.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            close = [each for each in NAMES if each.endswith(f"_{name}") or name.endswith(f"_{each}")]
+            close = [known for known in NAMES if known.endswith(f"_{name}") or name.endswith(f"_{known}")]
             meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, 2, 0.75)
-            hint = f" (did you mean {' or '.join(f'{{{each}}}' for each in meant)}?)" if meant else ""
+            hint = f" (did you mean {' or '.join(f'{{{word}}}' for word in meant)}?)" if meant else ""
             raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{hint}")
         node = node[part]
     return node
@@ -107,7 +107,7 @@ class CommandSettings:
     @staticmethod
     def of(config: Mapping[str, Any]) -> CommandSettings:
         """Read the section; its other keys are the orchestrator's. The name of a preset becomes its metrics."""
-        given = {each.name: config[each.name] for each in fields(CommandSettings) if each.name in config}
+        given = {known.name: config[known.name] for known in fields(CommandSettings) if known.name in config}
         preset = PRESETS.get(given["metrics"]) if isinstance(given.get("metrics"), str) else None
         if preset is not None:
             patterns = {"epoch_pattern": preset.epoch_pattern, "step_pattern": preset.step_pattern}

@@ -142,8 +142,8 @@ class _Output:
         if self._adapter is None:
             return
         self._metrics.reports += self._adapter.look(now=now)
-        for found in self._adapter.rows():
-            for row in self._metrics.row(found):
+        for values in self._adapter.rows():
+            for row in self._metrics.row(values):
                 self._context.report(row)
 
 
@@ -264,7 +264,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
 def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:
     source = Path(values["source_dir"])
     words = []
-    for word in (fill(each, values) for each in settings.words):
+    for word in (fill(template, values) for template in settings.words):
         # A word, or the value of an option, that names a file in the source folder gets its full path.
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
         is_file = value and os.path.isfile(source / value)
@@ -299,10 +299,13 @@ def _environment(
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
     if settings.python:  # its launchers, such as torchrun, are beside it
         given["PATH"] = _path(str(Path(settings.python).parent), os.environ.get("PATH"))
-    found = {**inherited, **given, **hidden, **variables, **own}
+    environment = {**inherited, **given, **hidden, **variables, **own}
     if settings.adapter == "off":
-        return found
-    return found | {"SWEEP_HOOK": str(trial_dir / FOLDER), "PYTHONPATH": _path(str(HOOK), found["PYTHONPATH"])}
+        return environment
+    return environment | {
+        "SWEEP_HOOK": str(trial_dir / FOLDER),
+        "PYTHONPATH": _path(str(HOOK), environment["PYTHONPATH"]),
+    }
 
 
 def _path(first: str, others: str | None) -> str:

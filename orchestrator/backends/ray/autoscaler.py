@@ -65,17 +65,17 @@ def room(
     except on `ailing` ones: Ray would count their lost GPUs, too, and hold a node that is too small.
     """
     gang = shape.gang
-    each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
+    bundles = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
     if why_infeasible(gang, nodes):
         there = _outside(ailing, labels) if ailing else dict(labels)
-        return {"bundles": each, "strategy": "PACK", "bundle_label_selector": [there] * len(each)}
+        return {"bundles": bundles, "strategy": "PACK", "bundle_label_selector": [there] * len(bundles)}
     holders = [node for node in nodes if len(gang.parts()) == 1 and ranks_that_fit(gang, node) >= gang.ranks]
     if holders and shape.timing == "exclusive":
         least = min(holders, key=lambda node: (node.gpus, node.cpus))
-        each = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
+        bundles = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
     elsewhere = _outside([node.node_id for node in nodes], labels)
     strategy = "STRICT_PACK" if holders else "PACK"
-    return {"bundles": each, "strategy": strategy, "bundle_label_selector": [elsewhere] * len(each)}
+    return {"bundles": bundles, "strategy": strategy, "bundle_label_selector": [elsewhere] * len(bundles)}
 
 
 def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, str]:

@@ -81,7 +81,7 @@ class _Ladder:
             self._known.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
         verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
-        best = max((each for seen, each in self._seen if seen <= samples), default=score)
+        best = max((score for seen, score in self._seen if seen <= samples), default=score)
         self._seen.append((samples, score))
         if verdict != TrialScheduler.STOP or best - score <= self._rule.behind:
             return ""

@@ -29,11 +29,11 @@ PATIENCE_S = 30.0
 
 def check_head(address: str) -> None:
     """Raise ConnectionError, in one line, if no head answers; one that demands another token has answered."""
-    found = private.found_address(address)
-    if found is None:  # `auto` found no cluster, which Ray reports itself
+    head = private.found_address(address)
+    if head is None:  # `auto` found no cluster, which Ray reports itself
         return
-    place = f"{found}, which auto stands for" if address == "auto" else address
-    answer = private.answer_at(found, ANSWER_S)
+    place = f"{head}, which auto stands for" if address == "auto" else address
+    answer = private.answer_at(head, ANSWER_S)
     if answer is Answer.OTHER:
         raise ConnectionError(f"what answers at {place} is not the head of a cluster of Ray {ray.__version__}")
     if answer is Answer.NONE:

@@ -80,7 +80,9 @@ def remove_stale(parent: Path) -> None:
 
 def _place() -> Path:
     """Return the first writable folder for temporary files whose path is short enough for Ray's sockets."""
-    places = [Path(each).absolute() for each in (os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp") if each]
+    places = [
+        Path(place).absolute() for place in (os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp") if place
+    ]
     for place in places:
         socket = place / f"{PREFIX}12345678" / "ray" / private.SESSION / "sockets" / "plasma_store"
         if len(os.fsencode(socket)) <= LONGEST_SOCKET and os.access(place, os.W_OK | os.X_OK):
@@ -203,5 +205,5 @@ def _own_folders() -> list[str]:
         path
         for path in reversed(sys.path)
         if path and os.path.isdir(path) and not is_installed(Path(path))
-        if not any(Path(path).is_relative_to(each) for each in pythons_own)
+        if not any(Path(path).is_relative_to(folder) for folder in pythons_own)
     ]

@@ -100,8 +100,8 @@ class Answer(Enum):
 
 def found_address(address: str) -> str | None:
     """Return the address that `address` stands for: `auto` is the cluster last started here; None if there is none."""
-    found: str | None = services.canonicalize_bootstrap_address(address)
-    return found
+    known: str | None = services.canonicalize_bootstrap_address(address)
+    return known
 
 
 def answer_at(address: str, timeout_s: float) -> Answer:

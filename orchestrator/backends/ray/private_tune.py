@@ -102,13 +102,13 @@ class KeptGangs:
         unneeded = force_all or not self._needed()
         waiting = [key for key, count in self._wanted.items() if count > 0]
         for key, kept in self._kept.items():
-            if not unneeded and not any(key.may_hold(each) for each in waiting):
+            if not unneeded and not any(key.may_hold(other) for other in waiting):
                 continue
             wanted = 0 if unneeded else self._wanted[key]
-            old = [each for each in kept if force_all or not any(each is one for one in new)]
-            for each in old[: max(0, len(kept) - wanted)]:
-                kept.remove(each)
-                yield each
+            old = [gang for gang in kept if force_all or not any(gang is one for one in new)]
+            for gang in old[: max(0, len(kept) - wanted)]:
+                kept.remove(gang)
+                yield gang
 
 
 class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
@@ -158,7 +158,7 @@ class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
         """Find out which groups have their bundles."""
         self._updated_s = time.monotonic()
         for request, staged in self._staged.items():
-            for group in [each for each in staged if placement_group_table(each)["state"] == "CREATED"]:
+            for group in [group for group in staged if placement_group_table(group)["state"] == "CREATED"]:
                 staged.remove(group)
                 self._ready[request].add(group)
 
@@ -224,10 +224,10 @@ class GangController(TuneController):  # type: ignore[misc]
         If nothing runs, Tune would ask once a second for ten minutes and do nothing else: idle gangs would keep
         nodes that nothing needs, and neither time limits nor callbacks would be served.
         """
-        found = bool(super()._update_trial_queue())
-        if blocking and not found:
+        has_trial = bool(super()._update_trial_queue())
+        if blocking and not has_trial:
             time.sleep(ASK_QUEUE_EVERY_S)
-        return found
+        return has_trial
 
 
 @contextmanager

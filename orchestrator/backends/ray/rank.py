@@ -143,8 +143,8 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
     given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     node_id = _node_id()
     here = of_node(lost, node_id)
-    mine = [each["Resources"] for each in ray.nodes() if each["NodeID"] == node_id] if here else []
-    count = sum(int(each.get("GPU", 0)) for each in mine)
+    mine = [node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id] if here else []
+    count = sum(int(resources.get("GPU", 0)) for resources in mine)
     try:
         taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}")
     except OSError:  # no record can be kept; the GPUs that Ray assigned belong to this process anyway

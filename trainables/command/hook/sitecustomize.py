@@ -246,7 +246,7 @@ def place(counts, optimizer):
         counts.rank, counts.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         counts.connected |= counts.world > 1
     else:
-        shared = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        shared = next((weights for group in optimizer.param_groups for weights in group["params"]), None)
         counts.connected |= shared is not None and shared.device.type == "cpu" and shared.is_shared()
     if torch.cuda.is_initialized():
         used = [index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
@@ -255,7 +255,7 @@ def place(counts, optimizer):
 
 def checksum(optimizer):
     """Return the sum of the first weights, which replicas have in common; None for a shard."""
-    first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+    first = next((weights for group in optimizer.param_groups for weights in group["params"]), None)
     if (
         first is None
         or any(hasattr(first, name) for name in OF_SHARDS)
@@ -276,8 +276,8 @@ def size_of(batch):
     if hasattr(batch, "shape"):
         return (int(batch.shape[0]), 0) if len(batch.shape) else (0, 0)
     if isinstance(batch, (list, tuple)):
-        for each in batch:
-            samples, tokens = size_of(each)
+        for part in batch:
+            samples, tokens = size_of(part)
             if samples:
                 return samples, tokens
     return 0, 0
@@ -288,7 +288,7 @@ def content_of(batch):
     if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
         batch = [batch[key] for key in batch.keys()]
     if isinstance(batch, (list, tuple)):
-        sums = [each for each in map(content_of, batch) if each is not None]
+        sums = [content for content in map(content_of, batch) if content is not None]
         return sum(sums) if sums else None
     try:
         return float(batch.reshape(-1)[:COMPARED_VALUES].double().sum())

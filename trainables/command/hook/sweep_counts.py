@@ -1,4 +1,4 @@
-"""What a process of a trial's command has counted: written by the hook in that process, read by the trial's adapter."""
+"""The counts of one process of a trial's command: the hook in that process writes them, the trial's adapter reads them."""
 
 from __future__ import annotations
 

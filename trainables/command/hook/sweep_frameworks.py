@@ -58,8 +58,8 @@ def length(name):
 def is_over(epoch, step):
     """Return whether the trial's budget is used up, or it asks to stop."""
     epochs, steps = length("EPOCHS"), length("STEPS")
-    ended = (epochs is not None and epoch >= epochs - 1e-6) or (steps is not None and step >= steps)
-    return ended or sitecustomize.TRAINING.should_stop()
+    is_used_up = (epochs is not None and epoch >= epochs - 1e-6) or (steps is not None and step >= steps)
+    return is_used_up or sitecustomize.TRAINING.should_stop()
 
 
 def begin(framework):
