@@ -122,12 +122,12 @@ PLACES = re.findall(r"^\| .* \| `(\w+)` in `([\w/.]+\.py)`", CONTRIBUTING, re.MU
 
 
 def _used_names(file: str) -> set[str]:
-    """Return the names that a module's code uses, defines or imports; texts and comments do not count."""
+    """Return the names that a module's code uses, defines or imports, and the keys that it writes as text."""
     nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     names |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.alias)}
-    return names
+    return names | {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 @pytest.mark.parametrize("arrow", ARROWS, ids=lambda arrow: f"{arrow[0]}-{arrow[2]}-{arrow[3]}")
