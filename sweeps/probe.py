@@ -8,7 +8,7 @@ from typing import Any
 
 from sweeps.identity import digest
 from sweeps.target import Target
-from sweeps.trial import TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
 PROBE, REPETITION = "probe", "repetition"
 """Keys in the section `trainable`: {section: values that differ in such a trial}; absent or null if none do."""
@@ -17,7 +17,7 @@ PROBE, REPETITION = "probe", "repetition"
 def probe_of(trial: TrialSpec) -> TrialSpec | None:
     """Return a trial that only measures speed and memory of this one; None if its trainable defines none."""
     changes = _settings(trial).get(PROBE)
-    return _in_place_of(trial, PROBE, changes) if changes else None
+    return replace(_in_place_of(trial, PROBE, changes), purpose=Purpose.PROBE) if changes else None
 
 
 def repetition_of(trial: TrialSpec) -> TrialSpec:
@@ -27,8 +27,8 @@ def repetition_of(trial: TrialSpec) -> TrialSpec:
     because the time to the target may take all of it.
     """
     shorter = _settings(trial).get(REPETITION) if Target.of(trial.config) is None else None
-    repeats = "window" if shorter else "whole"
-    return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", repeats=repeats)
+    purpose = Purpose.WINDOW if shorter else Purpose.REPETITION
+    return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", purpose=purpose)
 
 
 def probe_id(trial_id: str) -> str:
@@ -43,7 +43,7 @@ def _in_place_of(trial: TrialSpec, key: str, changes: Mapping[str, Mapping[str, 
         trial_id=digest([trial.trial_id, key]),
         axes={**trial.axes, key: True},
         config={**trial.config, **shorter},
-        probes=trial.trial_id,
+        measures=trial.trial_id,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from sweeps.printable import printable_line
@@ -87,6 +88,23 @@ class LearningRate:
     """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
 
 
+class Purpose(StrEnum):
+    """What a trial runs for. Only `train` gives a row; the others measure another trial, `TrialSpec.measures`."""
+
+    TRAIN = "train"
+    PROBE = "probe"
+    """Measures speed and memory before the other trial runs."""
+    REPETITION = "repetition"
+    """Trains the other trial once more, which has ended, to time it again."""
+    WINDOW = "window"
+    """Repeats no more than the timed window of the other trial."""
+
+    @property
+    def times_again(self) -> bool:
+        """Return whether the trial times one again that has ended."""
+        return self in (Purpose.REPETITION, Purpose.WINDOW)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One trial. `trial_id` covers everything that can change its result; `cell_id` the same without the seed."""
@@ -110,10 +128,9 @@ class TrialSpec:
     """Dotted path `package.module:function` of a function `(config, context) -> None`."""
     config: Mapping[str, Any]
     """The resolved config sections a trainable may read; JSON values only."""
-    probes: str = ""
-    """The id of the trial whose speed this one measures; empty for an ordinary trial."""
-    repeats: str = ""
-    """`whole` or `window`: how much of that trial, which has ended, this one repeats to time it again; else empty."""
+    purpose: Purpose = Purpose.TRAIN
+    measures: str = ""
+    """The id of the trial that this one measures; empty for `train`."""
 
     @property
     def label(self) -> str:

@@ -80,7 +80,7 @@ class MemoryShares:
         """Return the trial with the share of a GPU that it will hold: a whole one until its memory is known."""
         if not is_packed(trial):
             return trial
-        need = 1.0 if trial.probes else self.needs.get(_size(trial), 1.0)
+        need = 1.0 if trial.measures else self.needs.get(_size(trial), 1.0)
         held = min(1.0, max(trial.gpus, 0.0 if math.isnan(need) else math.ceil(need * 100) / 100))
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 

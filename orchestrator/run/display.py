@@ -203,7 +203,7 @@ class Display:
 
 def _id(trial: TrialSpec) -> str:
     """Return a trial's displayed id; a probe has the id of its trial."""
-    return (trial.probes or trial.trial_id)[:SHOWN_DIGITS]
+    return (trial.measures or trial.trial_id)[:SHOWN_DIGITS]
 
 
 def _axes(trial: TrialSpec) -> str:

@@ -232,7 +232,7 @@ class Repetitions:
         if self._further:
             ran += self._further.added.values()
             repetitions = once_more(ran, rows, self._repeated, 1.0)
-            self._repeated |= {trial.probes for trial in repetitions}
+            self._repeated |= {trial.measures for trial in repetitions}
         else:
             repetitions = once_more(ran, rows, history.repeated, self._share)
             self._is_done = True
@@ -336,7 +336,7 @@ class SharedTimings:
     def as_started(self, start: Start) -> TrialSpec:
         """Return the trial; it leaves its timing to another one with the same steps, seed and nodes if there is one."""
         trial, group = start.trial, speed_group(start.trial)
-        if not group or trial.trainable not in LOOPS or trial.probes:
+        if not group or trial.trainable not in LOOPS or trial.measures:
             return trial
         place = self._places[trial.trial_id] = tuple(node.name for node in start.nodes)
         timed_with = self._timed.get((group, place), trial.trial_id)

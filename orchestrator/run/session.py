@@ -32,7 +32,7 @@ from sweeps.errors import ConfigError
 from sweeps.printable import printable_line
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
 
 class Session:
@@ -78,7 +78,7 @@ class Session:
         of a finished trial does not.
         """
         self._layout.refuse_links(trial.trial_id)
-        if _is_probe(trial):
+        if trial.purpose is Purpose.PROBE:
             self._display.started(trial)
             reached(Moment.TRIAL_STARTED)
             return
@@ -86,7 +86,7 @@ class Session:
         attempt, had_ended = before.attempt + 1, before.ended
         self._running[trial.trial_id] = trial, time.monotonic()
         value = {"trial_id": trial.trial_id, "attempt": attempt}
-        self._journal.append(Kind.STARTED, value | ({"times": trial.probes} if trial.repeats else {}))
+        self._journal.append(Kind.STARTED, value | ({"measures": trial.measures} if trial.measures else {}))
         reached(Moment.TRIAL_STARTED)
         if had_ended:
             snapshot(self._layout.trial(trial.trial_id))
@@ -97,7 +97,7 @@ class Session:
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Extend the learning curve; probes have none."""
-        if _is_probe(trial):
+        if trial.purpose is Purpose.PROBE:
             return
         self._folders.extend_curve(trial, rows)
         self._display.reported(trial, rows)
@@ -118,7 +118,7 @@ class Session:
         if outcome.cause is Cause.REQUEST and not self._has_result():
             self._folders.write_trace(trial, outcome.trace)
             raise ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
-        if _is_probe(trial):
+        if trial.purpose is Purpose.PROBE:
             self._journal_probe(trial, outcome)
             self._display.finished(trial, outcome)
             return
@@ -133,7 +133,7 @@ class Session:
             reached(Moment.TRIAL_RETRIED)
             return
         record = self._journal_end(trial, outcome)
-        if outcome.status.is_result() or outcome.skipped_by or trial.repeats:
+        if outcome.status.is_result() or outcome.skipped_by or trial.measures:
             # After the journal, so that a crash in between can still be continued.
             self._folders.drop_checkpoint(trial)
         self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
@@ -165,7 +165,7 @@ class Session:
         left_out = {key: (row.status, row.note) for key, row in rows.items() if row.skipped_by}
         new = [(trial, end) for trial, end in ends if left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
-            if not trial.probes:
+            if not trial.measures:
                 restore(self._layout.trial(trial.trial_id))
                 self._journal_end(trial, end)
         self._display.skipped(new)
@@ -201,7 +201,7 @@ class Session:
     def _journal_probe(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         value = {
             "trial_id": trial.trial_id,
-            "probes": trial.probes,
+            "measures": trial.measures,
             "speed": speed(trial.axes),
             "size": size(trial.axes, trial.batch.device_batch_size),
             "gpus": trial.gpus,
@@ -238,10 +238,6 @@ def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
             status = path.stat()
             found[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return found
-
-
-def _is_probe(trial: TrialSpec) -> bool:
-    return bool(trial.probes and not trial.repeats)
 
 
 def _disk_error(note: str, place: Path) -> OSError:

@@ -241,7 +241,7 @@ def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any
     violations += of_the_tables(layout, history)
     violations += _orphans(layout)
     missing = [trial_id for trial_id in planned if trial_id not in history.all_rows]
-    trials = sum(not trial.times for trial in history.trials.values())
+    trials = sum(not trial.measures for trial in history.trials.values())
     remarks = [
         *torn,
         f"records: {len(found.records)}, trials: {trials}, with an end: {len(history.rows)}"

@@ -18,7 +18,7 @@ from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause
 from sweeps.status import Status, SweepBudget
-from sweeps.trial import Gang, TrialSpec
+from sweeps.trial import Gang, Purpose, TrialSpec
 
 LOST_NODES = 5
 """Attempts that one trial may lose to nodes or GPUs: not its fault, but a trial that breaks them must stop sometime."""
@@ -42,7 +42,7 @@ class Retries:
     def allows(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
         """Return whether another attempt follows this one; changes nothing."""
         before, cause = self._failed.get(trial.trial_id, ()), outcome.cause
-        if trial.probes and not trial.repeats:
+        if trial.purpose is Purpose.PROBE:
             return False
         if cause in (Cause.NODE, Cause.DEVICE):
             return before.count(cause) < LOST_NODES
@@ -88,7 +88,7 @@ class SystematicFailures:
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome | None) -> None:
         """Take the end of a trial into account; `outcome` is None if unknown."""
-        if outcome is None or outcome.status in _INCONCLUSIVE or trial.probes:
+        if outcome is None or outcome.status in _INCONCLUSIVE or trial.measures:
             return
         if outcome.status is Status.FAILED and outcome.cause not in _OWN_FAULT:
             return
@@ -262,7 +262,7 @@ class TrialQueue:
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus_held * (now_s - started_s)
         self._placed().ended(trial_id)
-        if outcome and outcome.status is Status.OK and not trial.probes:
+        if outcome and outcome.status is Status.OK and not trial.measures:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
         self._failures.ended(trial, outcome)
         self._ends += 1

@@ -18,7 +18,7 @@ from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.probe import probe_id
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
 _SPENDING = (Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED, Kind.PROBED)
 _RESULTS = frozenset(status for status in Status if status.is_result() and status.is_final())
@@ -33,7 +33,7 @@ class TrialHistory:
     """The number of the last attempt; 0 if none has started."""
     running: bool = False
     """Whether the last attempt has started, and no record tells its end."""
-    times: str = ""
+    measures: str = ""
     """The id of the trial that this one, a repetition, times again."""
     ended: bool = False
     """Whether a terminal record has followed the last start."""
@@ -117,7 +117,7 @@ def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
     if timed is None or timed.status is not Status.OK:
         return row
     own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
-    found = row.timed_by(replace(timed, repeats="window"))
+    found = row.timed_by(replace(timed, purpose=Purpose.WINDOW.value))
     return replace(found, metrics={**found.metrics, **own})
 
 
@@ -177,7 +177,7 @@ class History:
         elif record.kind == Kind.PROBED:
             self._probes.append((self._current, value))
         elif record.kind == Kind.STARTED and is_whole(value.get("attempt")):
-            trial = self.trials.setdefault(trial_id, TrialHistory(times=str(value.get("times", ""))))
+            trial = self.trials.setdefault(trial_id, TrialHistory(measures=str(value.get("measures", ""))))
             trial.start(value["attempt"])
         elif record.kind == Kind.FINISHED:
             self._take_end(trial_id, record.value)
@@ -203,10 +203,10 @@ class History:
         if record is None:
             return
         trial = self.trials.setdefault(trial_id, TrialHistory())
-        if record.times:
-            timed = self.of(record.times)
+        if record.measures:
+            timed = self.of(record.measures)
             timed.time_again(record)
-            self._keep_row(record.times, timed)
+            self._keep_row(record.measures, timed)
         else:
             trial.finish(record)
             trial.fingerprint = self._current

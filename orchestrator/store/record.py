@@ -19,7 +19,7 @@ from orchestrator.store.layout import TRIAL_ID
 from sweeps.axes import is_number, is_whole
 from sweeps.rank_exit import Exit
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
 
 class Kind(StrEnum):
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     outside `sweep.axes`, `driver` the driver's provenance, `hardware` the models of the devices, `planned` the number
     of trials, `open` that of trials without an end."""
     STARTED = "started"
-    """`{trial_id, attempt}`: the gang was told to start this attempt. With `times`, as in `TrialRecord`, if any."""
+    """`{trial_id, attempt}`: the gang was told to start this attempt. With `measures`, as in `TrialRecord`, if any."""
     RETRIED = "retried"
     """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and another will follow."""
     CUT_OFF = "cut_off"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name; and `rewritten`, if any: the files that
     its command names and that changed during the attempt."""
     PROBED = "probed"
-    """`{trial_id, probes, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
+    """`{trial_id, measures, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
     reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""
     ENDED = "ended"
     """`{missing}`: the tables were written, and this many planned trials have no end."""
@@ -110,10 +110,9 @@ class TrialRecord:
     """GPUs that it occupied; 0 if unknown."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
-    times: str = ""
-    """The id of the trial that this one, a repetition, times again; empty for a trial with a row."""
-    repeats: str = ""
-    """For a repetition: `whole` or `window`, as in `TrialSpec.repeats`."""
+    purpose: str = Purpose.TRAIN.value
+    measures: str = ""
+    """The id of the trial that this one times again; empty for a trial with a row."""
     timed_with: str = ""
     """The id of another trial with the same speed, whose timing the row takes; empty if the trial has its own."""
     same_as: str = ""
@@ -183,8 +182,8 @@ class TrialRecord:
             provenance=dict(outcome.provenance),
             budget=_length(trial.config),
             skipped_by=outcome.skipped_by,
-            times=trial.probes if trial.repeats else "",
-            repeats=trial.repeats,
+            purpose=trial.purpose.value,
+            measures=trial.measures,
             timed_with=timed_with,
         )
 
@@ -223,7 +222,7 @@ class TrialRecord:
 
         A repetition that ends with its window says nothing about the times of a whole training.
         """
-        of_training = self.repeats != "window" and metric in (*TRAINING_TIMES, "energy_source")
+        of_training = self.purpose != Purpose.WINDOW and metric in (*TRAINING_TIMES, "energy_source")
         return self.is_of_window(metric) or of_training
 
     @staticmethod
@@ -255,7 +254,7 @@ _WHOLE_NUMBERS = range(-(2**63), 2**63)
 
 _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     Kind.SWEEP: ({"fingerprint": dict}, {"rerun": (str, list), "driver": dict, "hardware": dict}),
-    Kind.STARTED: ({"trial_id": str, "attempt": int}, {"times": str}),
+    Kind.STARTED: ({"trial_id": str, "attempt": int}, {"measures": str}),
     Kind.RETRIED: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
     Kind.CUT_OFF: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
     Kind.PROBED: (

@@ -79,12 +79,12 @@ def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
     A repetition must have measured everything that it replaces, validly. A rerun is a new training with its own
     timing; only a disturbed timing is discarded, in favour of a valid one that is comparable.
     """
-    row = rows.get(record.times or record.trial_id)
+    row = rows.get(record.measures or record.trial_id)
     if row is None or record.status is not Status.OK or row.status is not Status.OK:
         return ""
     others = [each for each in rows.values() if each.trial_id != row.trial_id]
     same = _comparable(record.provenance, row.provenance)
-    if record.times:
+    if record.measures:
         if not same:
             return "it ran on other hardware, or with other software"
         needed = [name for name in _SPEEDS if name in row.metrics] or ["train_s"]

@@ -125,13 +125,13 @@ class TrackedListener:
     def started(self, trial: TrialSpec) -> None:
         """Start a run."""
         self._session.started(trial)
-        if not trial.probes:
+        if not trial.measures:
             self._each(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log rows at their epochs."""
         self._session.reported(trial, rows)
-        if trial.probes:
+        if trial.measures:
             return
         for row in rows:
             self._each(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
@@ -139,7 +139,7 @@ class TrackedListener:
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """End the run as the trial ended."""
         self._session.finished(trial, outcome)
-        if trial.probes:
+        if trial.measures:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
         note = printable_line(self._secrets.text(outcome.note))

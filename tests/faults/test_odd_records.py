@@ -32,7 +32,7 @@ ODD = [
     *([], {}, [1, 2], {"a": 1}, [None], [[]], {"": None}, {"a": {"b": []}}, nested(40), nested(400)),
 ]
 PROBED = {
-    **{"trial_id": "a-probe", "probes": "a", "speed": "x", "size": "s", "status": "ok", "note": ""},
+    **{"trial_id": "a-probe", "measures": "a", "speed": "x", "size": "s", "status": "ok", "note": ""},
     **dict.fromkeys(("gpus", "gpus_held", "wall_s", "samples_per_s", "reserved_memory_gb", "device_memory_gb"), 1.0),
 }
 

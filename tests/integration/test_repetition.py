@@ -46,7 +46,7 @@ def test_the_next_driver_repeats_a_disturbed_timing(tmp_path: Path, dies: str, t
 
     def timed() -> list[dict[str, object]]:
         lines = map(json.loads, journal.read_text().splitlines())
-        return [line["value"] for line in lines if line["kind"] == "finished" and line["value"]["times"]]
+        return [line["value"] for line in lines if line["kind"] == "finished" and line["value"]["measures"]]
 
     assert orchestrate("rerun_invalid=0") == 0
     disturb(journal)
@@ -63,7 +63,7 @@ def test_the_next_driver_repeats_a_disturbed_timing(tmp_path: Path, dies: str, t
     whole = target != "null" and not repetition["disturbed"]
     assert [after[name] != before[name] for name in ("first_epoch_s", "train_s")] == [whole, whole]
     assert (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes() == curve
-    assert repetition["metrics"]["window_s"] >= 2 and repetition["times"] == before["trial_id"]
+    assert repetition["metrics"]["window_s"] >= 2 and repetition["measures"] == before["trial_id"]
     if repetition["disturbed"]:  # this machine may be busy, too
         assert not after["timing_valid"] and "timed" in str(after["note"])
     else:

@@ -40,7 +40,7 @@ class EarlyStop:
     def reason_to_stop(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
         """Return why to stop the trial, given these new rows; empty if it may continue."""
         spec, reason = trial.spec, ""
-        for row in rows if not spec.probes else ():
+        for row in rows if not spec.measures else ():
             samples, value = row.get(SAMPLES), row.get(self._rule.metric)
             if not samples or value is None or (total := _budget(spec, row)) is None:
                 continue

@@ -31,7 +31,7 @@ def test_every_speed_is_probed_once():
     found = probes(TRIALS, set())
     assert sorted(each.batch.global_batch_size for each in found) == [8, 16, 32]
     assert found[0].config["budget"]["steps"] == 10 and found[0].config["trainable"]["window_s"] == 0.3
-    assert found[0].probes == TRIALS[0].trial_id != found[0].trial_id
+    assert found[0].measures == TRIALS[0].trial_id != found[0].trial_id
     assert len(probes(TRIALS, {speed(found[0].axes)})) == 2
     assert probes(PLAIN, set()) == []
 

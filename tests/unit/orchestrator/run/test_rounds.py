@@ -257,15 +257,17 @@ def test_settling_times_every_disturbed_trial_again_once():
     for key, row in ends.items():
         ends[key] = replace(row, metrics={**row.metrics, "foreign_cpu": 0.4})
     assert len(source.next([])) == 6
-    assert not any(trial.repeats for trial in source.next([]))
+    assert not any(trial.measures for trial in source.next([]))
 
 
-def starting(rule, *, gpus=1, batch=64, seed=0, node="a", probes=""):
+def starting(rule, *, gpus=1, batch=64, seed=0, node="a", measures=""):
     """Return the start of a trial under this rule on this node."""
     axes = {"gpus": [gpus], "device_batch_size": [batch], "lr_rule": [rule], "seed": [seed]}
     (one,) = trials(Sweep(name="s", axes=axes), lambda axes: setup())
     there = Node(name=node, cpus=2, gpus=0)
-    return Start(trial=replace(one, probes=probes), placement=Placement(shape=Shape.of(one), held=()), nodes=(there,))
+    return Start(
+        trial=replace(one, measures=measures), placement=Placement(shape=Shape.of(one), held=()), nodes=(there,)
+    )
 
 
 def timed_with(timings, start):
@@ -278,7 +280,7 @@ def test_timing_is_shared_between_rules_of_one_batch_and_seed():
     timings.ended(first.trial, replace(ended(first.trial), metrics={"samples_per_s": 100.0}))
     assert timed_with(timings, starting("linear")) == timed_with(timings, starting("sqrt")) == first.trial.trial_id
     others = [starting("linear", seed=1), starting("linear", batch=32), starting("linear", gpus=2)]
-    others += [starting("linear", node="b"), starting("lars"), starting("adascale"), starting("linear", probes="x")]
+    others += [starting("linear", node="b"), starting("lars"), starting("adascale"), starting("linear", measures="x")]
     assert not any(timed_with(timings, each) for each in [first, *others])
 
 

@@ -26,6 +26,7 @@ from orchestrator.store.trial_files import FURTHER, snapshot
 from sweeps.errors import ConfigError
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
+from sweeps.trial import Purpose
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
 
@@ -189,7 +190,7 @@ def test_left_out_trial_is_recorded_once_per_reason(layout: Layout) -> None:
 
 
 def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
-    taken_up, probe = session(layout), replace(TRIAL, probes="speed")
+    taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     taken_up.started(probe)
     taken_up.reported(probe, [{"epoch": 1}])
     taken_up.finished(probe, OK)
@@ -204,7 +205,7 @@ def row(layout: Layout) -> TrialRecord:
     return history(layout).all_rows["t"]
 
 
-REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
+REPETITION = replace(TRIAL, trial_id="again", purpose=Purpose.WINDOW, measures="t")
 
 
 def repeat(taken_up: Session, outcome: TrialOutcome) -> None:

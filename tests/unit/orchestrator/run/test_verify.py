@@ -184,10 +184,10 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
         [sweep(), started(), finished(), sweep(["a", "c"]), started(2), finished(2)],
         [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
         [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
-        [sweep(), started(), finished(), started(1, "b"), finished(1, "ok", "b", times="a"), ENDED],
+        [sweep(), started(), finished(), started(1, "b"), finished(1, "ok", "b", measures="a"), ENDED],
         [
-            *(sweep(), started(), finished(), started(1, "b"), finished(1, "failed", "b", times="a"), sweep("all")),
-            *(started(2), finished(2), started(2, "b"), finished(2, "ok", "b", times="a"), ENDED),
+            *(sweep(), started(), finished(), started(1, "b"), finished(1, "failed", "b", measures="a"), sweep("all")),
+            *(started(2), finished(2), started(2, "b"), finished(2, "ok", "b", measures="a"), ENDED),
         ],
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],

@@ -11,6 +11,7 @@ from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause
 from sweeps.status import BudgetLimits, Status, SweepBudget
+from sweeps.trial import Purpose
 from tests.contract.trials import trial
 
 ONE = Node(name="a", cpus=2, gpus=0)
@@ -67,7 +68,7 @@ def test_seconds_before_the_queue_count_for_the_budget():
 
 def test_probe_is_no_estimate_of_a_trials_duration():
     whole = trial("whole", "quick")
-    probe = dataclasses.replace(whole, trial_id="probe", probes="whole")
+    probe = dataclasses.replace(whole, trial_id="probe", purpose=Purpose.PROBE, measures="whole")
     trial_queue = on(TrialQueue([probe, whole]), ONE)
     for name, timed in (("probe", False), ("whole", True)):
         assert trial_queue.next(0.0).trial.trial_id == name
@@ -313,7 +314,7 @@ def test_cause_and_earlier_failures_decide_on_a_retry(cause, before, limit, agai
     retries = Retries(limit, {"a": before})
     assert retries.allows(one, outcome) is retries.allows(one, outcome) is again
     assert retries.count(one, outcome) is again
-    probe = replace(one, probes="another")
+    probe = replace(one, purpose=Purpose.PROBE, measures="another")
     assert not Retries(limit, {"a": before}).allows(probe, outcome)
 
 

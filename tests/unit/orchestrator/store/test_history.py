@@ -151,7 +151,7 @@ MERGED = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0
 
 
 def repetition(status=Status.OK, **fields):
-    given = {"trial_id": "other", "times": ID, "repeats": "window", "timing": "exclusive", "wall_s": 4.0}
+    given = {"trial_id": "other", "measures": ID, "purpose": "window", "timing": "exclusive", "wall_s": 4.0}
     return end(status, **given | {"metrics": SECOND, "provenance": {"host": "b"}} | fields)
 
 
@@ -161,13 +161,13 @@ def test_repetition_replaces_the_timing_and_nothing_else():
     assert found.metrics == MERGED and (found.timing, found.provenance) == ("exclusive", {"host": "b"})
     assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; re-timed alone")
     assert row(SWEEP, ok, SWEEP, repetition(), SWEEP) == found
-    assert row(SWEEP, ok, repetition(repeats="whole")).metrics == MERGED | {"train_s": 5.0}
+    assert row(SWEEP, ok, repetition(purpose="repetition")).metrics == MERGED | {"train_s": 5.0}
 
 
 def test_row_names_times_that_are_still_disturbed():
     ok = end(metrics=FIRST | {"train_s": 9.0, "first_epoch_s": 3.0})
     assert row(SWEEP, ok, repetition()).note == "re-timed alone, except first_epoch_s, train_s"
-    assert row(SWEEP, ok, repetition(repeats="whole")).note == "re-timed alone"
+    assert row(SWEEP, ok, repetition(purpose="repetition")).note == "re-timed alone"
 
 
 def test_failed_or_disturbed_repetition_leaves_the_row():
@@ -202,7 +202,7 @@ def test_repetition_of_a_trial_that_is_not_ok_changes_nothing():
 def test_rerun_trial_may_be_repeated_again():
     assert History([SWEEP, end(), repetition()]).repeated == {ID}
     assert History([SWEEP, end(), repetition(), SWEEP, end(attempt=2)]).repeated == set()
-    lost = [of(Kind.STARTED, trial_id="other", times=ID), of(Kind.RETRIED, trial_id="other", cause="node")]
+    lost = [of(Kind.STARTED, trial_id="other", measures=ID), of(Kind.RETRIED, trial_id="other", cause="node")]
     assert History([SWEEP, end(), *lost]).repeated == set()
 
 
@@ -216,7 +216,7 @@ def test_files_are_set_aside_during_a_further_attempt():
 
 def test_records_of_any_form_are_accepted():
     kinds = [*Kind, "of a later version"]
-    values = [None, 7, [], {}, {"trial_id": 3, "attempt": "x", "wall_s": "y", "times": [], "cause": []}]
+    values = [None, 7, [], {}, {"trial_id": 3, "attempt": "x", "wall_s": "y", "measures": [], "cause": []}]
     odd = [Record(kind=kind, value=value) for kind in kinds for value in values]
     history = History([*odd, SWEEP, end(), *odd[:-1], SWEEP])
     assert list(history.rows) == [ID]
@@ -255,7 +255,7 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     taken = History(records).rows[other.trial_id]
     assert dict(taken.metrics) == source | {"train_s": 5.0, "accuracy": 0.9} and taken.timed_with == ID
     assert needs_repetition(History(records).rows) == {ID}  # not of both
-    again = end(trial_id="again", times=ID, metrics={**source, "samples_per_s": 120.0, "foreign_cpu": 0.0})
+    again = end(trial_id="again", measures=ID, metrics={**source, "samples_per_s": 120.0, "foreign_cpu": 0.0})
     found = History([*records, again]).rows
     assert {row.metrics["samples_per_s"] for row in found.values()} == {120.0} and not needs_repetition(found)
     failed = History([*records, started(2), end(Status.FAILED, 2)]).rows[other.trial_id]

@@ -157,7 +157,7 @@ def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
 def test_at_most_a_share_of_the_trials_is_repeated(share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     found = once_more(ran, ends(20, 5), (), share)
-    assert [each.probes for each in found] == [f"t{n}" for n in range(again)]
+    assert [each.measures for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
 
@@ -181,7 +181,7 @@ def test_only_ended_trials_are_repeated() -> None:
 def test_earlier_repetitions_count_and_are_not_run_again() -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     assert once_more(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
-    assert [each.probes for each in once_more(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
+    assert [each.measures for each in once_more(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
 def test_row_with_an_earlier_timing_may_be_repeated() -> None:
@@ -195,7 +195,7 @@ def test_repetition_trains_only_for_a_time_to_target() -> None:
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
     found = once_more([short, whole], ends(2, 2), (), 1)
-    assert [(each.probes, each.repeats) for each in found] == [("t0", "window"), ("t1", "whole")]
+    assert [(each.measures, each.purpose) for each in found] == [("t0", "window"), ("t1", "repetition")]
     assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}
     assert found[0].config["trainable"]["only_timed"] and found[1].config == whole.config
 
@@ -227,25 +227,25 @@ def test_valid_timing_is_preferred_to_a_disturbed_one(
 def test_a_repetition_counts_if_its_timing_is_valid_and_comparable() -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
     rows = {row.trial_id: row}
-    good = dataclasses.replace(row, times=row.trial_id, timing="exclusive", metrics=QUIET)
+    good = dataclasses.replace(row, measures=row.trial_id, timing="exclusive", metrics=QUIET)
     assert why_discarded(good, rows) == ""
     assert "40%" in why_discarded(dataclasses.replace(good, metrics=row.metrics), rows)
     assert "hardware" in why_discarded(dataclasses.replace(good, provenance={"device_model": "cpu"}), rows)
 
 
 @pytest.mark.parametrize(
-    ("of_row", "measured", "repeats", "what"),
+    ("of_row", "measured", "purpose", "what"),
     [
         ({"epoch_s": 3.0, "window_s": 9.0}, {"epoch_s": 5.0}, "window", "it did not measure window_s"),
-        ({"samples_per_s": 3.0, "epoch_s": 1.0}, {}, "whole", "it did not measure samples_per_s, epoch_s"),
+        ({"samples_per_s": 3.0, "epoch_s": 1.0}, {}, "repetition", "it did not measure samples_per_s, epoch_s"),
         ({"train_s": 3.0}, {"train_s": 1.0}, "window", "it did not measure train_s"),
-        ({"train_s": 3.0}, {"train_s": 1.0}, "whole", ""),
+        ({"train_s": 3.0}, {"train_s": 1.0}, "repetition", ""),
         ({"samples_per_s": 3.0, "train_s": 3.0}, {"samples_per_s": 5.0}, "window", ""),
     ],
 )
 def test_repetition_must_measure_the_rows_speed(
-    of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
+    of_row: dict[str, float], measured: dict[str, float], purpose: str, what: str
 ) -> None:
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
-    timed = dataclasses.replace(row, times=row.trial_id, repeats=repeats, metrics=measured)
+    timed = dataclasses.replace(row, measures=row.trial_id, purpose=purpose, metrics=measured)
     assert why_discarded(timed, {row.trial_id: row}) == what

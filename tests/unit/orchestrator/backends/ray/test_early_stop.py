@@ -41,7 +41,7 @@ def test_trials_that_a_table_needs_are_never_stopped():
         of_tune("reference", {"epochs": 8}, lr=at_reference),
         of_tune("untimed", {"epochs": 8}),
         of_tune("other speed", {"epochs": 8}, axes={"gpus": 2}),
-        of_tune("probe", {"epochs": 8}, probes="another"),
+        of_tune("probe", {"epochs": 8}, measures="another"),
         of_tune("seconds", {"seconds": 8}),
     ):
         assert not any(judged(early_stop, needed, worse))
