@@ -1,4 +1,4 @@
-"""The counts of one process of a trial's command: the hook in that process writes them, the trial's adapter reads them."""
+"""The counts of one process of a trial's command, which the hook in it writes and the trial's adapter reads."""
 
 from __future__ import annotations
 
