@@ -15,115 +15,127 @@ def read(lines, metrics, target=None, **settings):
     return rows + reader.last_row(), reader.figures()
 
 
-def test_json_lines_are_rows_of_declared_metrics():
-    rows, figures = read(
-        ['{"epoch": 1, "loss": 2.0, "other": 5}', "not json", '{"epoch": 2, "loss": 1.0}', '{"accuracy": 0.9}', "{}"],
-        {"loss": None, "accuracy": None},
-    )
-    assert rows == [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
-    assert figures == {"loss": 1.0, "accuracy": 0.9}
+def top1(pattern):
+    return {"regex": pattern, "scale": 0.01}
 
 
-def test_printed_python_dictionaries_are_rows():
-    """The output of transformers 5, and of 4 in the last line."""
-    rows, figures = read(
-        [
-            "{'loss': '0.4064', 'grad_norm': '0.3372', 'learning_rate': '0.000672', 'epoch': '1'}",
-            "{'eval_loss': '0.04653', 'eval_accuracy': '0.75', 'eval_runtime': '0.418', 'epoch': '1'}",
-            "{'loss': 0.25, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 2.0}",
-            "{'a': open('x')}",
-            "{1, 2}",
-        ],
-        {"loss": None, "val_accuracy": {"json": "eval_accuracy"}},
-    )
-    assert rows == [{"epoch": 1, "loss": 0.4064}, {"epoch": 1, "val_accuracy": 0.75}, {"epoch": 2.0, "loss": 0.25}]
-    assert figures == {"loss": 0.25, "val_accuracy": 0.75}
-    with pytest.raises(DivergedError):
-        read(["{'loss': nan, 'epoch': 2.0}"], {"loss": None})
-
-
-def test_patterns_make_one_row_per_epoch():
-    rows, figures = read(
-        ["Epoch time: 4.0", "loss 0.5", "Epoch time: 2.0", "loss 0.25", "Epoch time: 3.0", "loss 1e-1", "Top1 93.5%"],
-        {
-            "epoch_s": "Epoch time: ([0-9.]+)",
-            "loss": "loss (.+)",
-            "accuracy": {"regex": "Top1 ([0-9.]+)%", "scale": 0.01},
-        },
-        samples_per_epoch=100,
-    )
-    assert [row["epoch"] for row in rows] == [1, 2, 3]
-    assert rows[0] == {"epoch": 1, "epoch_s": 4.0, "loss": 0.5}
-    assert figures["first_epoch_s"] == 4.0 and figures["epoch_s"] == 2.5 and figures["train_s"] == 9.0
-    assert figures["window_s"] == 5.0
-    assert figures["samples_per_s"] == 40.0 and figures["samples"] == 300
-    assert figures["accuracy"] == pytest.approx(0.935)
-
-
-def test_reported_metrics_precede_derived_ones():
-    lines = [json.dumps({"epoch": 1, "epoch_s": 2.0, "train_s": 5.0, "samples_per_s": 7})]
-    _, figures = read(lines, {"epoch_s": None, "train_s": None, "samples_per_s": None}, samples_per_epoch=100)
-    assert (figures["train_s"], figures["samples_per_s"]) == (5.0, 7)
-
-
-def test_epoch_pattern_joins_lines_of_one_epoch():
-    lines = [f"Epoch: [{epoch}] [{i}/3] loss: {9 - epoch - i}" for epoch in range(2) for i in range(3)] + ["Acc@1 50"]
-    metrics = {"loss": "loss: (.+)", "accuracy": {"regex": "Acc@1 (.+)", "scale": 0.01}}
-    rows, _ = read(lines, metrics, epoch_pattern=r"Epoch: \[(\d+)\]")
-    assert rows == [{"epoch": 1, "loss": 7}, {"epoch": 2, "loss": 6, "accuracy": 0.5}]
-
-
-def test_step_seconds_give_throughput():
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": {"regex": "time (.+)ms", "scale": 1e-3}}), 64)
-    for ms in (900, 20, 40, 30):
-        reader.line(f"iter 1: time {ms}ms")
-    figures = reader.figures()
-    assert figures["samples_per_s"] == pytest.approx(64 / 0.03) and figures["step_s"] == pytest.approx(0.03)
-    assert (figures["window_s"], figures["window_steps"]) == (pytest.approx(0.09), 3)
+TRANSFORMERS = [
+    "{'loss': '0.4064', 'grad_norm': '0.3372', 'learning_rate': '0.000672', 'epoch': '1'}",
+    "{'eval_loss': '0.04653', 'eval_accuracy': '0.75', 'eval_runtime': '0.418', 'epoch': '1'}",
+    "{'loss': 0.25, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 2.0}",  # of version 4
+    "{'a': open('x')}",
+    "{1, 2}",
+]
+EPOCHS = ["Epoch time: 4.0", "loss 0.5", "Epoch time: 2.0", "loss 0.25", "Epoch time: 3.0", "loss 1e-1", "Top1 93.5%"]
+RATES = [f"epoch {epoch} iter {10 * i}: 50 images/s" for epoch in range(3) for i in range(4)]
+JSON_RATES = [f'{{"epoch": {epoch}, "step": {10 * i}, "samples_per_s": 50}}' for epoch in range(3) for i in range(4)]
+ABSENT = object()
 
 
 @pytest.mark.parametrize(
-    ("line", "settings", "samples"),
+    ("lines", "metrics", "settings", "rows", "figures"),
     [
-        ("epoch {} iter {}: {} images/s", {"epoch_pattern": r"epoch (\d+)"}, 300),
-        ('{{"epoch": {}, "step": {}, "samples_per_s": {}}}', {}, 300),
-        ("epoch {} iter {}: {} images/s", {}, None),  # a line may be about anything
+        pytest.param(
+            ['{"epoch": 1, "loss": 2.0, "other": 5}', "no", '{"epoch": 2, "loss": 1.0}', '{"accuracy": 0.9}', "{}"],
+            {"loss": None, "accuracy": None},
+            {},
+            [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}],
+            {"loss": 1.0, "accuracy": 0.9, "other": ABSENT},
+            id="declared keys of JSON lines",
+        ),
+        pytest.param(
+            TRANSFORMERS,
+            {"loss": None, "val_accuracy": {"json": "eval_accuracy"}},
+            {},
+            [{"epoch": 1, "loss": 0.4064}, {"epoch": 1, "val_accuracy": 0.75}, {"epoch": 2.0, "loss": 0.25}],
+            {"loss": 0.25, "val_accuracy": 0.75},
+            id="printed Python dictionaries",
+        ),
+        pytest.param(
+            EPOCHS,
+            {"epoch_s": "Epoch time: ([0-9.]+)", "loss": "loss (.+)", "accuracy": top1("Top1 ([0-9.]+)%")},
+            {"samples_per_epoch": 100},
+            [
+                {"epoch": 1, "epoch_s": 4.0, "loss": 0.5},
+                {"epoch": 2, "epoch_s": 2.0, "loss": 0.25},
+                {"epoch": 3, "epoch_s": 3.0, "loss": 0.1, "accuracy": 0.935},
+            ],
+            {"first_epoch_s": 4.0, "epoch_s": 2.5, "train_s": 9.0, "window_s": 5.0}
+            | {"samples_per_s": 40.0, "samples": 300, "accuracy": 0.935},
+            id="a row for each epoch",
+        ),
+        pytest.param(
+            ["epoch 3.0"],
+            {"epoch_s": "epoch (.+)"},
+            {},
+            [{"epoch": 1, "epoch_s": 3.0}],
+            {"epoch_s": 3.0, "first_epoch_s": 3.0, "window_s": ABSENT},
+            id="one epoch has no window",
+        ),
+        pytest.param(
+            [json.dumps({"epoch": 1, "epoch_s": 2.0, "train_s": 5.0, "samples_per_s": 7})],
+            {"epoch_s": None, "train_s": None, "samples_per_s": None},
+            {"samples_per_epoch": 100},
+            [{"epoch": 1, "epoch_s": 2.0, "train_s": 5.0, "samples_per_s": 7}],
+            {"train_s": 5.0, "samples_per_s": 7},
+            id="reported metrics precede derived ones",
+        ),
+        pytest.param(
+            [f"Epoch: [{epoch}] [{i}/3] loss: {9 - epoch - i}" for epoch in range(2) for i in range(3)] + ["Acc@1 50"],
+            {"loss": "loss: (.+)", "accuracy": top1("Acc@1 (.+)")},
+            {"epoch_pattern": r"Epoch: \[(\d+)\]"},
+            [{"epoch": 1, "loss": 7}, {"epoch": 2, "loss": 6, "accuracy": 0.5}],
+            {"accuracy": 0.5},
+            id="the pattern of epochs joins lines",
+        ),
+        pytest.param(
+            [f"iter 1: time {ms}ms" for ms in (900, 20, 40, 30)],
+            {"step_s": {"regex": "time (.+)ms", "scale": 1e-3}},
+            {},
+            None,
+            {"step_s": 0.03, "window_s": 0.09, "window_steps": 3},
+            id="seconds of steps",
+        ),
+        pytest.param(
+            ['{"eval/top1": 40.0}', '{"eval/top1": 90.0}', '{"eval/top1": 80.0}'],
+            {"val_accuracy": {"json": "eval/top1", "scale": 0.01, "take": "max"}},
+            {},
+            [],
+            {"val_accuracy": 0.9},
+            id="key, scale and take",
+        ),
+        *(
+            pytest.param(
+                lines,
+                {"samples_per_s": {"regex": "(\\S+) images/s"} if lines is RATES else None},
+                settings,
+                None,
+                {"samples_per_s": 50, "samples": samples},
+                id=name,
+            )
+            for name, lines, settings, samples in (
+                ("samples of named epochs", RATES, {"epoch_pattern": r"epoch (\d+)", "samples_per_epoch": 100}, 300),
+                ("samples of JSON epochs", JSON_RATES, {"samples_per_epoch": 100}, 300),
+                ("lines about anything", RATES, {"samples_per_epoch": 100}, ABSENT),
+                ("epochs of unknown size", JSON_RATES, {}, ABSENT),
+            )
+        ),
+        *(
+            pytest.param([line], {"step_s": how}, {}, None, {"step_s": seconds}, id=line)
+            for line, how, seconds in (
+                ("Total time: 1:02:03", {"regex": "time: (.+)"}, 3723),
+                ("[00:41<00:00]", {"regex": r"\[([0-9:]+)<"}, 41),
+                ("time: 2:03.5", {"regex": "time: (.+)"}, 123.5),
+                ("9/9 4.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, 0.25),
+                ("9/9 0.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, ABSENT),
+            )
+        ),
     ],
 )
-def test_samples_follow_from_epochs_and_their_size(line, settings, samples):
-    lines = [line.format(epoch, 10 * i, 50) for epoch in range(3) for i in range(4)]
-    metrics = {"samples_per_s": {"regex": "(\\S+) images/s"} if "images" in line else None}
-    figures = read(lines, metrics, samples_per_epoch=100, **settings)[1]
-    assert (figures["samples_per_s"], figures.get("samples")) == (50, samples)
-    assert "samples" not in read(lines, metrics, **settings)[1]
-
-
-@pytest.mark.parametrize(
-    ("line", "how", "seconds"),
-    [
-        ("Total time: 1:02:03", {"regex": "time: (.+)"}, 3723),
-        ("[00:41<00:00]", {"regex": r"\[([0-9:]+)<"}, 41),
-        ("time: 2:03.5", {"regex": "time: (.+)"}, 123.5),
-        ("9/9 4.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, 0.25),
-        ("9/9 0.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, None),
-    ],
-)
-def test_printed_times_are_read(line, how, seconds):
-    _, figures = read([line], {"step_s": how})
-    assert figures.get("step_s") == seconds
-
-
-def test_one_epoch_has_no_window():
-    _, figures = read(["epoch 3.0"], {"epoch_s": "epoch (.+)"})
-    assert "window_s" not in figures and figures["epoch_s"] == figures["first_epoch_s"] == 3.0
-
-
-def test_json_key_scale_and_take():
-    _, figures = read(
-        ['{"eval/top1": 40.0}', '{"eval/top1": 90.0}', '{"eval/top1": 80.0}'],
-        {"val_accuracy": {"json": "eval/top1", "scale": 0.01, "take": "max"}},
-    )
-    assert figures == {"val_accuracy": pytest.approx(0.9)}
+def test_lines_become_rows_and_figures(lines, metrics, settings, rows, figures):
+    rows_read, figures_read = read(lines, metrics, **settings)
+    assert rows is None or [pytest.approx(row) for row in rows] == rows_read
+    assert {name: figures_read.get(name, ABSENT) for name in figures} == pytest.approx(figures)
 
 
 @pytest.mark.parametrize(("target", "seconds"), [(0.5, 1.0), (0.8, 3.0), (0.95, None), (None, None)])
@@ -134,7 +146,7 @@ def test_time_to_target_sums_epochs_until_it(target, seconds):
     assert figures.get("time_to_target_s") == seconds
 
 
-@pytest.mark.parametrize("line", ['{"epoch": 1, "loss": NaN}', "loss nan", "loss inf"])
+@pytest.mark.parametrize("line", ['{"epoch": 1, "loss": NaN}', "{'loss': nan, 'epoch': 2.0}", "loss nan", "loss inf"])
 def test_a_non_finite_loss_is_divergence(line):
     with pytest.raises(DivergedError, match="a loss of"):
         read([line], {"loss": {"regex": "loss (.+)"} if "{" not in line else None})
@@ -256,50 +268,41 @@ ACCURACY = {"val_accuracy": "acc ([0-9.]+)"}
 PLAIN = [(9.0, "epoch 0 acc 0.5"), (11.0, "epoch 1 acc 0.7"), (13.5, "epoch 2 acc 0.9"), (20.0, "done")]
 
 
-def test_as_many_lines_as_budget_epochs_are_timed():
-    found = read_epoch_clock(PLAIN, ACCURACY, epochs=3)
-    assert found == {
-        **{"val_accuracy": 0.9, "epoch_s": 2.25, "window_s": 4.5},
-        **{"samples_per_s": pytest.approx(100 / 2.25), "samples": 300, "window_steps": 4},
-    }
+TWO_TO_FOUR = [(5.0, "epoch 2: loss 3"), (6.0, "epoch 2: loss 2"), (10.0, "epoch 4: loss 1"), (60.0, "acc 0.9")]
+JSON = [(float(2 * epoch), f'{{"epoch": {epoch}, "loss": 1}}') for epoch in (1, 2, 3)] + [(50.0, "done")]
+HEAPS = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
+QUICK = [(5.0 + epoch // 4 / 10, f"epoch {epoch} acc 0.5") for epoch in range(100)]
+TOOK = [*PLAIN, (21.0, "took 7")]
 
 
-def test_lines_that_may_not_be_epochs_are_not_timed():
-    assert read_epoch_clock(PLAIN, ACCURACY, epochs=2) == read_epoch_clock(PLAIN, ACCURACY) == {"val_accuracy": 0.9}
-
-
-def test_epoch_pattern_times_epochs_without_the_last_evaluation():
-    timed = [(5.0, "epoch 2: loss 3"), (6.0, "epoch 2: loss 2"), (10.0, "epoch 4: loss 1"), (60.0, "acc 0.9")]
-    found = read_epoch_clock(timed, {"loss": "loss (.+)", **ACCURACY}, epoch_pattern="epoch ([0-9]+)")
-    assert (found["epoch_s"], found["window_s"], found["samples"]) == (2.0, 4.0, 400)
-
-
-def test_json_lines_with_epochs_are_timed():
-    timed = [(float(2 * epoch), f'{{"epoch": {epoch}, "loss": 1}}') for epoch in (1, 2, 3)] + [(50.0, "done")]
-    found = read_epoch_clock(timed, {"loss": None}, samples_per_epoch=None)
-    assert found == {"loss": 1, "epoch_s": 2.0, "window_s": 4.0}
-
-
-@pytest.mark.parametrize("column", ["epoch_s", "step_s", "samples_per_s", "train_s"])
-def test_reported_times_replace_the_clock(column):
-    assert "window_s" not in read_epoch_clock([*PLAIN, (21.0, "took 7")], {**ACCURACY, column: "took (.+)"}, epochs=3)
-
-
-def test_lines_that_arrive_together_give_no_time():
-    assert read_epoch_clock([(1.0 + second / 100, line) for second, line in PLAIN], ACCURACY, epochs=3) == {
-        "val_accuracy": 0.9
-    }
-
-
-def test_buffered_lines_give_no_time():
-    heaps = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
-    assert read_epoch_clock(heaps, ACCURACY, epochs=100) == {"val_accuracy": 0.5}
-    quick = [(5.0 + epoch // 4 / 10, f"epoch {epoch} acc 0.5") for epoch in range(100)]  # as they are read, in turns
-    assert read_epoch_clock(quick, ACCURACY, epochs=100)["epoch_s"] == pytest.approx(2.4 / 99)
-
-
-def test_one_epoch_gives_no_time():
-    assert read_epoch_clock(PLAIN[:1], ACCURACY, epochs=1) == {"val_accuracy": 0.5}
+@pytest.mark.parametrize(
+    ("timed", "metrics", "settings", "figures"),
+    [
+        # As many lines as the budget has epochs.
+        (PLAIN, ACCURACY, {"epochs": 3}, {"epoch_s": 2.25, "window_s": 4.5, "samples": 300, "window_steps": 4}),
+        (PLAIN, ACCURACY, {"epochs": 2}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),  # lines that may not be epochs
+        (PLAIN, ACCURACY, {}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),
+        # Named epochs, without the last evaluation.
+        (
+            *(TWO_TO_FOUR, {"loss": "loss (.+)", **ACCURACY}, {"epoch_pattern": "epoch ([0-9]+)"}),
+            {"epoch_s": 2.0, "window_s": 4.0, "samples": 400},
+        ),
+        (JSON, {"loss": None}, {"samples_per_epoch": None}, {"epoch_s": 2.0, "window_s": 4.0, "samples": ABSENT}),
+        # Reported times replace the clock.
+        *(
+            (TOOK, {**ACCURACY, column: "took (.+)"}, {"epochs": 3}, {"window_s": ABSENT})
+            for column in ("epoch_s", "step_s", "samples_per_s", "train_s")
+        ),
+        # Lines that arrive together, or from a buffer, have no time; lines that are read in turns have one.
+        ([(1.0 + second / 100, line) for second, line in PLAIN], ACCURACY, {"epochs": 3}, {"epoch_s": ABSENT}),
+        (HEAPS, ACCURACY, {"epochs": 100}, {"epoch_s": ABSENT}),
+        (QUICK, ACCURACY, {"epochs": 100}, {"epoch_s": 2.4 / 99}),
+        (PLAIN[:1], ACCURACY, {"epochs": 1}, {"epoch_s": ABSENT}),
+    ],
+)
+def test_the_arrival_of_epoch_lines_gives_their_time(timed, metrics, settings, figures):
+    figures_read = read_epoch_clock(timed, metrics, **settings)
+    assert {name: figures_read.get(name, ABSENT) for name in figures} == pytest.approx(figures)
 
 
 NAMED = {"epoch_pattern": "epoch ([0-9]+)"}
