@@ -40,11 +40,10 @@ class Prospects:
 
     baseline: str = ""
     """The cell at the reference batch, which is trained first; empty if there is none."""
-    accuracy: float | None = None
-    """The mean validation accuracy, so far, of the cell that accuracies are compared with."""
-    by_seed: Mapping[int, float] = field(default_factory=dict)
-    """The validation accuracy of that cell by seed."""
-    margin: float = 0.0
+    first_bound: float | None = None
+    """The validation accuracy of a cell's first seed below which it need not be tested and timed, if any."""
+    first_bounds: Mapping[int, float] = field(default_factory=dict)
+    """The same by seed, for the seeds that the baseline has, which hold out the same samples."""
     bounds: Mapping[str, float] = field(default_factory=dict)
     """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -62,14 +61,10 @@ class Prospects:
     """{cell: another one with the same training}; only one of the two is trained."""
 
     def bound(self, cell_id: str, seed: int) -> float | None:
-        """Return the validation accuracy below which this seed of the cell need not be tested and timed, if any.
-
-        The bound of a first seed lies far below the accuracy of the baseline with the same seed, which holds out the
-        same samples. For a further seed see `Outlook.bound`.
-        """
-        if cell_id in self.trained or self.accuracy is None:
+        """Return the validation accuracy below which this seed of the cell need not be tested and timed, if any."""
+        if cell_id in self.trained or self.first_bound is None:
             return self.bounds.get(cell_id)
-        return self.by_seed.get(seed, self.accuracy) - GIVEN_UP * self.margin
+        return self.first_bounds.get(seed, self.first_bound)
 
     @staticmethod
     def of(
@@ -93,18 +88,17 @@ class Prospects:
         baseline = next((trial.cell_id for trial in plain if trial.batch.global_batch_size == reference), "")
         blank = Prospects(
             baseline=baseline,
-            margin=request.criteria.margin,
             levels=_levels(request, planned, probed),
             trained=trained,
             answer="no cell is ok",
             out=out,
             equivalent_cells=equivalent_cells(
-                sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))
+                sorted(plain, key=lambda trial: (trial.cell_id != baseline, trial.cell_id not in trained))
             ),
         )
         ok = [record for record in known if record.cell_id not in out]
-        ended = {record.trial_id for record in known}
-        left = Counter(trial.cell_id for trial in planned if trial.trial_id not in ended)
+        known_ids = {record.trial_id for record in known}
+        left = Counter(trial.cell_id for trial in planned if trial.trial_id not in known_ids)
         return _judged(blank, request, ok, left) if ok else blank
 
 
@@ -114,9 +108,13 @@ def _levels(
     """Return the predicted objective of each cell; empty if the objective does not follow from throughput."""
     if request.criteria.objective == "energy" or request.criteria.target is not None:
         return {}
-    seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
     by_cost = request.criteria.objective == "cost"
-    return {cell: s * (gpus if by_cost else 1) for cell, (gpus, s) in seconds.items() if s is not None}
+    levels: dict[str, float] = {}
+    for trial in planned:
+        seconds = _seconds(trial, probed.get(speed(trial.axes), {}))
+        if seconds is not None:
+            levels[trial.cell_id] = seconds * (trial.gpus_held if by_cost else 1)
+    return levels
 
 
 def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
@@ -136,21 +134,29 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     """Add what the ok trials say; `left` has the number of further seeds of each cell."""
     from orchestrator.decision.candidates import Contenders
 
-    found = Contenders.among(request, ok)
-    chosen, baseline = found.choice.favourite, found.contest.baseline
-    ids = [str(cell) for cell in found.cells["cell_id"]]
-    outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
+    contenders = Contenders.among(request, ok)
+    chosen, baseline = contenders.choice.favourite, contenders.contest.baseline
+    ids = [str(cell) for cell in contenders.cells["cell_id"]]
+    outlook = Outlook(contest=contenders.contest, left=[left[cell] for cell in ids])
     rows = outlook.open(chosen)
-    of_baseline = [] if baseline is None else [record for record in ok if record.cell_id == ids[baseline]]
-    metric = request.criteria.metric
-    by_seed = {record.seed: record.metrics.get(metric.name) for record in of_baseline}
+    bounds = {ids[row]: outlook.bound(row) for row in rows}
+
+    # A first seed is given up far below the baseline's same seed: its cell may still have better seeds.
+    metric, distance = request.criteria.metric, GIVEN_UP * request.criteria.margin
+    first_bound, first_bounds = None, dict[int, float]()
+    if baseline is not None:
+        first_bound = float(contenders.cells["score"][baseline]) - distance
+        for record in ok:
+            value = record.metrics.get(metric.name)
+            if record.cell_id == ids[baseline] and is_number(value):
+                first_bounds[record.seed] = metric.sign * float(value) - distance
     return replace(
         blank,
-        accuracy=None if baseline is None else float(found.cells["score"][baseline]),
-        by_seed={seed: metric.sign * float(value) for seed, value in by_seed.items() if is_number(value)},
-        bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
+        first_bound=first_bound,
+        first_bounds=first_bounds,
+        bounds={cell: bound for cell, bound in bounds.items() if bound is not None},
         chosen="" if chosen is None else ids[chosen],
-        answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],
+        answer="no cell that can be chosen keeps the margin" if chosen is None else contenders.names[chosen],
         open=frozenset(ids[row] for row in rows),
     )
 
@@ -164,12 +170,12 @@ SLACK = 1.1
 
 def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSpec]:
     """Return one probe of each speed that has none yet; nothing if the trainable has no probes."""
-    found: dict[str, TrialSpec] = {}
+    by_speed: dict[str, TrialSpec] = {}
     for trial in trials:
         probe = None if speed(trial.axes) in probed else probe_of(trial)
         if probe is not None:
-            found.setdefault(speed(trial.axes), probe)
-    return list(found.values())
+            by_speed.setdefault(speed(trial.axes), probe)
+    return list(by_speed.values())
 
 
 def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
@@ -196,8 +202,8 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
             fastest = speed(min(fresh, key=lambda trial: prospects.levels[trial.cell_id]).axes)
             chosen = [trial for trial in fresh if speed(trial.axes) == fastest]
         return [_bounded(trial, prospects) for trial in chosen]
-    further = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
-    return [_bounded(trial, prospects) for trial in further]
+    next_seeds = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
+    return [_bounded(trial, prospects) for trial in next_seeds]
 
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:

@@ -42,13 +42,11 @@ def test_baseline_is_trained_first_with_all_seeds():
 
 
 def test_fastest_speed_is_next_with_one_seed_per_cell():
-    prospects = Prospects(
-        baseline=BASE, levels=LEVELS, trained=frozenset([BASE]), chosen=BASE, accuracy=0.9, margin=0.01
-    )
+    prospects = Prospects(baseline=BASE, levels=LEVELS, trained=frozenset([BASE]), chosen=BASE, first_bound=0.88)
     waiting = [each for each in TRIALS if each.cell_id != BASE]
     asked = next_trials(waiting, prospects)
     assert told(asked) == [(32, "linear", 1), (32, "none", 1)]
-    assert asked[0].config["trainable"]["give_up_below"] == 0.9 - 2 * 0.01
+    assert asked[0].config["trainable"]["give_up_below"] == 0.88
     assert asked[0].trial_id in {each.trial_id for each in waiting}
 
 
@@ -136,7 +134,7 @@ def test_fastest_cell_within_the_margin_is_chosen(ended):
     records += [ended(32, "none", 1, 0.90), ended(32, "linear", 1, 0.975), ended(16, "none", 1, 0.98)]
     found = prospects(records)
     assert found.chosen == CELLS[32, "linear"] and "linear" in found.answer
-    assert found.accuracy == pytest.approx(0.98)
+    assert found.first_bound == pytest.approx(0.98 - 2 * 0.01)
     assert found.open == {CELLS[32, "linear"]}  # the others are slower, or lose .08
 
 
@@ -183,7 +181,7 @@ def test_disturbed_timing_does_not_close_a_cell(ended):
 
 def test_most_accurate_cell_sets_the_bound_without_a_reference(ended):
     found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
-    assert found.baseline == "" and found.accuracy == pytest.approx(0.98)
+    assert found.baseline == "" and found.first_bound == pytest.approx(0.98 - 2 * 0.01)
 
 
 def test_trained_cell_is_kept_among_equivalent_cells(ended):
