@@ -22,14 +22,16 @@ from markupsafe import Markup
 
 from orchestrator.decision.recommendation import metric_of
 from orchestrator.report import curve_plots
-from orchestrator.report.cell_plots import cell_plots, cell_rows, largest, with_times
+from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
 from orchestrator.report.facts import ReportData, key_facts, not_ok_lines, provenance
 from orchestrator.report.page_tables import cell_table, chances, filters, numeric, tiles, trial_table
 from orchestrator.report.plot import Plot, script, theme
+from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
-from orchestrator.tables.recommendation import front_table, gpu_count_table, in_sentences
+from orchestrator.tables.choice_cells import front_table, gpu_count_table
+from orchestrator.tables.recommendation import in_sentences
 from sweeps.printable import HARMFUL, printable
 
 FIRST_PLOTS = ("trade_off", "speedup")

@@ -15,7 +15,9 @@ from orchestrator.config.request import Metric
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
-from orchestrator.tables.recommendation import COLUMNS, probability, safe_choice, takes_longer
+from orchestrator.tables.choice_cells import COLUMNS, speed_of, takes_longer
+from orchestrator.tables.recommendation import safe_choice
+from orchestrator.tables.sentences import probability
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line, suited
 from orchestrator.text.rows import (
@@ -77,9 +79,10 @@ def _amounts(recommendation: Recommendation, chosen: Setting, baseline: Setting 
         unit = suited(unit_name, value, of_baseline)
         lines = []
         if not math.isnan(of_baseline):
-            faster = f"{numbers.times(of_baseline / value)}× as fast"
-            share = f"{numbers.percent(value / of_baseline)}% of it"
-            lines.append(f"baseline {unit.text(of_baseline)}: {faster if is_time else share}")
+            speed = speed_of(chosen, recommendation)
+            faster = "" if math.isnan(speed) else f": {numbers.times(speed)}× as fast"
+            share = f": {numbers.percent(value / of_baseline)}% of it"
+            lines.append(f"baseline {unit.text(of_baseline)}{faster if is_time else share}")
         if is_time:
             lines += _other_time(recommendation, chosen, baseline)
             lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import Row, axis
@@ -114,6 +115,8 @@ def mark(kind: str, encoding: Mapping[str, Any], *, where: str = "", **look: Any
     return {**layer, "transform": [{"filter": where}]} if where else layer
 
 
+ABOUT_INTERVALS = "Lines and bands: 95% intervals over the seeds."
+
 GREY = "#888a8a"
 """The colour of guides, visible on white and on black."""
 
@@ -175,6 +178,20 @@ def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: 
     }
 
 
+def lines_in_panels(x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = None) -> Spec:
+    """Return a chart with lines of one colour each, of compared cells if there is a dashed `level`."""
+    drawn = f"isValid(datum.{y['field']})" + (" && datum.compared" if level is not None else "")
+    look = {"x": x, "y": y, "color": colour}
+    points = mark("point", {**look, **FADED, **PALE, **TIP}, where=drawn, size=55, filled=True)
+    layers = [
+        *level_line(y, level),
+        band(look, where=drawn),
+        mark("line", {**look, **FADED}, where=drawn),
+        {**points, "params": [ZOOM, picked(colour["field"])]},
+    ]
+    return in_panels(layers, field=panel)
+
+
 def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None = None, percent: bool = False) -> Spec:
     """Return a chart with one horizontal bar for each label, in the order of the rows' `order`."""
     encoding = {
@@ -218,6 +235,11 @@ def word(column: str, cells: pd.DataFrame) -> str:
     """Return a column's title: `batch per GPU`; without GPUs, `batch per process`."""
     title = WORDS.get(column, axis(column))
     return title.replace("GPUs", "processes").replace("GPU", "process") if is_on_cpu(cells) else title
+
+
+def fixed_batch(cells: pd.DataFrame) -> str:
+    """Return the title of the batch that stays the same with more GPUs."""
+    return word(FIXED_SIDE[cells["scaling"].iloc[0]], cells)
 
 
 def filter_value(value: Any) -> str:

@@ -19,7 +19,8 @@ from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, GpuStep, Recommendation
-from orchestrator.tables.recommendation import RecommendationText, in_sentences, key_cells, step_text
+from orchestrator.tables.choice_cells import key_cells, step_text
+from orchestrator.tables.recommendation import RecommendationText, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import Row

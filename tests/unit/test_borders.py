@@ -32,7 +32,7 @@ OWNERS = {
     ),
     "matplotlib": ("studies/",),
     "vl_convert": ("orchestrator/report/plot.py",),
-    "jinja2": ("orchestrator/cli/launch.py", "orchestrator/report/page.py", "orchestrator/tables/recommendation.py"),
+    "jinja2": ("orchestrator/cli/launch.py", "orchestrator/report/page.py", "orchestrator/tables/sentences.py"),
     "orjson": ("orchestrator/store/files.py",),
     **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON
 }

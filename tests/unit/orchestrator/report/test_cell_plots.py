@@ -14,16 +14,13 @@ from orchestrator.report.cell_plots import (
     accuracy,
     cell_plots,
     cell_rows,
-    largest,
     memory,
-    speedup,
-    speedup_by_batch,
     time_to_target,
     trade_off,
-    why_not_linear,
     with_times,
 )
 from orchestrator.report.plot import Plot, svg
+from orchestrator.report.speedup_plots import largest, speedup, speedup_by_batch, why_not_linear
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo

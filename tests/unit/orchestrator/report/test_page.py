@@ -17,10 +17,11 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds, Rival, TradeOff
-from orchestrator.report.cell_plots import cell_rows, speedup, with_times
+from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import MOST_CHOICES, plots_in, rendered, write_report
 from orchestrator.report.plot import png, svg
+from orchestrator.report.speedup_plots import speedup
 from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
 from orchestrator.tables.scaling import scaling

@@ -20,24 +20,19 @@ from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
     OBJECTIVES,
-    GpuCount,
     Recommendation,
-    TradeOff,
     not_made,
     remark,
 )
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.recommendation import (
-    front_table,
-    gpu_count_table,
     in_sentences,
-    probability,
     recommendation_json,
     recommendation_markdown,
-    sentence,
 )
 from orchestrator.tables.scaling import scaling
+from orchestrator.tables.sentences import sentence
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed, target
 from tests.unit.orchestrator.records import record_of
@@ -305,10 +300,6 @@ def test_every_key_is_documented(records: list[TrialRecord]) -> None:
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 
-SLOW, FAST, ACCURATE = (
-    TradeOff(cell_id=name, name=name, time_s=time_s, metric=val_accuracy, cost=1.0)
-    for name, time_s, val_accuracy in (("slow", 3.0, 0.90), ("fast", 1.0, 0.89), ("accurate", 4.0, 0.95))
-)
 FOUND = Recommendation(
     objective="time",
     measure="time",
@@ -317,7 +308,6 @@ FOUND = Recommendation(
     cell_id="a",
     headline=remark("not_made"),
     provisional=True,
-    gpu_counts=tuple(GpuCount(gpus=gpus, name=f"{gpus} GPUs", best=best) for gpus, best in ((1, SLOW), (2, FAST))),
 )
 
 
@@ -332,13 +322,6 @@ def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, f
     assert ([word for word in words if "%" in word] == figures) if words else figures is None
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.974, "97%"), (1.0, "over 99%"), (0.0, "below 1%"), (math.nan, "unknown")]
-)
-def test_a_probability_is_never_0_or_1(value: float, text: str) -> None:
-    assert probability(value) == text
-
-
 @pytest.mark.parametrize(("batches", "told"), [((32, 64), ["100,000,000"]), ((32,), [])])
 def test_a_budget_in_tokens_bounds_the_choice_between_batches(batches: tuple[int, ...], told: list[str]) -> None:
     trials = [
@@ -349,12 +332,6 @@ def test_a_budget_in_tokens_bounds_the_choice_between_batches(batches: tuple[int
     terms = Terms(budget={"tokens": 100_000_000}, axes=AXES)
     facts = in_sentences(decide(*collect(trials, scaling="weak", reference_batch_size=32), terms)).facts
     assert [text.split()[3] for label, text in facts if label == "Valid for"] == told
-
-
-def test_the_front_is_omitted_if_gpu_counts_cover_it() -> None:
-    assert gpu_count_table(FOUND) is not None and front_table(replace(FOUND, front=(FAST, SLOW))) is None
-    listed = front_table(replace(FOUND, front=(FAST, ACCURATE)))
-    assert listed is not None and len(listed.frame) == 2
 
 
 VALUES = (None, float("nan"), float("inf"), -1.0, 0.0, 1e-12, 0.5, 0.5, 0.9, 3.0, 1e12, "text", True)

@@ -1,0 +1,197 @@
+"""The report's charts of the speed-up: by GPUs, by batch, and where it is lost.
+
+All draw the rows of `cell_plots.cell_rows`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from orchestrator.analysis.baseline import FIXED_SIDE
+from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.report.plot import (
+    ABOUT_INTERVALS,
+    FADED,
+    GREY,
+    MOST_BARS,
+    PALE,
+    TIP,
+    ZOOM,
+    Plot,
+    Spec,
+    band,
+    bars,
+    category,
+    doubling,
+    fixed_batch,
+    in_panels,
+    interval,
+    lines_in_panels,
+    mark,
+    picked,
+    quantity,
+    word,
+)
+from orchestrator.tables.speedup import one_process
+from orchestrator.text import numbers
+from orchestrator.text.rows import cell_label, varying
+
+
+def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
+    """Return for each cell whether it is no baseline, which is 1 by definition."""
+    return cells["cell_id"] != cells["baseline_cell_id"]
+
+
+def speedup(cells: pd.DataFrame) -> Plot:
+    """Return the chart of throughput relative to the baseline, beside the ideal speed-up."""
+    gpus = word("gpus", cells)
+    known = cells[cells["speedup"].notna()]
+    absent = ""
+    if known.empty:
+        absent = "No two cells can be compared: no throughput was reported, or no cell is ok."
+    elif not _is_compared(known).any():
+        absent = f"All cells that are ok have the same number of {gpus}."
+    plot = Plot(
+        name="speedup",
+        title=f"Speed-up of more {gpus}",
+        about=f"Throughput as a multiple of the baseline's, at the same {fixed_batch(cells)}"
+        f" ({cells['scaling'].iloc[0]} scaling). Dashed: the ideal, in proportion to the {gpus}. Percentages: share of"
+        f" the ideal. {ABOUT_INTERVALS}",
+        absent=absent,
+    )
+    if plot.absent:
+        return plot
+    layers = _one_step(known) if known["gpus"].nunique() <= 2 else _several_steps(known)
+    return replace(plot, spec=in_panels(layers, field="panel"), remarks=one_process(cells))
+
+
+def _one_step(known: pd.DataFrame) -> list[Spec]:
+    """Return the layers for a single step of the GPUs: a row for each batch, with its ideal."""
+    # Room for the labels right of the largest value.
+    most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
+    x = {**quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
+    place = {"x": x, "y": category("fixed_batch", fixed_batch(known), axis={"grid": False})}
+    look = {"color": category("gpus", word("gpus", known))}
+    drawn = "isValid(datum.speedup) && datum.compared"
+    points = mark("point", {**place, **look, **PALE, **FADED, **TIP}, where=drawn, size=70, filled=True)
+    texts = mark("text", {**place, "text": {"field": "label"}}, where=drawn, dy=-11, clip=False)
+    label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
+    return [
+        mark("rule", {"x": {"datum": 1}}, opacity=0.5),
+        mark("tick", {**place, "x": {**x, "field": "ideal"}}, where=drawn, thickness=2, height=22, strokeDash=[3, 2]),
+        interval("x", {**place, **look}, where=drawn, strokeWidth=3),
+        {**points, "params": [picked("gpus")]},
+        {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]},
+    ]
+
+
+def _several_steps(known: pd.DataFrame) -> list[Spec]:
+    """Return the layers for three or more numbers of GPUs: a line for each batch, and the ideal."""
+    counts = list(known["gpus"].unique())
+    # Over a wide range the ideal is a straight line only if both axes are logarithmic.
+    wide = max(counts) / min(counts) >= 8
+    scale = {"type": "log", "base": 2, "nice": False} if wide else {"zero": True}
+    y = {**quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
+    place = {"x": doubling("gpus", word("gpus", known), counts), "y": y}
+    look = {"color": category("fixed_batch", fixed_batch(known))}
+    drawn = "isValid(datum.speedup)"
+    # The efficiency stands at the end of each line, that is at its most GPUs.
+    at_end = [
+        {"filter": f"{drawn} && datum.compared"},
+        {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], "groupby": ["panel", "fixed_batch"]},
+        {"filter": "datum.gpus === datum.most_gpus"},
+        {"calculate": "format(datum.efficiency, '.0%')", "as": "label"},
+    ]
+    ideal = {**place, "y": {**y, "field": "ideal", "aggregate": "max"}}
+    points = mark("point", {**place, **look, **PALE, **FADED, **TIP}, where=drawn, size=55, filled=True)
+    texts = {**place, **look, "text": {"field": "label"}}
+    return [
+        mark("line", ideal, where=drawn, strokeDash=[5, 4], color=GREY),
+        band({**place, **look}, where=drawn),
+        mark("line", {**place, **look, **FADED}, where=drawn),
+        {**points, "params": [ZOOM, picked("fixed_batch")]},
+        {**mark("text", texts, align="left", dx=7, fontSize=10, clip=False), "transform": at_end},
+    ]
+
+
+def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
+    """Return the chart of the speed-up by batch, one line per GPU count: from which batch on more GPUs pay off.
+
+    There is none with fewer than three batches, or if the chart of the speed-up shows the same.
+    """
+    scaled = cells[_is_compared(cells) & cells["speedup"].notna()]
+    batches = scaled[FIXED_SIDE[cells["scaling"].iloc[0]]]
+    if batches.nunique() < 3 or scaled["gpus"].nunique() < 2:
+        return []
+    gpus, batch = word("gpus", cells), fixed_batch(cells)
+    x = doubling("fixed_batch", batch, batches.tolist())
+    plot = Plot(
+        name="speedup_by_batch",
+        title="Speed-up by batch size",
+        about=f"The {batch} from which more {gpus} pay off. Dashed: as fast as the baseline. {ABOUT_INTERVALS}",
+        spec=lines_in_panels(x, quantity("speedup", "speed-up"), category("gpus", gpus), "panel", level=1),
+    )
+    return [plot]
+
+
+_KEPT = {"efficiency": "kept"} | LOST_TO
+"""Parts of a bar of `why_not_linear`: the fields and their names."""
+
+
+def why_not_linear(cells: pd.DataFrame) -> Plot:
+    """Return the chart with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
+    gpus = word("gpus", cells)
+    known = cells[cells["lost_rest"].notna()]
+    plot = Plot(
+        name="why_not_linear",
+        title="Where speed-up is lost",
+        about=f"The share of the ideal speed-up that cells with several {gpus} keep, and where the rest goes.",
+        absent="" if len(known) else f"No cell with several {gpus} has an efficiency and a breakdown of its steps.",
+    )
+    if plot.absent:
+        return plot
+    names = ", ".join(f"'{column}': '{text}'" for column, text in _KEPT.items())
+    # Losses below 0 are not drawn, so the others may sum to more than what is lost: they are scaled to end at 100%.
+    is_loss = "datum.column !== 'efficiency'"
+    room = "max(0, 1 - datum.efficiency) / datum.lost"
+    fold = [
+        {"filter": "isValid(datum.lost_rest)"},
+        {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
+        {"filter": f"datum.bar_rank <= {MOST_BARS}"},
+        {"fold": list(_KEPT), "as": ["column", "share"]},
+        {"calculate": f"{{{names}}}[datum.column]", "as": "part"},
+        {"calculate": "datum.cell + '\\n' + datum.part + ': ' + format(datum.share, '.1%')", "as": "tip"},
+        {"filter": "datum.share > 0"},
+        {"calculate": f"{is_loss} ? datum.share : 0", "as": "loss"},
+        {"joinaggregate": [{"op": "sum", "field": "loss", "as": "lost"}], "groupby": ["cell"]},
+        {"calculate": f"{is_loss} ? datum.share * min(1, {room}) : min(1, datum.share)", "as": "share"},
+    ]
+    colour = {"field": "part", "type": "nominal", "title": None, "scale": {"domain": list(_KEPT.values())}}
+    remarks = []
+    if len(known) > MOST_BARS:
+        remarks.append(f"{MOST_BARS} of {len(known)} cells are drawn: the filters choose others.")
+    if (known[list(LOST)] < -0.02).any(axis=None):
+        remarks.append(
+            "Parts that took less time than in the baseline are negative and not drawn, and the other losses are scaled"
+            " to 100%; summary.csv has all."
+        )
+    spec = {"transform": fold, **bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)}
+    return replace(plot, spec=spec, remarks=remarks)
+
+
+def largest(cells: pd.DataFrame, recommendation: Recommendation | None) -> str:
+    """Return a sentence on the largest loss of speed-up, of the recommended cell or else of the worst one."""
+    known = cells[cells["lost_rest"].notna()]
+    # Readers care about the cell that they will use.
+    chosen = known[known["cell_id"] == (recommendation.cell_id if recommendation else None)]
+    rows = (chosen if len(chosen) else known.sort_values("efficiency")).to_dict("records")
+    lost = largest_loss(rows[0]) if rows else None
+    if not lost:
+        return ""
+    row = rows[0]
+    share = f"{numbers.percent(row[lost])}% of the ideal speed-up"
+    remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
+    return f"Largest loss of {cell_label(row, varying(cells))}: {LOST_TO[lost]} ({share}).{remedy}"

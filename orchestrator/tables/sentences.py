@@ -1,0 +1,66 @@
+"""Sentences about a recommendation, from the macros of `recommendation.md.j2`: one for each code of a remark."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from orchestrator.decision.choice import LOSS_QUANTILE, TIE
+from orchestrator.decision.recommendation import SURE, Remark
+from orchestrator.text import numbers
+from orchestrator.text.numbers import suited
+from orchestrator.text.rows import gpus_in_words
+
+UNBOUNDED = 10.0
+"""A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""
+
+
+def sentence(remark: Remark | None) -> str:
+    """Return a remark in words, on one line; empty for None."""
+    return filled(remark.code, remark.values) if remark else ""
+
+
+def probability(value: float, *, short: bool = False) -> str:
+    """Return `97%`; never 0% or 100%, which no sample shows."""
+    if math.isnan(value):
+        return "unknown"
+    # Of a few seeds no probability is 0 or 1.
+    over, below = ("≥99%", "≤1%") if short else ("over 99%", "below 1%")
+    return over if value > 0.99 else below if value < 0.01 else f"{value:.0%}"
+
+
+def filled(macro: str, values: Any) -> str:
+    """Return a macro's sentence with these values, on one line."""
+    return " ".join(str(getattr(template(), macro)(values)).split())
+
+
+@cache
+def template() -> Any:
+    """Return the template's macros; Jinja is set up only once a recommendation is written."""
+    # Not autoescaped: the sentences are plain text, which each form escapes for itself.
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    environment.filters |= {
+        "fact": numbers.fact,
+        "g": lambda value: f"{value:g}",
+        "percent": numbers.percent,
+        "plain": numbers.plain,
+        "probability": probability,
+        "sentence": sentence,
+        "times": numbers.times,
+    }
+    environment.globals |= {
+        "amount": lambda unit, value, *beside: suited(unit, value, *filter(None, beside)).text(value),
+        "counted": numbers.counted,
+        "infinity": math.inf,
+        "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
+        "quantile": LOSS_QUANTILE,
+        "sure": SURE,
+        "tie": TIE,
+        "unbounded": UNBOUNDED,
+        "with_interval": lambda point, lo, hi: numbers.with_interval(point, lo, hi, numbers.times, "×"),
+    }
+    return environment.get_template("recommendation.md.j2").module
