@@ -152,7 +152,10 @@ def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
 def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")
-    text = rendered(ReportData(trials=trials, cells=cells, recommendation=decide(trials, cells, Terms())))
+    cut = [Finding(where=f"trials/{n}/metrics.jsonl", what="is cut short") for n in range(5)]
+    data = ReportData(trials=trials, cells=cells, recommendation=decide(trials, cells, Terms()), findings=cut)
+    text = rendered(data)
+    assert text.count("is cut short") == 1 and "trials/2/metrics.jsonl</code> and 2 more" in text
     assert text.index('id="failed"') < text.index('id="cells"') and text.count('id="failed"') == 1
     assert "108" in text and "no data" in text and 'data-plot="' not in text and "UNDECIDED" in text
     assert "No trial reported device memory." in text

@@ -1,0 +1,97 @@
+import re
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.scaling_loss import LOST
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
+from orchestrator.report.cell_plots import cell_rows, with_times
+from orchestrator.report.plot import svg
+from orchestrator.report.speedup_plots import largest, speedup, speedup_by_batch, why_not_linear
+from tests.unit.orchestrator.records import record_of
+from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.report.drawing import TIMED, made, scaling, texts
+
+
+@pytest.fixture(scope="module")
+def sweep() -> tuple[pd.DataFrame, list[dict]]:
+    return made(demo.records(), reference_batch_size=32)
+
+
+def test_two_gpu_counts_have_labelled_values_and_the_ideal() -> None:
+    cells, rows = made([scaling(1), scaling(2, rate=1600.0)])
+    drawn = texts(speedup(cells), rows)
+    assert "1.60× (80%)" in drawn
+    assert [row["ideal"] for row in rows] == pytest.approx([1, 2])
+
+
+def test_lines_end_with_their_efficiency(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+    cells, rows = sweep
+    drawn = texts(speedup(cells), rows)
+    ends = cells[(cells["gpus"] == 8) & cells["efficiency"].notna()]
+    assert {f"{each:.0%}" for each in ends["efficiency"]} <= set(drawn)
+    assert [each for each in drawn if each in demo.RULES] == list(demo.RULES)
+
+
+def test_at_most_twelve_panels_are_drawn_the_nearest_first() -> None:
+    records = [
+        record_of(gpus, seed, axes={"w": w}, metrics=TIMED | {"samples_per_s": 100.0 * gpus + w})
+        for gpus in (1, 2)
+        for w in range(15)
+        for seed in (0, 1)
+    ]
+    trials, cells = collect(records, scaling="weak")
+    found = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
+    rows = cell_rows(with_times(cells, trials), found)
+    titles = [each for each in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", each)]
+    best = next(row for row in rows if row["role"] == "recommended")
+    assert len(titles) == 12 and titles[0] == best["panel"]
+
+
+def test_speedup_by_batch_needs_three_batches_and_three_gpu_counts(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+    cells, rows = sweep
+    (plot,) = speedup_by_batch(cells)
+    assert {"2", "4", "8", "32", "128", "512"} <= set(texts(plot, rows))
+    assert (
+        speedup_by_batch(cells[cells["gpus"] <= 2]) == speedup_by_batch(cells[cells["device_batch_size"] < 512]) == []
+    )
+
+
+def test_one_gpu_count_has_no_speedup(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+    cells = sweep[0]
+    assert speedup(cells[cells["gpus"] == 1]).absent
+
+
+def test_lost_speedup_is_drawn_and_named() -> None:
+    cells, rows = made([scaling(1), scaling(2, rate=1600.0, step_communication_s=0.2, step_compute_s=0.64)])
+    (row,) = (each for each in rows if each["gpus"] == 2)
+    parts = [value for name, value in row.items() if name.startswith("lost_") and value == value]
+    assert row["efficiency"] + sum(parts) == pytest.approx(1) and row["lost_communication"] == pytest.approx(0.2)
+    assert {"2×32 none", "kept", "exchanging gradients"} <= set(texts(why_not_linear(cells), rows))
+    assert "exchanging gradients (20% of" in largest(cells, None) and "2×32 none" in largest(cells, None)
+    assert largest(made([scaling(1)])[0], None) == ""
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])
+def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
+    """The passes are faster than on one GPU: a negative loss, so that the other parts sum to more than 100%."""
+    step = {"step_communication_s": 0.3, "step_compute_s": 0.5}
+    cells, rows = made([scaling(1), scaling(2, rate=rate, **step)])
+    assert sum(max(0.0, rows[1][name]) for name in ("efficiency", *LOST)) > 1.05
+    shares = [int(text) for text in re.findall(r"ideal speed-up: (\d+)%", svg(why_not_linear(cells), rows))]
+    assert shares[0] == kept and sum(shares) == pytest.approx(100, abs=2)
+
+
+def test_speedups_timed_by_one_process_have_a_remark() -> None:
+    def remarks(process: Callable[[int], str]) -> str:
+        records = [
+            record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})
+            for g in (1, 2)
+            for s in (0, 1)
+        ]
+        return " ".join(speedup(collect(records, scaling="weak")[1]).remarks)
+
+    assert "workers=per_seed" in remarks(lambda seed: "7") and "workers=per_seed" not in remarks(str)
