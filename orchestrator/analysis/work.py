@@ -87,10 +87,10 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
             groups.setdefault(_comparable_with(record), []).append(record)
     by_id: dict[str, Account] = {}
     for group in groups.values():
-        most = {unit: _most(group, unit) for unit in _UNITS}
+        yardsticks = {unit: yardstick for unit in _UNITS if (yardstick := _yardstick(group, unit)) is not None}
         has_equal_lengths = _has_equal_lengths(group)
         for record in group:
-            account = _account(record, most, has_equal_lengths=has_equal_lengths)
+            account = _account(record, yardsticks, has_equal_lengths=has_equal_lengths)
             if account is not None:
                 by_id[record.trial_id] = account
     return by_id
@@ -104,10 +104,22 @@ def _comparable_with(record: TrialRecord) -> str:
     return json.dumps([record.budget, further, replicas], sort_keys=True, default=str)
 
 
-def _most(group: Sequence[TrialRecord], unit: str) -> float | None:
-    """Return the most work of a trial in this unit; None if no trial reports it."""
-    works = (figure(record.metrics, unit) for record in group if not _sets_its_length(record))
-    return max((work for work in works if work), default=None)
+def _yardstick(group: Sequence[TrialRecord], unit: str) -> Work | None:
+    """Return the budget's work in this unit, from the trial that shows the most of it; None if no trial reports it.
+
+    A trial may do up to one step more than its budget, which is little for the smallest batch.
+    """
+    works = [_in_budget(record, unit) for record in group if not _sets_its_length(record)]
+    return max((work for work in works if work is not None), key=lambda work: work.asked - work.step, default=None)
+
+
+def _in_budget(record: TrialRecord, unit: str) -> Work | None:
+    """Return the trial's work in this unit and what it implies for its whole budget."""
+    done, of_budget = figure(record.metrics, unit), _of_budget(record)
+    if not done:
+        return None
+    share = of_budget.share if of_budget is not None else 1.0
+    return Work(unit=unit, done=done, asked=done / share if share else done, step=_step(record, unit))
 
 
 def _has_equal_lengths(group: Sequence[TrialRecord]) -> bool:
@@ -119,18 +131,15 @@ def _has_equal_lengths(group: Sequence[TrialRecord]) -> bool:
     return not ("seconds" in budget or "steps" in budget or has_same_steps)
 
 
-def _account(record: TrialRecord, most: Mapping[str, float | None], *, has_equal_lengths: bool) -> Account | None:
-    own_most = {} if _sets_its_length(record) else most
-    works = [_of_budget(record), _of_cells(record, own_most) if has_equal_lengths else None]
-    known = [work for work in works if work is not None]
-    samples = figure(record.metrics, "samples")
-    if not known and not samples:
-        return None
-    work = min(known, key=lambda work: work.share, default=None)
-    if not samples:
-        return Account(work=work, budget_samples=None)
-    share = work.share if work is not None else 1.0
-    return Account(work=work, budget_samples=max(own_most.get("samples") or samples, samples / share))
+def _account(record: TrialRecord, yardsticks: Mapping[str, Work], *, has_equal_lengths: bool) -> Account | None:
+    own_length = _sets_its_length(record)
+    of_budget = _of_budget(record)
+    of_cells = _of_cells(record, yardsticks) if has_equal_lengths and not own_length else None
+    work = min((work for work in (of_budget, of_cells) if work is not None), key=lambda work: work.share, default=None)
+    samples = _in_budget(record, "samples")
+    if samples is None:
+        return Account(work=work) if work is not None else None
+    return Account(work=work, budget_samples=samples.asked if own_length else yardsticks["samples"].asked)
 
 
 def _of_budget(record: TrialRecord) -> Work | None:
@@ -146,17 +155,21 @@ def _of_budget(record: TrialRecord) -> Work | None:
     return Work(unit=unit, done=done, asked=float(asked), step=_step(record, unit))
 
 
-def _of_cells(record: TrialRecord, most: Mapping[str, float | None]) -> Work | None:
-    """Return the trial's work against the most of all cells, in the first unit that it reports; None if unknown."""
-    for unit in _UNITS:
-        done, asked = figure(record.metrics, unit), most.get(unit)
-        if done is not None and asked is not None:
-            return Work(unit=unit, done=done, asked=asked, step=_step(record, unit))
+def _of_cells(record: TrialRecord, yardsticks: Mapping[str, Work]) -> Work | None:
+    """Return the trial's work against that of all cells, in the first unit that it reports; None if unknown."""
+    for unit, yardstick in yardsticks.items():
+        done = figure(record.metrics, unit)
+        if done is not None:
+            return Work(unit=unit, done=done, asked=yardstick.asked, step=_step(record, unit) + yardstick.step)
     return None
 
 
 def _step(record: TrialRecord, unit: str) -> float:
-    return float(record.global_batch_size) if unit == "samples" else 0.0
+    """Return the work of one optimizer step, by which a trial may miss its budget; 0 if unknown."""
+    samples, done = figure(record.metrics, "samples"), figure(record.metrics, unit)
+    if unit == "steps" or not samples or not done:
+        return 0.0
+    return record.global_batch_size * done / samples
 
 
 def _sets_its_length(record: TrialRecord) -> bool:

@@ -28,6 +28,8 @@ def share(*records):
         ({"steps": 1000}, {"steps": 500}, 0.5, "500 of 1,000 steps"),
         ({"samples": 100_000}, {"samples": 61_440}, 0.6144, "61,440 of 100,000 samples"),
         ({"samples": 100}, {"samples": 69}, 1.0, ""),  # less than a batch of 32 is missing
+        ({"tokens": 1000}, {"tokens": 690, "samples": 69}, 1.0, ""),
+        ({"epochs": 1}, {"epochs": 0.69, "samples": 69}, 1.0, ""),
         ({"tokens": 2000}, {"tokens": 1000}, 0.5, "1,000 of 2,000 tokens"),
         ({"seconds": 60}, {"samples": 10}, None, ""),  # a rule of the sweep ended it
         ({"epochs": 8}, {"epochs": 4, "time_to_target_s": 3.0}, None, ""),  # so did the target
@@ -53,10 +55,11 @@ def test_work_is_compared_with_the_budget(budget, metrics, done, note):
         ({"epochs": 8, "work_source": "assumed"}, {"epochs": 4, "work_source": "assumed"}, [1.0, 0.5]),
         ({"samples": 12_800, "steps": 400}, {"samples": 51_200, "steps": 400}, [None, None]),  # fixed steps
         ({"samples": 0.0}, {"samples": 12_800}, [0.0, 1.0]),
+        ({"samples": 3904, "epochs": 8}, {"samples": 4096, "epochs": 8}, [1.0, 1.0]),  # a step of 256 too many
     ],
 )
 def test_work_is_compared_with_that_of_the_other_cells(first, second, shares):
-    records = [record_of(batch=batch, metrics=m, budget={"epochs": 8}) for batch, m in ((32, first), (128, second))]
+    records = [record_of(batch=batch, metrics=m, budget={"epochs": 8}) for batch, m in ((32, first), (256, second))]
     if shares[0] is not None and "epochs" not in first:
         assert share(*records) == pytest.approx(shares)
     else:
