@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sweeps.axes import flat
 from sweeps.lr_rule import RULES
 from sweeps.trial import TrialSpec
 
@@ -39,6 +40,15 @@ def without(config: Mapping[str, Any], dotted_keys: Iterable[str]) -> dict[str, 
         if isinstance(node, dict):
             node.pop(leaf, None)
     return result
+
+
+def identity(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a fingerprint that identifies its trials, by dotted key: all but the keys at their default.
+
+    A key that a later version adds, at its default, therefore makes no other trial.
+    """
+    at_default = {"defaults", *fingerprint["defaults"]}
+    return {key: value for key, value in flat(fingerprint) if key not in at_default}
 
 
 def equivalent_cells(trials: Iterable[TrialSpec]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.config_files import config_dir
@@ -472,10 +473,50 @@ def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -
     return "a number" if is_number(default) and not is_number(given) else ""
 
 
-@functools.cache
-def _shipped(group: str, name: str) -> Mapping[str, Any]:
+def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
+    """Yield the dotted keys whose value is that of the shipped file, among sections of trials (`config`) and own keys.
+
+    The names of sections and trainables have no default: they say which file has the defaults of the others.
+    """
+    place = folder or config_dir()
+    defaults = {key: value for key, value in flat(_of_file(place / "config.yaml")) if not key.startswith("budget.")}
+    sections = identifying["config"]
+    for group in (*_GROUPS, "trainable", "budget"):
+        section = sections.get(group)
+        if isinstance(section, Mapping):
+            shipped = _defaults(group, section, place)
+            defaults |= {f"config.{group}.{key}": value for key, value in shipped.items()}
+    for key, value in flat(identifying):
+        if key not in defaults or key.rpartition(".")[2] in ("name", "_target_"):
+            continue
+        default = defaults[key]
+        # True equals 1, but is another value of a key.
+        if default == value and isinstance(default, bool) == isinstance(value, bool):
+            yield key
+
+
+def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[str, Any]:
+    """Return {dotted key: default} of a section, from the shipped file that the section's name or code belongs to."""
+    if group == "budget":
+        return dict(flat(_of_file(place / "config.yaml")["budget"]))
+    if group != "trainable":
+        return _shipped(group, str(section.get("name")), place)
+    # Code of the user's own has the keys of `trainable=function`.
+    files_by_code = {_of_file(file).get("_target_"): file for file in sorted((place / group).glob("*.yaml"))}
+    file = files_by_code.get(section.get("_target_"), place / group / "function.yaml")
+    values = dict(_of_file(file))
+    bases = [base for base in values.pop("defaults", ()) if base != "_self_"]
+    inherited = [dict(flat(_of_file(place / group / f"{base}.yaml"))) for base in bases]
+    return {key: value for level in (*inherited, dict(flat(values))) for key, value in level.items()}
+
+
+def _shipped(group: str, name: str, place: Path | None = None) -> Mapping[str, Any]:
     """Return {dotted key: value} of the shipped file with this name; empty if there is none."""
-    file = config_dir() / group / f"{name}.yaml"
-    if not name.isidentifier() or not file.is_file():
-        return {}
-    return dict(flat(files.load(file.read_text(encoding="utf-8"))))
+    file = (place or config_dir()) / group / f"{name}.yaml"
+    return dict(flat(_of_file(file))) if name.isidentifier() and file.is_file() else {}
+
+
+@functools.cache
+def _of_file(file: Path) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = files.load(file.read_text(encoding="utf-8"))
+    return content

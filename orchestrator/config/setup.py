@@ -19,14 +19,14 @@ from typing import Any, cast
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types, target
-from orchestrator.config.schema import IDENTIFYING, trainable_part
+from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
 from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, unknown
-from sweeps.identity import digest, without
+from sweeps.identity import digest, identity, without
 from sweeps.rerun import rerun_errors
 from sweeps.sweep import MODEL_PARALLEL, Setup, Sweep, trials
 from sweeps.trial import TrialSpec
@@ -165,7 +165,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         model_parallel={name: config[name] for name in MODEL_PARALLEL},
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
-        identity={"fingerprint": digest(fingerprint(config, versions, secrets)), "device": computes_on},
+        identity={"fingerprint": digest(identity(fingerprint(config, versions, secrets))), "device": computes_on},
     )
 
 
@@ -202,16 +202,20 @@ def source_dir(trainable: Mapping[str, Any]) -> Path:
 def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
     """Return what identifies a trial besides its point: the config as written, and hashes of sources and data.
 
-    Secrets are left out: they do not change results and must not enter the journal.
+    Secrets are left out: they do not change results and must not enter the journal. `defaults` names the keys at their
+    default.
     """
     sections = _of_trials(config)
     source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
     if "argv" in trainable:  # a command line
         source |= versions.command(trainable["argv"], source_dir(trainable))
+    counted = without(sections, config["sweep"]["identity_ignores"])
+    identifying = {key: config[key] for key in IDENTIFYING}
     found = {
-        "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
-        **{key: config[key] for key in IDENTIFYING},
+        "config": secrets.value(counted),
+        **identifying,
+        "defaults": sorted(at_default({"config": counted, **identifying})),
         "source": source,
         "data": versions.data(config.get("data") or {}),
     }

@@ -225,7 +225,7 @@ def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any
     found = replay(layout.journal)
     reading = Reading(found.records)
     history = reading.history
-    same = history.fingerprint in (None, fingerprint)
+    same = not history.changes(fingerprint)
     owner = owner_alive(layout)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
     damages = [f"{layout.journal}: {damage}" for damage in found.damages]

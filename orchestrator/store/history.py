@@ -187,9 +187,10 @@ class History:
     def _take_sweep(self, value: Mapping[str, Any]) -> None:
         fingerprint, driver, hardware = (value.get(key) for key in ("fingerprint", "driver", "hardware"))
         self.fingerprint = fingerprint if isinstance(fingerprint, Mapping) else {}
-        if self.fingerprint not in self._fingerprints:
+        self._current = self._number_of(self.fingerprint)
+        if self._current < 0:
+            self._current = len(self._fingerprints)
             self._fingerprints.append(self.fingerprint)
-        self._current = self._fingerprints.index(self.fingerprint)
         self.planned = value["planned"] if is_whole(value.get("planned")) else 0
         self._open = value["open"] if is_whole(value.get("open")) else None
         self._ended_since = set()
@@ -249,7 +250,7 @@ class History:
 
         Rows without their own timing have that of `timed_with`.
         """
-        number = self._fingerprints.index(fingerprint) if fingerprint in self._fingerprints else -1
+        number = self._number_of(fingerprint)
         rows = {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
         return {key: _with_speed(row, rows.get(row.timed_with)) if row.timed_with else row for key, row in rows.items()}
 
@@ -307,6 +308,15 @@ class History:
         """True if any trial's end says something about the training, so that a changed config must not be mixed in."""
         return any(row.status not in _NO_ANSWER for row in self.all_rows.values())
 
+    def _number_of(self, fingerprint: Mapping[str, Any] | None) -> int:
+        """Return the number of the recorded fingerprint of the same trials; -1 if there is none."""
+        for number, known in enumerate(self._fingerprints):
+            if known == fingerprint:
+                return number
+            if known is not None and fingerprint is not None and not difference(known, fingerprint):
+                return number
+        return -1
+
     def changes(self, fingerprint: Mapping[str, Any]) -> list[str]:
         """Return the differences from the fingerprint of the last request; none in a new journal."""
         return difference(self.fingerprint, fingerprint) if self.fingerprint is not None else []
@@ -315,12 +325,15 @@ class History:
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for each change, such as `config.budget.epochs: 10 → 20`, with all dotted keys that changed alike.
 
-    Many names in the config may lead to one package, whose hash is then that of each.
+    Many names in the config may lead to one package, whose hash is then that of each. A key that only one version of
+    the project has changes nothing while it is at its default: `defaults` lists such keys of a fingerprint.
     """
     old, new = dict(flat(before)), dict(flat(now))
+    at_default = {"defaults", *before.get("defaults", ()), *now.get("defaults", ())}
     changes: dict[str, list[str]] = {}
     for key in {**old, **new}:
-        if old.get(key) != new.get(key):
+        is_new_at_default = key in at_default and not (key in old and key in new)
+        if old.get(key) != new.get(key) and key != "defaults" and not is_new_at_default:
             changes.setdefault(f"{_shown(old, key)} → {_shown(new, key)}", []).append(key)
     return [f"{', '.join(keys)}: {change}" for change, keys in changes.items()]
 

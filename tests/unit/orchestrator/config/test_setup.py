@@ -1,10 +1,15 @@
+import shutil
+
 import pytest
 
 from orchestrator.config.fingerprint import Versions
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import fingerprint, setup, with_gpus
 from orchestrator.schedule.cluster import Node
-from sweeps.identity import digest
-from tests.unit.orchestrator.requests import shipped_config
+from orchestrator.store.history import History
+from orchestrator.store.record import Kind, Record
+from sweeps.identity import digest, identity
+from tests.unit.orchestrator.requests import shipped_config, with_value
 
 LAPTOP = Node(name="laptop", cpus=6, gpus=0)
 SERVER = Node(name="server", cpus=32, gpus=2, gpu_type="NVIDIA H200")
@@ -104,6 +109,47 @@ def test_fingerprint_covers_own_code_anywhere_in_the_config():
     }
 
 
+def trial_identity(given):
+    return digest(identity(fingerprint(given, Versions())))
+
+
+def test_new_key_at_its_default_makes_no_other_trial(tmp_path, monkeypatch):
+    before = config()
+    conf = tmp_path / "conf"
+    shutil.copytree(config_dir(), conf)
+    for file in ("trainable/noop.yaml", "optimizer/sgd.yaml"):
+        (conf / file).write_text((conf / file).read_text() + "brand_new: {inside: 3}\n")
+    new = {section: before[section] | {"brand_new": {"inside": 3}} for section in ("trainable", "optimizer")}
+    unknown = trial_identity(before | new)
+    monkeypatch.setattr("orchestrator.config.schema.config_dir", lambda: conf)
+    assert trial_identity(before | new) == trial_identity(before) != unknown
+    changed = {"optimizer": before["optimizer"] | {"brand_new": {"inside": 4}}}
+    assert trial_identity(before | new | changed) != trial_identity(before)
+    history = History([Record(kind=Kind.SWEEP, value={"fingerprint": fingerprint(before, Versions())})])
+    assert history.changes(fingerprint(before | new, Versions())) == []
+    assert len(history.changes(fingerprint(before | new | changed, Versions()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_default"),
+    [
+        ("optimizer.momentum", 0.9, True),
+        ("optimizer.momentum", 0.8, False),
+        ("optimizer.nesterov", 0, False),
+        ("budget.epochs", 10.0, True),
+        ("budget.epochs", 11, False),
+        ("resources.timing", "auto", True),
+        ("resources.timing", "shared", False),
+        ("model.name", "cnn", False),
+        ("trainable._target_", "trainables.noop:train", False),
+    ],
+)
+def test_fingerprint_names_the_keys_at_their_default(key, value, is_default):
+    given = with_value(config(optimizer={"name": "sgd", "nesterov": False}), key, value)
+    dotted = key if key.startswith("resources.") else f"config.{key}"
+    assert (dotted in fingerprint(given, Versions())["defaults"]) is is_default
+
+
 def test_fingerprint_has_text_keys():
     given = config()
     given["trainable"]["weights"] = {0: 1.0}
@@ -112,5 +158,5 @@ def test_fingerprint_has_text_keys():
 
 def identified(given):
     found = fingerprint(given, Versions())
-    assert setup(given, [LAPTOP], Versions()).identity == {"fingerprint": digest(found), "device": "cpu"}
+    assert setup(given, [LAPTOP], Versions()).identity == {"fingerprint": digest(identity(found)), "device": "cpu"}
     return found
