@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.simulation.worlds import CLEAN, OTHER_LAWS, Noise, of_law, of_other_law
+from benchmarks.simulation.yardstick import DRAWS, MARGIN, measured
 from orchestrator.decision.choice import TIE, choose
 from orchestrator.decision.recommendation import SURE
-from tests.simulation.worlds import CLEAN, OTHER_LAWS, Noise, of_law, of_other_law
-from tests.simulation.yardstick import DRAWS, MARGIN, measured
 
 TOLD = 0.04
 """By how much the told share of misses may differ from the true one."""

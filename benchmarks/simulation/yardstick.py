@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
+from benchmarks.simulation.worlds import CLEAN, COUNTS, LOSSES, Drift, Noise, World, loss, usl
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
@@ -32,7 +33,6 @@ from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import trial
-from tests.simulation.worlds import CLEAN, COUNTS, LOSSES, Drift, Noise, World, loss, usl
 
 
 def covered(interval, truth) -> float:
@@ -421,6 +421,25 @@ def prediction_coverage(
         for what, values in (("coverage", covers.mean(axis=1)), ("half width", np.median(half, axis=1)))
         for count, value in zip(asked, values, strict=True)
     }
+
+
+NEARLY_EQUAL = 0.01
+"""More GPUs are at most this much faster or slower than one."""
+
+
+def hours_of_ties(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return the device-hours of the chosen cell over the fewest, if more GPUs are as fast as one and as accurate."""
+    gpus, ratios, sure = np.array(GPUS, dtype=float), [], []
+    for _ in range(sims):
+        time_s = np.exp(generator.uniform(-NEARLY_EQUAL, NEARLY_EQUAL, len(gpus)))
+        objective = time_s[:, None] * np.exp(noise.draw(generator, 1, len(gpus), seeds)[0])
+        accuracy = 0.9 + ACCURACY_NOISE * noise.draw(generator, 1, len(gpus), seeds)[0]
+        hours = gpus * np.exp(np.log(objective).mean(axis=1))
+        asked = Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, hours=hours)
+        choice = choose(asked, generator, DRAWS)
+        ratios.append(gpus[choice.favourite] * time_s[choice.favourite] / (gpus * time_s).min())
+        sure.append(choice.p_best[choice.favourite] >= SURE)
+    return {"hours over the fewest": float(np.mean(ratios)), "over 90% sure": float(np.mean(sure))}
 
 
 SESSION = 0.03

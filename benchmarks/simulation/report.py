@@ -1,7 +1,7 @@
-"""Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report
+"""Runs every simulation in full and writes docs/results/statistics.md and .json: python -m benchmarks.simulation.report
 
-python -m tests.simulation.report 10000 1000 recommendation rules     # these numbers of simulations, only these parts
-python -m tests.simulation.report --jobs 16                           # in 16 processes, with the same results
+python -m benchmarks.simulation.report 10000 1000 recommendation rules  # these numbers of simulations, only these parts
+python -m benchmarks.simulation.report --jobs 16                        # in 16 processes, with the same results
 
 Prints each condition with its seconds. The tables have the Monte Carlo error: ± is two standard errors, for a share of
 N simulations at most 1/√N.
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from tests.simulation import margins, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, GRIDS, LAWS, LOSSES, OTHER_LAWS, PROCESSES, World
+from benchmarks.simulation import margins, yardstick
+from benchmarks.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, GRIDS, LAWS, LOSSES, OTHER_LAWS, PROCESSES, World
 
 SEEDS = (3, 5, 10)
 FEW_SEEDS = (2, 3, 5)
@@ -170,9 +170,9 @@ def markdown(found: dict) -> str:
     n = found["simulations"]
     parts = [
         "# Statistics against simulated sweeps",
-        "Written by `python -m tests.simulation.report`. The simulator (`tests/simulation/worlds.py`) shares no code"
-        " with the estimators: log-normal times with what a seed does to all cells (sd 3%) and what is left (2%),"
-        " contaminated as named. n is the number of seeds.",
+        "Written by `python -m benchmarks.simulation.report`. The simulator (`benchmarks/simulation/worlds.py`) shares"
+        " no code with the estimators: log-normal times with what a seed does to all cells (sd 3%) and what is left"
+        " (2%), contaminated as named. n is the number of seeds.",
         *section(
             f"Coverage of the 95% intervals ({n['interval coverage']} simulations,"
             f" {by_chance(0.95, n['interval coverage'])})",
@@ -325,7 +325,7 @@ def markdown(found: dict) -> str:
 
 def main() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results"
-    options = argparse.ArgumentParser(prog="python -m tests.simulation.report")
+    options = argparse.ArgumentParser(prog="python -m benchmarks.simulation.report")
     options.add_argument("sims", nargs="?", type=int, default=10_000)
     options.add_argument("few", nargs="?", type=int, default=1000)
     options.add_argument("parts", nargs="*")

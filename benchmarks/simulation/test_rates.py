@@ -1,29 +1,19 @@
-"""A sample of the simulations on every test run; `python -m tests.simulation.report` runs them in full.
+"""A sample of the simulations (`pytest -m "" benchmarks/simulation`); the module `report` beside it runs them in full.
 
 Bounds allow three standard errors; the generator is seeded, so that they hold on every run or on none.
 """
 
-import ast
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from benchmarks.simulation import margins, yardstick
+from benchmarks.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, PROCESSES, Noise
 from orchestrator.analysis.trials import collect
-from tests.simulation import margins, worlds, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, PROCESSES, Noise
 
 
 @pytest.fixture
 def generator():
     return np.random.default_rng(7)
-
-
-def test_the_simulator_shares_no_code_with_the_estimators():
-    tree = ast.parse(Path(worlds.__file__).read_text())
-    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert names == {"__future__", "dataclasses", "numpy", "pathlib"}
 
 
 SWEEPS, SPEEDUP, ACCURACY, LOST = 400, 1.7, 0.9, 0.004
@@ -173,3 +163,8 @@ def test_some_false_verdict_of_all_claims_is_rare(claims, generator):
     found = yardstick.false_verdicts(claims, 3, 1200 // claims, generator)
     assert found["some verdict with p of all below 0.05"] <= 0.05 + 3 * (0.05 * 0.95 / (1200 // claims)) ** 0.5
     assert found["some verdict"] > found["some verdict with p of all below 0.05"]
+
+
+@pytest.mark.parametrize("noise", [Noise(own=0.005), Noise(own=0.01), CLEAN])
+def test_ties_go_to_the_cheapest(noise, generator):
+    assert yardstick.hours_of_ties(noise, 3, 300, generator)["hours over the fewest"] <= 1.05
