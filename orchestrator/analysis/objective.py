@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.analysis.work import TOLERANCE, is_short
 from orchestrator.config.request import Metric, Terms
 from sweeps.target import Target
 
@@ -51,7 +52,8 @@ def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any
         samples = trials["global_batch_size"] * float((budget or {}).get("steps") or math.nan)
     values = steady.fillna(trials["train_s"]).fillna(samples / trials["samples_per_s"])
     why = "no_target" if target is None else "target_missed"
-    return Measure(name="time for the fixed budget", unit="s", values=values, why=why)
+    name = "time for the fixed budget" + (" at each cell's rate" if _lengths_differ(trials) else "")
+    return Measure(name=name, unit="s", values=values, why=why)
 
 
 def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
@@ -60,6 +62,16 @@ def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
     if "budget_samples" in trials:
         samples = trials["budget_samples"].fillna(samples)
     return samples / trials["samples_per_s"]
+
+
+def _lengths_differ(trials: pd.DataFrame) -> bool:
+    """Return whether trials that did their work had other lengths than the budget's samples, as with fixed steps."""
+    if "budget_samples" not in trials:
+        return False
+    differ = trials["samples"] < (1 - TOLERANCE) * trials["budget_samples"]
+    # Less than a batch is missing where batches do not divide the budget.
+    by_steps = trials["budget_samples"] - trials["samples"] > trials["global_batch_size"]
+    return bool((differ & by_steps & ~is_short(trials["work_done"])).any())
 
 
 def _steady_s(trials: pd.DataFrame) -> pd.Series[Any]:

@@ -46,6 +46,14 @@ def test_seeds_that_missed_the_target_add_their_time():
     assert time_s(cells, None).name == "time to the target"
 
 
+def test_fixed_steps_are_compared_over_the_same_samples():
+    cells = trials(samples=[1800.0, 7200.0], budget_samples=[7200.0, 7200.0], work_done=[1.0, 1.0])
+    measure = time_s(cells, None)
+    np.testing.assert_allclose(measure.values, [36.0, 36.0])
+    assert "rate" in measure.name
+    assert "rate" not in time_s(cells.assign(work_done=[0.25, 1.0]), None).name
+
+
 def test_without_a_target_time_is_samples_over_rate():
     cells = trials(samples_per_s=[200.0, NAN, 100.0], samples=[7200.0, 7200.0, NAN], train_s=[50.0, 60.0, 70.0])
     missed, without = time_s(cells, TARGET), time_s(cells, None)
