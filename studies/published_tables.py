@@ -123,7 +123,7 @@ def _rows(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame)
     lines = []
     for number, cell in enumerate(found.to_dict("records")):
         seeds = f"{cell['n_ok']} seed{'s' if cell['n_ok'] != 1 else ''}"
-        names = [f"{axis(column)}={numbers.asked(cell[column])}" for column in differing]
+        names = [f"{axis(column)}={numbers.config_value(cell[column])}" for column in differing]
         name = ", ".join([*names, status(cell) if cell["status"] != Status.OK.value else seeds])
         measured = {key: _measured(cell, column) for key, column in columns.items()}
         lines.append(_row(None if number else row, columns, name, measured))

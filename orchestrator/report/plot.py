@@ -244,14 +244,15 @@ def fixed_batch(cells: pd.DataFrame) -> str:
 
 def filter_value(value: Any) -> str:
     """Return an axis's value as it stands in a menu."""
-    return label_of(numbers.fact(numbers.asked(value)))
+    return label_of(numbers.fact(numbers.config_value(value)))
 
 
 def ranked_panels(rows: Sequence[Row], titles: Sequence[str], columns: Sequence[str], first: Row | None) -> list[int]:
     """Return the place of each row's panel: the panel of `first`, then those alike in the most columns."""
 
     def unlike(row: Row) -> int:
-        return 0 if first is None else sum(numbers.asked(row[name]) != numbers.asked(first[name]) for name in columns)
+        pairs = [(row[name], first[name]) for name in columns] if first is not None else []
+        return sum(numbers.config_value(own) != numbers.config_value(other) for own, other in pairs)
 
     # Readers compare the chosen cell with those that differ from it in one axis.
     distance: dict[str, int] = {}

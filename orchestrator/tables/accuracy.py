@@ -94,7 +94,7 @@ def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.Dat
     keys = {
         "cell": batches,
         "global batch": ordered["global_batch_size"].to_list(),
-        "lr_rule": ordered["lr_rule"].map(numbers.asked).to_list(),
+        "lr_rule": ordered["lr_rule"].map(numbers.config_value).to_list(),
     }
     grouped = texts.groupby([pd.Series(values, name=name) for name, values in keys.items()], sort=False, dropna=False)
     return grouped.agg(" / ".join).unstack("lr_rule").fillna("").reset_index().rename_axis(columns=None)

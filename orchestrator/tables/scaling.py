@@ -122,7 +122,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
         return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
 
     return Line(
-        name=", ".join(f"{column}={numbers.asked(row[column])}" for column in shown),
+        name=", ".join(f"{column}={numbers.config_value(row[column])}" for column in shown),
         weak=fixed == "device_batch_size",
         gpus=values("gpus"),
         rates=values("samples_per_s"),

@@ -59,7 +59,7 @@ def counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}" if count else ""
 
 
-def asked(value: Any) -> Any:
+def config_value(value: Any) -> Any:
     """Return an axis's value as in a config: `null` for None, which a frame holds as a missing value."""
     return "null" if value is None or value != value else value
 

@@ -82,7 +82,7 @@ def named(row: Row, columns: Sequence[str]) -> str:
     values = {column: row[column] for column in columns}
     if "gpus" in values:  # next to fractions, a frame holds whole numbers of GPUs as floats
         values["gpus"] = f"{values['gpus']:g}"
-    return ", ".join(f"{axis(column)}={numbers.fact(numbers.asked(value))}" for column, value in values.items())
+    return ", ".join(f"{axis(column)}={numbers.fact(numbers.config_value(value))}" for column, value in values.items())
 
 
 def axis(column: str) -> str:
@@ -140,30 +140,30 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     """
     # Compared as text, because a frame has a missing value both for null and for an axis that a cell does not have.
     columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
-    asked = cells[columns].map(lambda value: str(numbers.asked(value)))
+    values = cells[columns].map(lambda value: str(numbers.config_value(value)))
     bad = cells[cells["status"] != Status.OK.value]
     reasons = pd.Series([f"{status(row)}; {row['note']}" for row in bad.to_dict("records")], bad.index, dtype="object")
     lines: list[str] = []
     for reason, group in reasons.groupby(reasons, sort=False):
-        for part in _parts(asked, asked.loc[group.index]):
-            if len(part) < _FEWEST_TOGETHER or not _are_all(asked, part, _shared(part)):
+        for part in _parts(values, values.loc[group.index]):
+            if len(part) < _FEWEST_TOGETHER or not _are_all(values, part, _shared(part)):
                 lines += [f"{cell_label(row, differing)}: {reason}" for row in cells.loc[part.index].to_dict("records")]
                 continue
-            values = _telling(asked, part)
-            which = f" with {named(cells.loc[part.index[0]].to_dict(), values)}" if values else ""
+            axes = _telling(values, part)
+            which = f" with {named(cells.loc[part.index[0]].to_dict(), axes)}" if axes else ""
             lines.append(f"all {len(part)} cells{which}: {reason}")
     return lines
 
 
-def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
+def _parts(values: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the group, or its parts by a column if only the parts are all cells of some values."""
     shared = _shared(group)
-    if not _are_all(asked, group, shared):
+    if not _are_all(values, group, shared):
         columns = [str(column) for column in group if column not in shared]
         # The column with the fewest values gives the fewest lines.
         for column in sorted(columns, key=lambda name: group[name].nunique()):
             parts = [part for _, part in group.groupby(column, sort=False)]
-            if len(parts) < len(group) and all(_are_all(asked, part, _shared(part)) for part in parts):
+            if len(parts) < len(group) and all(_are_all(values, part, _shared(part)) for part in parts):
                 yield from parts
                 return
     yield group
@@ -174,18 +174,18 @@ def _shared(group: pd.DataFrame) -> list[str]:
     return [str(column) for column in group if group[column].nunique(dropna=False) == 1]
 
 
-def _telling(asked: pd.DataFrame, group: pd.DataFrame) -> list[str]:
+def _telling(values: pd.DataFrame, group: pd.DataFrame) -> list[str]:
     """Return the fewest shared columns that distinguish the group from all other cells, the first ones preferred."""
     kept = _shared(group)
     for column in reversed(kept):
         fewer = [other for other in kept if other != column]
-        kept = fewer if _are_all(asked, group, fewer) else kept
+        kept = fewer if _are_all(values, group, fewer) else kept
     return kept
 
 
-def _are_all(asked: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -> bool:
+def _are_all(values: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -> bool:
     """Return whether the group is all cells with its values in these columns."""
-    alike = (asked[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
+    alike = (values[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
     return int(alike.sum()) == len(group)
 
 
