@@ -7,7 +7,8 @@ import locale
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import FrameType
 
 
@@ -18,22 +19,45 @@ def main() -> int:
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
+    if hiding := list(_hiding(("sweeps", "trainables"))):
+        return _hidden_by(hiding)
     from orchestrator.cli.streams import outlast_readers
     from orchestrator.exit import leave
     from orchestrator.run.interrupt import INTERRUPTED, end_at_once
 
     outlast_readers()
     _on_signals(end_at_once)  # until a sweep runs there is nothing to clean up
-    from orchestrator.cli.app import main as app
+    try:
+        from orchestrator.cli.app import main as app
 
-    if os.getcwd() not in sys.path and "" not in sys.path:  # like `python -m`: the user's code may be here
-        sys.path.insert(0, os.getcwd())
-    status = app(sys.argv[1:])
+        if os.getcwd() not in sys.path and "" not in sys.path:  # like `python -m`: the user's code may be here
+            sys.path.insert(0, os.getcwd())
+        status = app(sys.argv[1:])
+    except (ImportError, AttributeError):
+        if hiding := list(_hiding(sys.stdlib_module_names)):
+            return _hidden_by(hiding)
+        raise
     if status in INTERRUPTED:  # without unloading Ray and torch, which takes seconds
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
         leave(status)
     return status
+
+
+def _hiding(names: Iterable[str]) -> Iterator[Path]:
+    """Yield what is in the working folder, and so hides a package of the orchestrator's or of Python's."""
+    here = Path.cwd()
+    if here == Path(__file__).parents[1] or not {"", str(here)} & set(sys.path):
+        return
+    for name in names:
+        places = (here / f"{name}.py", here / name / "__init__.py")
+        yield from (place for place in places if place.exists())
+
+
+def _hidden_by(paths: Iterable[Path]) -> int:
+    for path in paths:
+        print(f"{path} hides a module that this program needs: rename it, or start elsewhere", file=sys.stderr)
+    return 2
 
 
 def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:

@@ -170,7 +170,7 @@ class SweepResults:
         """
         from orchestrator.tables.compare import comparison_of
 
-        this, that = ((each.trials, each.summary) for each in (self, other))
+        this, that = ((results.trials, results.summary) for results in (self, other))
         decided = Layout(self.folder).table("recommendation.json").is_file()
         compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
         metric = Metric.named(compared[0]) if compared else VAL_ACCURACY
@@ -179,11 +179,11 @@ class SweepResults:
     def __repr__(self) -> str:
         """Return the folder, the verdict and the recommended cell."""
         try:
-            found = self.recommendation
+            recommendation = self.recommendation
         except FileNotFoundError:
             return f"SweepResults({str(self.folder)!r}: no recommendation yet)"
-        verdict = f"{found['verdict']}: " if found["verdict"] else ""
-        return f"SweepResults({str(self.folder)!r}: {verdict.upper()}{found['sentence']})"
+        verdict = f"{recommendation['verdict']}: " if recommendation["verdict"] else ""
+        return f"SweepResults({str(self.folder)!r}: {verdict.upper()}{recommendation['sentence']})"
 
     def _repr_markdown_(self) -> str:
         """Return what a notebook displays: the recommendation, if there is one, and the speed-ups."""
@@ -202,7 +202,7 @@ class SweepResults:
     def _existing(self, name: str) -> Path:
         path = Layout(self.folder).table(name)
         if not path.is_file():
-            others = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
+            others = sorted(table.stem for table in path.parent.glob(f"*{path.suffix}"))
             none = "no trial has ended yet, or this is not the folder of a sweep"
             hint = f"existing tables: {', '.join(others)}" if others else none
             raise FileNotFoundError(f"there is no {path}: {hint}")
@@ -282,7 +282,7 @@ def _configured(
     Hydra makes no output folder. Raises ConfigError, and TypeError if `config` is neither a mapping nor text.
     """
     from orchestrator.cli.checked_sweep import checked, composed
-    from orchestrator.config.compose import rewritten
+    from orchestrator.config.overrides import rewritten
     from orchestrator.config.search_path import initialised, with_search_path
 
     if not isinstance(config, Mapping | str | None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.compose import Composition, CompositionError
+from orchestrator.config.compose import Composition
 from orchestrator.config.config_files import shipped_dirs
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
@@ -19,6 +19,7 @@ from orchestrator.config.schema import (
     value_errors,
 )
 from orchestrator.config.setup import CheckedSweep, Grid, code_in
+from orchestrator.config.wrong_overrides import CompositionError
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
@@ -36,11 +37,12 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
         return Composition(overrides, sections)
     except CompositionError as error:
         errors = list(error.errors)
-        if any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting):
+        names_a_sweep = any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting)
+        if names_a_sweep and error.composed is not None:
             try:
-                checked(Composition(error.fitting, sections))
-            except ConfigError as further:
-                errors += [each for each in further.errors if not error.is_due_to_them(each)]
+                checked(Composition(error.fitting, sections, error.composed))
+            except ConfigError as others:
+                errors += [message for message in others.errors if not error.is_due_to_them(message)]
         raise ConfigError(errors) from None
 
 
@@ -79,7 +81,10 @@ def checked(composition: Composition) -> CheckedSweep:
                 errors += error.errors
             else:
                 remarks += [
-                    remark for each in grid.configs if not errors for remark in setup_remarks(each, grid.axes(nodes))
+                    remark
+                    for variant in grid.configs
+                    if not errors
+                    for remark in setup_remarks(variant, grid.axes(nodes))
                 ]
                 remarks += sweep_remarks(config, trials)
                 errors += received_errors(config, trials, axes)

@@ -94,11 +94,11 @@ def _verify(checked: CheckedSweep) -> int:
 def _status(checked: CheckedSweep) -> int:
     from orchestrator.cli.overview import show_status, status_of
 
-    found = status_of(checked.request.results_dir)
+    status = status_of(checked.request.results_dir)
     if checked.request.format == "json":
-        print(json.dumps(found))
+        print(json.dumps(status))
     else:
-        show_status(found, _console())
+        show_status(status, _console())
     return 0
 
 

@@ -1,8 +1,7 @@
-"""The config that a folder of results was made with, from the command line in its journal.
+"""The settings that a folder of results was made with, from the command line in its journal.
 
 A mode that only reads can be asked for by the folder alone. The journal may come from a stranger, so its command line
 is data: only settings of a report count, as plain values. No flag, no folder of configs and no interpolation does.
-Settings of a report that differ from the sweep's own are found here, too.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ _SECTIONS = ("budget", "claims", "predict", "report", "sweep")
 _GROUPS = ("data", "sweep", "trainable")
 """Groups whose recorded choices count; their files are ours, or in a folder that the user names."""
 _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
-_MOST_ARGUMENTS = 500
 _REFERENCE = "trainable.reference_batch_size"
 """The setting of a trainable that a report uses."""
+_MOST_ARGUMENTS = 500
+_OWN_CONFIG = ("-cd", "--config-dir", "-cn", "--config-name", "-m", "--multirun")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +60,12 @@ class Completed:
         return [*self.recorded, *self.own]
 
     def why_not_composed(self) -> str:
-        """Return why the recorded part does not compose by itself; empty if it does."""
+        """Return why the recorded part does not compose by itself; empty if it does, or is empty."""
+        if not self.recorded:
+            return ""
         folder = flags_parser().parse_intermixed_args(list(self.own)).config_dir
         try:
-            with with_primary(PRIMARY, folder), initialised():
+            with with_primary(PRIMARY, None), initialised():
                 Composition(with_search_path(self.recorded, folder))
         except (ConfigError, OSError) as error:
             return str(error).partition("\n")[0]
@@ -75,42 +77,61 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
 
     `results_dir` may be the folder of one sweep, or of several with `sweep.name`. Raises ConfigError without results.
     """
-    given = {key: value for key, equals, value in (each.partition("=") for each in arguments) if equals}
-    own_primary = any(each.startswith(("-cn", "--config-name", "-m", "--multirun")) for each in arguments)
-    if given.get("mode") not in READING or "sweep" in given or own_primary:
-        return Completed(own=arguments)
+    given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
+    chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
-    if "://" in place:
+    if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)
-    folder = Path(place).expanduser()
-    folder = folder / given["sweep.name"].strip("'\"") if "sweep.name" in given else folder
-    found = results_below(folder)
-    if len(found) == 1:
-        folder = Path(found[0])
-    if not Layout(folder).journal.is_file():
-        if "sweep.name" in given:  # reported where the results are read
-            return Completed(own=arguments)
-        which = f"choose one: {', '.join(f'results_dir={each}' for each in found)}" if found else "there are no results"
-        raise ConfigError([f"mode={given['mode']} in {folder}: {which}"])
-    folder = folder.absolute()
-    where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
-    own = [each for each in arguments if each.partition("=")[0] not in _PLACES]
-    keys = {key_of(each) for each in own}
+    folder = _folder_of_sweep(place, given)
+    if folder is None:  # reported where the results are read
+        return Completed(own=arguments)
     results = read_results(Layout(folder))
-    recorded = [each for each in recorded_arguments(results.history) if key_of(each) not in keys]
-    places = _folders_in(results.history) if not any(each.startswith(("-cd", "--config-dir")) for each in own) else []
-    remark = f"configs in {places[0]} are not read for this report; to use them, add -cd FOLDER" if places else ""
-    return Completed(own=[*own, *where], recorded=recorded, results=results, remark=remark)
+    where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
+    own = [*(argument for argument in arguments if argument.partition("=")[0] not in _PLACES), *where]
+    keys = {key_of(argument) for argument in own}
+    return Completed(
+        own=own,
+        recorded=[argument for argument in recorded_arguments(results.history) if key_of(argument) not in keys],
+        results=results,
+        remark=_remark(results.history, own),
+    )
+
+
+def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:
+    """Return the folder of the one sweep in a place; None if the sweep that the user names has no results there."""
+    folder = Path(place).expanduser()
+    if "sweep.name" in given:
+        folder /= given["sweep.name"].strip("'\"")
+    sweeps = results_below(folder)
+    if len(sweeps) == 1:
+        folder = Path(sweeps[0])
+    if Layout(folder).journal.is_file():
+        return folder.absolute()
+    if "sweep.name" in given:
+        return None
+    choices = ", ".join(f"results_dir={sweep}" for sweep in sweeps)
+    raise ConfigError(
+        [f"mode={given['mode']} in {folder}: {f'choose one: {choices}' if sweeps else 'there are no results'}"]
+    )
+
+
+def _remark(history: History, own: Sequence[str]) -> str:
+    """Return a remark if the sweep was run with folders of configs, and the user names none now."""
+    if any(argument.startswith(_OWN_CONFIG) for argument in own):
+        return ""
+    options = [argument.partition("=") for argument in _arguments_in(history)]
+    folders = [value for key, _, value in options if key in ("--config-dir", "hydra.searchpath")]
+    return f"configs in {folders[0]} are not read for this report; to use them, add -cd FOLDER" if folders else ""
 
 
 def recorded_arguments(history: History) -> list[str]:
-    """Return the command line of the sweep's last driver, without what only that run needed and without trust."""
-    given = _arguments_in(history)
-    kept = [argument for argument in given if _is_setting(argument)]
-    if f"trainable{FROM_PROGRAM}" in given:
+    """Return the settings of a report on the command line of the sweep's last driver."""
+    arguments = _arguments_in(history)
+    settings = [argument for argument in arguments if _is_setting(argument)]
+    if f"trainable{FROM_PROGRAM}" in arguments:
         reference = value_at(history.fingerprint or {}, f"config.{_REFERENCE}")
-        kept += [] if reference is None else [f"++{_REFERENCE}={literal(reference)}"]
-    return [argument for argument in kept if is_data(argument)]
+        settings += [] if reference is None else [f"++{_REFERENCE}={literal(reference)}"]
+    return [argument for argument in settings if is_data(argument)]
 
 
 def _arguments_in(history: History) -> list[str]:
@@ -121,21 +142,16 @@ def _arguments_in(history: History) -> list[str]:
     return [argument for argument in arguments if isinstance(argument, str)]
 
 
-def _folders_in(history: History) -> list[str]:
-    """Return the user's config folders on the recorded command line."""
-    options = [argument.partition("=") for argument in _arguments_in(history)]
-    return [value for key, _, value in options if key in ("--config-dir", "hydra.searchpath")]
-
-
 def _is_setting(argument: str) -> bool:
     """Return whether an argument sets something that a report uses."""
     key, equals, value = argument.lstrip("+").partition("=")
-    section, _, name = key.partition(".")
+    section, dot, _ = key.partition(".")
     if not equals or key in _PLACES or argument.endswith(FROM_PROGRAM):
         return False
-    if key in _GROUPS or key.startswith("sweep/"):
-        return bool(_CHOICE.fullmatch(key) and _CHOICE.fullmatch(value))
-    return bool(name) and (section in _SECTIONS or key == _REFERENCE)
+    if not dot:
+        # A choice is the name of a file; it must not lead out of the folders that are searched.
+        return key.partition("/")[0] in _GROUPS and all(_CHOICE.fullmatch(part) for part in (key, value))
+    return section in _SECTIONS or key == _REFERENCE
 
 
 def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any]) -> str:
@@ -145,13 +161,13 @@ def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any
     differ from.
     """
     recorded = recorded_arguments(history)
-    given = {argument for argument in arguments if _is_setting(argument)}
-    differing = {key_of(each) for each in given.symmetric_difference(recorded)}
+    asked = {argument for argument in arguments if _is_setting(argument)}
+    differing = {key_of(argument) for argument in asked.symmetric_difference(recorded)}
     if not recorded or all(key.startswith("report.") and key not in WHAT_IF_KEYS for key in differing):
         return ""
     try:
-        before = Composition(with_search_path(recorded, None)).config
-    except ConfigError:  # of another version, or from a folder of configs that is not here
+        before = Composition(recorded).config
+    except ConfigError:  # of another version, or with configs that are not here
         return ""
     changes = [
         f"{key}={value_at(config, key)}" for key in WHAT_IF_KEYS if value_at(config, key) != value_at(before, key)

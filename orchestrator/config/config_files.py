@@ -77,7 +77,11 @@ def is_own(path: Path | None) -> bool:
 
 
 def _is_shipped(file: ConfigFile) -> bool:
-    return file.source in (*_HYDRAS_SOURCES, *(f"file://{folder}" for folder in shipped_dirs()))
+    """Return whether a file is one of the project's or of Hydra's; `name` may lead out of its source by `..`."""
+    if file.path is None:
+        return file.source in _HYDRAS_SOURCES and ".." not in file.name
+    place = file.path.resolve()
+    return any(place.is_relative_to(folder.resolve()) for folder in shipped_dirs())
 
 
 def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:

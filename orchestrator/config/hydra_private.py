@@ -7,7 +7,7 @@ state of a program that uses Hydra itself, to parse overrides, or to parse its o
 from __future__ import annotations
 
 import functools
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import hydra._internal.hydra as hydra_app
 import omegaconf._utils
 import yaml
 from hydra import initialize_config_dir
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.utils import get_args_parser
@@ -29,7 +30,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigResult
+from hydra.core.utils import configure_log
+from hydra.core.utils import run_job as run_hydra_job
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
@@ -125,15 +129,83 @@ class _CheckingLoader(ConfigLoaderImpl):
         )
 
 
+def apply_override(override: str, config: DictConfig) -> None:
+    """Set one key in a composed config, as composing with the override does. Raises HydraException."""
+    single = parsed([override])
+    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+    loader.validate_sweep_overrides_legal(single, RunMode.RUN, from_shell=False)
+    ConfigLoaderImpl._apply_overrides_to_config(single, config)
+
+
+def run_job(config: DictConfig, task: TaskFunction) -> None:
+    """Run a task as Hydra does, with a config that was composed before: its folder, logging and callbacks."""
+    hydra = GlobalHydra.instance()
+    config.hydra.mode = RunMode.RUN
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    callbacks = Callbacks(config)
+    name = config.hydra.job.config_name
+    callbacks.on_run_start(config=config, config_name=name)
+    result = run_hydra_job(
+        hydra_context=HydraContext(config_loader=hydra.config_loader(), callbacks=callbacks),
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.run.dir",
+        job_subdir_key=None,
+    )
+    callbacks.on_run_end(config=config, config_name=name, job_return=result)
+
+
+def run_jobs(config_name: str, overrides: Sequence[str], task: TaskFunction) -> None:
+    """Run a task for each job of a multirun; the sweeper in the config chooses the jobs."""
+    _app().multirun(config_name, task, [*overrides, "hydra.mode=MULTIRUN"])
+
+
+def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
+    """Print what one of Hydra's flags asks for: `--help`, `--hydra-help`, `--cfg`, `--info`, `--shell-completion`."""
+    app, given = _app(), list(overrides)
+    if flags.help or flags.hydra_help:
+        answer = app.app_help if flags.help else app.hydra_help
+        answer(config_name, get_args_parser(), Namespace(**{**vars(flags), "overrides": given}))
+    elif flags.cfg:
+        app.show_cfg(config_name, given, flags.cfg, flags.package, flags.resolve)
+    elif flags.shell_completion:
+        app.shell_completion(config_name, given)
+    else:
+        app.show_info(flags.info, config_name, given)
+
+
+def _app() -> hydra_app.Hydra:
+    app = GlobalHydra.instance().hydra
+    assert app is not None
+    return app
+
+
+def _header_of(text: str) -> dict[str, str | None]:
+    """Return the header of a config file; editors on Windows begin a file with a byte-order mark."""
+    return _HEADER_OF(text.removeprefix("\ufeff"))
+
+
+_HEADER_OF = ConfigSource._get_header_dict
+
+
 @contextmanager
-def checking(checks: Checks) -> Iterator[None]:
+def _adapted(checks: Checks) -> Iterator[None]:
     """Context in which Hydra is initialised with a loader that checks every config."""
-    loader = hydra_app.ConfigLoaderImpl  # type: ignore[attr-defined]
-    hydra_app.ConfigLoaderImpl = partial(_CheckingLoader, checks=checks)  # type: ignore[attr-defined,assignment]
+    with (
+        _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
+        _replaced(ConfigSource, "_get_header_dict", staticmethod(_header_of)),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = vars(owner)[name]
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        hydra_app.ConfigLoaderImpl = loader  # type: ignore[attr-defined]
+        setattr(owner, name, before)
 
 
 def flags_parser() -> ArgumentParser:
@@ -159,7 +231,7 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
     """
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        with checking(checks), initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"):
+        with _adapted(checks), initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"):
             if own is not None:  # the primary config is looked up before any override is read
                 loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
                 places = loader.config_search_path
@@ -180,10 +252,10 @@ def choices_in(group: str, primary: str, search_path: list[str]) -> list[str]:
     return GlobalHydra.instance().config_loader().get_group_options(group, ObjectType.CONFIG, primary, search_path)
 
 
-def overrides_of_this_job() -> tuple[list[str], list[str]]:
-    """Return the overrides of the sweep that Hydra is running now: the config's and Hydra's own."""
+def overrides_of_this_job() -> list[str]:
+    """Return the overrides of the sweep that Hydra is running now: the config's, and the search path."""
     now = HydraConfig.get().overrides
-    return list(now.task), list(now.hydra)
+    return [*now.task, *(override for override in now.hydra if "hydra.searchpath=" in override)]
 
 
 @functools.cache

@@ -1,53 +1,36 @@
-"""Hydra's own part of the config: whether its output folder can be made, and saving without secrets."""
+"""Files that Hydra writes: whether its output folder can be made, and configs without secrets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from hydra import compose
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from orchestrator.config.compose import WRONG, one_line
-from orchestrator.config.search_path import (
-    primary,
-)
 from orchestrator.store.secrets import Secrets
 from sweeps.errors import ConfigError
 
 
-def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
-    """Return Hydra's own part of the config. Raises ConfigError if anything in it is not trusted.
-
-    With `results_dir`, the folder of the sweep's output, also raises it if that folder or Hydra's own output folder is
-    not writable.
-    """
-    try:
-        hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
-    except ConfigError:
-        raise
-    except WRONG as error:
-        raise ConfigError([one_line(error)]) from None
-    config = cast(dict[str, Any], OmegaConf.to_container(hydra, resolve=False))
+def check_writable(hydra: DictConfig, results_dir: Path) -> None:
+    """Raise ConfigError if Hydra's output folder or the folder of the sweep's results cannot be made."""
     errors = []
-    if results_dir:
-        # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
-        if reason := _why_not_made(Path(config["run"]["dir"].partition("${")[0])):
-            errors.append(f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere")
-        if reason := _why_not_made(results_dir):
-            errors.append(f"results_dir: {reason}")
+    # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
+    pattern = cast(dict[str, str], OmegaConf.to_container(hydra.run, resolve=False))["dir"]
+    if reason := _why_not_made(Path(pattern.partition("${")[0])):
+        errors.append(f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere")
+    if reason := _why_not_made(results_dir):
+        errors.append(f"results_dir: {reason}")
     if errors:
         raise ConfigError(errors)
-    return config
 
 
 def _why_not_made(folder: Path) -> str:
     """Return why a folder cannot be created, judged without creating it; empty if it can."""
     above = (folder.absolute(), *folder.absolute().parents)
-    there = next(each for each in above if os.path.exists(each))  # False also for lack of permission
+    there = next(path for path in above if os.path.exists(path))  # False also for lack of permission
     if not there.is_dir():
         return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"

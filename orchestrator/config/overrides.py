@@ -1,4 +1,4 @@
-"""Python values as overrides in Hydra's grammar, overrides as a person would type them, and commands for more seeds."""
+"""Overrides in Hydra's grammar: from Python values, from what a person types, and back; commands for more seeds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
+
+from sweeps.sweep import STANDARD_AXES
 
 WHOLE: Mapping[str, str] = {
     "trainable": "_target_",
@@ -59,8 +61,8 @@ def literal(value: Any) -> str:
         if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
             return value
         # A backslash needs escaping only before a quote and at the end.
-        escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", value)
-        return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
+        escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", value)
+        return "'" + re.sub(r"(\\+)$", lambda match: match[1] * 2, escaped) + "'"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence):
@@ -80,6 +82,53 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
+_AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
+
+_ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
+
+_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
+
+
+def rewritten(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments in Hydra's own grammar.
+
+    `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
+    dictionary; `trainable.env`, `cluster.labels` and `launch.options` may get any name; setting one of several
+    alternatives sets the others to null unless they are given. `scale=small` chooses from the sweep's own group:
+    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
+    """
+    sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
+    plain = [_in_grammar(argument, sweep) for argument in arguments]
+    given = {argument.lstrip("+").partition("=")[0] for argument in plain}
+    result: list[str] = []
+    for argument in plain:
+        # Next to the override that implies them, because Hydra's parser wants all overrides in one place.
+        nulls = [key for key in alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
+        result += [argument, *(f"{key}=null" for key in nulls)]
+        given.update(nulls)
+    return result
+
+
+def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {dotted key: value} with the alternatives of set keys added as None."""
+    return {**{key: None for given in values for key in alternatives(given)}, **values}
+
+
+def _in_grammar(argument: str, sweep: str) -> str:
+    """Return one argument in Hydra's own grammar; `sweep` is the chosen sweep config."""
+    if axis := _AXIS.match(argument):
+        key, value = axis["key"], axis["value"]
+        return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+    if argument.lstrip("+").startswith("rerun="):
+        # Quote the ids, but not the numbers in `{axis: value}`.
+        parts = re.split(r"(\{[^{}]*\})", argument)
+        return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
+    if sweep and argument.startswith("scale="):
+        return f"sweep/{sweep}={argument.removeprefix('scale=')}"
+    # Environment variables, labels and options may have any name without a `+`, which users would forget.
+    return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
+
+
 _DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
 _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
@@ -89,7 +138,7 @@ def shell_command(overrides: Sequence[str]) -> str:
 
     A single folder of the user's configs becomes the usual flag `-cd`.
     """
-    set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
+    set_keys = {key for key, _, value in (override.partition("=") for override in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
     words = ["python -m orchestrator"]
@@ -103,7 +152,7 @@ def shell_command(overrides: Sequence[str]) -> str:
 
 
 def _as_typed(override: str, overrides: Sequence[str]) -> str:
-    """Return one of the overrides as a person would write it; `compose.rewritten` is the way back."""
+    """Return one of the overrides as a person would write it; `rewritten` is the way back."""
     if axis := _DOTTED_AXIS.fullmatch(override):
         return f'sweep.axes."{axis[1]}"={axis[2]}'
     group, _, choice = override.partition("=")
@@ -141,18 +190,18 @@ _ZIP = "sweep.zip="
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def command(overrides: Sequence[str], further: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
-    """Return the shell command with the user's overrides and further ones, such as the narrowed axes.
+def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
+    """Return the shell command with the user's overrides and extra ones, such as the narrowed axes.
 
     Finished trials do not run again. `dropped` are the beginnings of the overrides to leave out. The command is a
     `run_sweep` call if a program gave a section that no command line can express.
     """
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, further))})"
-    zipped = any(override.startswith(_ZIP) for override in further)
+        return f"run_sweep(…, {', '.join(map(repr, extra))})"
+    zipped = any(override.startswith(_ZIP) for override in extra)
     beginnings = (*dropped, _ZIP) if zipped else (*dropped,)
     kept = [override for override in overrides if not f"{key_of(override)}=".startswith(beginnings)]
-    return shell_command([*kept, *further])
+    return shell_command([*kept, *extra])
 
 
 def settle_command(overrides: Sequence[str]) -> str:
@@ -191,7 +240,7 @@ def _value(value: Any) -> str:
 
 def _nested(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{_nested(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_nested, value))}]"
     return json.dumps(value)

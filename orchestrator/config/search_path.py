@@ -15,9 +15,6 @@ from orchestrator.config.hydra_private import Checks, choices_in, groups_in, ini
 from orchestrator.config.trust import check_hydra_part
 from sweeps.errors import ConfigError
 
-CHECKS = Checks(file=check_file, hydra=check_hydra_part, folders=shipped_dirs()[1:])
-"""What every config passes that Hydra composes."""
-
 _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
 """The primary config of this command line and its folder; as in Hydra, there is one of each."""
 
@@ -68,7 +65,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
     if folder is not None and not Path(folder).is_dir():
         missing.append(f"-cd {folder}")
     if missing:
-        raise ConfigError([f"{each}: there is no such config folder" for each in missing])
+        raise ConfigError([f"{place}: there is no such config folder" for place in missing])
     if folder is None:
         return list(overrides)
     others = [override for override in overrides if not is_search_path(override)]
@@ -88,16 +85,32 @@ def initialised() -> Iterator[None]:
         yield
 
 
-def shadowed(hydra: DictConfig) -> Iterator[str]:
+def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise ConfigError if Hydra's section of a composed config names untrusted code, or does not fit this program."""
+    check_hydra_part(hydra, overrides)
+    errors = list(_shadowed(hydra))
+    if hydra.job.chdir:
+        errors.append("hydra.job.chdir=true: each trial runs in its folder anyway, and paths are relative to this one")
+    if errors:
+        raise ConfigError(errors)
+
+
+CHECKS = Checks(file=check_file, hydra=_check_hydra, folders=shipped_dirs()[1:])
+"""What every config passes that Hydra composes."""
+
+
+def _shadowed(hydra: DictConfig) -> Iterator[str]:
     """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
 
-    `hydra` is Hydra's own part of a composed config. Identical copies are allowed.
+    Identical copies are allowed.
     """
     folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
     for group, choice in hydra.runtime.choices.items():
         name = f"{group}/{choice}.yaml"
         shipped = next((folder / name for folder in shipped_dirs() if (folder / name).is_file()), None)
-        for own in (folder / name for folder in folders if shipped is not None):
+        if shipped is None:
+            continue
+        for own in (folder / name for folder in folders):
             if own.is_file() and own.read_bytes() != shipped.read_bytes():
                 yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
 

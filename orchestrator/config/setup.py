@@ -46,7 +46,8 @@ class Grid:
         self._secrets = composition.secrets
         self._versions = Versions()
         self._variants: dict[str, Mapping[str, Any]] = {}
-        self._trials: dict[tuple[Node, ...], list[TrialSpec]] = {}
+        self._trials: dict[tuple[tuple[float, float], ...], list[TrialSpec]] = {}
+        """The trials by the cores and GPUs of the nodes, on which alone they depend."""
 
     @property
     def configs(self) -> Sequence[Mapping[str, Any]]:
@@ -77,18 +78,18 @@ class Grid:
         If the nodes are only `guessed`, so are GPU counts derived from them, and references to such counts are not
         checked. `check` is applied to each config in which config axes are set.
         """
-        there = tuple(nodes)
-        if there not in self._trials:
-            whole = replace(self._request.sweep, axes=self.axes(there))
-            found = trials(whole, lambda point: self._setup(point, there, check))
-            self._trials[there] = with_bases(found, lambda axes: self._at(dict(axes), there)[0])
-        found = self._trials[there]
+        shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
+        if shapes not in self._trials:
+            whole = replace(self._request.sweep, axes=self.axes(nodes))
+            own_trials = trials(whole, lambda point: self._setup(point, nodes, check))
+            self._trials[shapes] = with_bases(own_trials, lambda axes: self._at(dict(axes), nodes)[0])
+        all_trials = self._trials[shapes]
         if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
-            errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in found])]
-            errors += rerun_errors(self._request.selection.rerun, found)
+            errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in all_trials])]
+            errors += rerun_errors(self._request.selection.rerun, all_trials)
             if errors:
                 raise ConfigError(errors)
-        return found
+        return all_trials
 
     def further(self, trial: TrialSpec, seeds: Sequence[int], nodes: Sequence[Node]) -> list[TrialSpec]:
         """Return trials of the same cell with these seeds, which need not be among the sweep's."""
@@ -212,7 +213,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
         source |= versions.command(trainable["argv"], source_dir(trainable))
     counted = without(sections, config["sweep"]["identity_ignores"])
     identifying = {key: config[key] for key in IDENTIFYING}
-    found = {
+    recorded = {
         "config": secrets.value(counted),
         **identifying,
         "defaults": sorted(at_default({"config": counted, **identifying})),
@@ -220,9 +221,9 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
         "data": versions.data(config.get("data") or {}),
     }
     if weights := (config.get("model") or {}).get("path"):
-        found["model"] = versions.model(str(weights))
+        recorded["model"] = versions.model(str(weights))
     # Round-tripped as in the journal: keys that are numbers become text.
-    return cast(dict[str, Any], json.loads(json.dumps(found)))
+    return cast(dict[str, Any], json.loads(json.dumps(recorded)))
 
 
 def code_in(value: Any) -> set[str]:
@@ -240,8 +241,12 @@ def plugins_in(sections: Mapping[str, Any]) -> set[str]:
 
 @functools.cache
 def _plugins() -> dict[tuple[str, str], str]:
-    found, groups = entry_points(), resolve_name("trainables.registry:PLUGINS")
-    return {(section, each.name): each.value for section, group in groups.items() for each in found.select(group=group)}
+    installed, groups = entry_points(), resolve_name("trainables.registry:PLUGINS")
+    return {
+        (section, plugin.name): plugin.value
+        for section, group in groups.items()
+        for plugin in installed.select(group=group)
+    }
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:

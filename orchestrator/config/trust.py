@@ -23,6 +23,7 @@ from orchestrator.config.config_files import KEY
 from orchestrator.config.fingerprint import SHIPPED, is_installed, parsed, source_file
 from orchestrator.config.hydra_private import OWN_PLUGINS
 from orchestrator.config.hydra_private import parsed as parsed_overrides
+from orchestrator.config.overrides import key_of
 from sweeps.errors import ConfigError
 
 UNSET = "???"
@@ -48,10 +49,12 @@ def registered(shipped: tuple[Path, ...]) -> frozenset[str]:
 def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: tuple[Path, ...]) -> Iterator[str]:
     """Yield a line for every name in a resolved config that would be run as code and is not trusted."""
     listed = config.get(KEY) or []
-    if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):
+    if not isinstance(listed, list) or not all(
+        isinstance(module, str) and _MODULE.fullmatch(module) for module in listed
+    ):
         yield f"{KEY} must be a list of modules like [mypackage], not {listed!r}"
         return
-    on_command_line = any(each.lstrip("+").partition("=")[0] == KEY for each in arguments)
+    on_command_line = any(key_of(argument) == KEY for argument in arguments)
     for module in listed if not on_command_line else ():
         if not is_users_own(module):
             yield (
@@ -74,7 +77,8 @@ def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
 
     Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
     """
-    values = [each.value() for each in parsed_overrides([each for each in overrides if each.startswith(f"{KEY}=")])]
+    typed = parsed_overrides([override for override in overrides if override.startswith(f"{KEY}=")])
+    values = [override.value() for override in typed]
     trusted = [str(module) for value in values if isinstance(value, list) for module in value]
     try:
         part = {name: OmegaConf.to_container(hydra[name], resolve=True) for name in _PLUGINS if hydra.get(name)}
@@ -130,7 +134,7 @@ def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _within(name: str, modules: Iterable[str]) -> bool:
     module = name.partition(":")[0]
-    return any(module == each or module.startswith(f"{each}.") for each in modules)
+    return any(module == trusted or module.startswith(f"{trusted}.") for trusted in modules)
 
 
 def is_defined_there(name: str) -> bool:

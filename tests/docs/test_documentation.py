@@ -13,8 +13,9 @@ from hydra._internal.utils import get_args_parser
 
 from orchestrator.cli.app import main
 from orchestrator.cli.modes import TEMPLATES
-from orchestrator.config.compose import Composition, rewritten
+from orchestrator.config.compose import Composition
 from orchestrator.config.config_files import config_dir
+from orchestrator.config.overrides import rewritten
 from orchestrator.config.search_path import with_search_path
 from sweeps.errors import ConfigError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks

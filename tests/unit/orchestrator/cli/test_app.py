@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
-from orchestrator.cli import app, checked_sweep
-from orchestrator.cli.app import MANY, check_each, main, objective_of
+from orchestrator.cli import app
+from orchestrator.cli.app import MANY, check_sweeps, main, objective_of
 from orchestrator.cli.modes import MODES
-from orchestrator.config.compose import Composition
 from orchestrator.config.search_path import initialised
 from sweeps.errors import ConfigError
 
@@ -63,7 +63,7 @@ def test_version_lists_the_packages(capsys):
 @pytest.mark.parametrize(("sweeps", "announced"), [(2, []), (MANY + 1, [str(MANY + 1)])])
 def test_many_checks_are_announced(sweeps, announced, capsys):
     with initialised():
-        check_each(["sweep=batch_scaling", "mode=plan", f"report.margin=range(1,{sweeps + 1})"])
+        check_sweeps(["sweep=batch_scaling", "mode=plan", f"report.margin=range(1,{sweeps + 1})"])
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines()), re.findall(r"\d+", err)) == ("", len(announced), announced)
 
@@ -82,13 +82,8 @@ def test_missing_primary_config_is_one_error(multirun, tmp_path, monkeypatch, ca
     assert len(told) == 1 and told[0].startswith("--config-name=mine: ")
 
 
-def test_multirun_composes_once_and_checks_again_before_each_sweep(tmp_path, monkeypatch, capsys):
-    composed, carried_out = [], []
-
-    class Counted(Composition):
-        def __init__(self, overrides, sections=None):
-            composed.append(overrides)
-            super().__init__(overrides, sections)
+def test_each_sweep_of_a_multirun_is_checked_again_before_it_starts(tmp_path, monkeypatch, capsys):
+    carried_out = []
 
     def breaks_the_code(configured):
         carried_out.append(configured.request.criteria.margin)
@@ -99,13 +94,57 @@ def test_multirun_composes_once_and_checks_again_before_each_sweep(tmp_path, mon
     code.write_text("def train(config, context): pass")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(checked_sweep, "Composition", Counted)
-    monkeypatch.setattr(app, "Composition", Counted)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": breaks_the_code})
     own = ("trainable._target_=breakable_training:train", "trusted_modules=[breakable_training]")
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2", *own]) == 2
-    assert (carried_out, len(composed)) == ([0.1], 2)
+    assert carried_out == [0.1]
     assert "breakable_training.py, line 1: SyntaxError" in capsys.readouterr().err
+
+
+RUN = ("sweep=batch_scaling", "trainable=noop", "backend=inprocess")
+
+
+@pytest.fixture
+def compositions(tmp_path, monkeypatch):
+    """The overrides of every composition; no sweep runs."""
+    overrides_of_each = []
+    load = ConfigLoaderImpl.load_configuration
+
+    def counted(self, config_name, overrides, *rest, **options):
+        overrides_of_each.append(list(overrides))
+        return load(self, config_name, overrides, *rest, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
+    monkeypatch.setattr(app, "MODES", {**MODES, "run": lambda configured: 0})
+    return overrides_of_each
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "count"),
+    [
+        (RUN, 0, 1),
+        ((*RUN, "mode=plan"), 0, 1),
+        ((*RUN, "report.margn=1"), 2, 2),
+        ((*RUN, "report.margn=1", "modle=mlp", "retries=-1"), 2, 2),
+        (("--cfg", "job", *RUN), 0, 1),
+        (("--cfg", "job", *RUN, "modle=mlp"), 2, 3),
+        (("--help",), 0, 1),
+    ],
+)
+def test_config_is_composed_once(compositions, arguments, status, count):
+    assert main(list(arguments)) == status
+    assert len(compositions) == count
+
+
+def test_the_job_gets_the_config_that_was_checked(tmp_path, monkeypatch):
+    configs = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "MODES", {**MODES, "run": lambda configured: configs.append(configured.config) or 0})
+    monkeypatch.setattr(app, "run_job", lambda config, task: configs.append(config) or task(config))
+    assert main([*RUN, "report.margin=0.25"]) == 0
+    composed, checked = configs
+    assert composed.report.margin == checked["report"]["margin"] == 0.25 and "job" in composed.hydra
 
 
 def test_multirun_returns_the_worst_status(tmp_path, monkeypatch):
@@ -120,10 +159,10 @@ def test_different_sweeps_may_not_share_a_folder_unless_allowed(allowed):
     asked = ["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"allow_changed={allowed}".lower()]
     with initialised():
         if allowed:
-            assert len(check_each([*asked, "grad_accum_steps=1,2"])) == 2
+            check_sweeps([*asked, "grad_accum_steps=1,2"])
             return
         with pytest.raises(ConfigError, match=r"with grad_accum_steps=2: .*results_dir=results/"):
-            check_each([*asked, "grad_accum_steps=1,2"])
+            check_sweeps([*asked, "grad_accum_steps=1,2"])
 
 
 SUMMARY = """\

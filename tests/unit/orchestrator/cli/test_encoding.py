@@ -1,6 +1,9 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 
 def test_locale_without_utf8_is_refused() -> None:
@@ -16,3 +19,14 @@ def test_unencodable_characters_are_replaced() -> None:
     odd = {"PYTHONIOENCODING": "latin-1"}
     told = subprocess.run([sys.executable, "-c", code], env=os.environ | odd, capture_output=True, timeout=60)
     assert told.returncode == 0 and told.stdout.decode("latin-1") == "0.9 ? ±\n"
+
+
+@pytest.mark.parametrize("hiding", ["sweeps/__init__.py", "trainables/__init__.py", "statistics.py"])
+def test_module_that_hides_ours_or_pythons_is_named(tmp_path: Path, hiding: str) -> None:
+    (tmp_path / hiding).parent.mkdir(exist_ok=True)
+    (tmp_path / hiding).touch()
+    command = [sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "mode=plan"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
+    told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr.startswith(str(tmp_path / hiding)) and len(told.stderr.splitlines()) == 1

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import axes_of, rewritten, with_alternatives
+from orchestrator.config.compose import axes_of
+from orchestrator.config.overrides import rewritten, with_alternatives
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
 
@@ -56,6 +57,44 @@ def test_file_that_is_not_utf8_is_one_error(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "sweep/mine.yaml").write_bytes(b"\xff\xfe\x00")
     (line,) = errors_of(capsys, "-cd", str(tmp_path), "sweep=mine")
     assert "'sweep=mine'" in line and "utf-8" in line
+
+
+def test_byte_order_mark_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/mine.yaml").write_text(f"\ufeff# @package _global_\nsweep: {{name: x, {AXES}}}\n")
+    assert main(["-cd", str(tmp_path), "sweep=mine", "mode=plan"]) == 0
+    assert "1 trials to run" in capsys.readouterr().out
+
+
+HOSTILE_FILES = {
+    "deep": "sweep: {name: x, exclude: " + "[" * 900 + "]" * 900 + "}",
+    "deeper": "sweep: {name: x, exclude: " + "[" * 100_000,
+    "tuple": "sweep: {name: !!python/tuple [1]}",
+    "callbacks": "hydra: {callbacks: [x]}",
+    "no section": "[1, 2]",
+    "text": "just text",
+    "interpolation": "sweep: {name: '${sweep.nam}'}",
+    "recursive interpolation": "sweep: {name: '${sweep.name}'}",
+    "resolver": "sweep: {name: '${oc.nope:1}'}",
+    "tracker": "_wandb: {desc: null}\nlr: {value: 0.1}",
+}
+
+
+@pytest.mark.parametrize("place", ["sweep/mine.yaml", "mine.yaml"])
+@pytest.mark.parametrize("text", HOSTILE_FILES.values(), ids=HOSTILE_FILES)
+def test_odd_files_are_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / place).write_text(f"# @package _global_\n{text}\n")
+    chosen = ["sweep=mine"] if place.startswith("sweep") else ["-cn", "mine"]
+    assert errors_of(capsys, "-cd", ".", *chosen)
+
+
+def test_folder_of_a_job_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = errors_of(capsys, "sweep=batch_scaling", "hydra.job.chdir=true")
+    assert line.startswith("hydra.job.chdir=true")
 
 
 def test_unknown_key_hides_no_error_of_a_similar_key(capsys: pytest.CaptureFixture[str]) -> None:

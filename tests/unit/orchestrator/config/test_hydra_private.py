@@ -6,6 +6,7 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import hydra._internal.hydra as hydra_app
 import omegaconf._utils
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigSource
 
 from orchestrator.config import hydra_private
 from orchestrator.config.config_files import config_dir
@@ -95,3 +97,18 @@ def test_fast_yaml_loader_reads_the_same(text):
 def test_fast_yaml_loader_refuses_the_same(text):
     with pytest.raises(yaml.YAMLError):
         yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000 + "x", "{a: " * 100_000])
+def test_libyaml_refuses_deep_nesting(text):
+    with pytest.raises(yaml.YAMLError, match="nesting"):
+        yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
+
+
+def test_hydra_is_as_before_afterwards(tmp_path):
+    before = (hydra_app.ConfigLoaderImpl, vars(ConfigSource)["_get_header_dict"])
+    with pytest.raises(RuntimeError), hydra_private.initialised_at(config_dir(), None, CHECKS):
+        assert hydra_app.ConfigLoaderImpl is not before[0]
+        raise RuntimeError("inside")
+    after = (hydra_app.ConfigLoaderImpl, vars(ConfigSource)["_get_header_dict"])
+    assert after == before

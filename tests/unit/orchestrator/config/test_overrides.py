@@ -6,8 +6,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import rewritten
-from orchestrator.config.overrides import command, literal, narrowed_to, overrides_of, shell_command
+from orchestrator.config.overrides import command, literal, narrowed_to, overrides_of, rewritten, shell_command
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@ import shutil
 
 import pytest
 
+from orchestrator.config import setup as setup_of_trials
+from orchestrator.config.config_files import config_dir
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.search_path import config_dir
+from orchestrator.config.search_path import initialised
 from orchestrator.config.setup import fingerprint, setup, with_gpus
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record
 from sweeps.identity import digest, identity
-from tests.unit.orchestrator.requests import shipped_config, with_value
+from tests.unit.orchestrator.requests import shipped_config, unchecked, with_value
 
 LAPTOP = Node(name="laptop", cpus=6, gpus=0)
 SERVER = Node(name="server", cpus=32, gpus=2, gpu_type="NVIDIA H200")
@@ -160,3 +162,15 @@ def identified(given):
     found = fingerprint(given, Versions())
     assert setup(given, [LAPTOP], Versions()).identity == {"fingerprint": digest(identity(found)), "device": "cpu"}
     return found
+
+
+def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
+    expansions = []
+    expand = setup_of_trials.trials
+    monkeypatch.setattr(setup_of_trials, "trials", lambda sweep, of: expansions.append(sweep) or expand(sweep, of))
+    with initialised():
+        grid = unchecked("sweep=batch_scaling", "trainable=noop").grid
+        planned = grid.trials([LAPTOP])
+        same = grid.trials([Node(name="by Ray", cpus=LAPTOP.cpus, gpus=0, node_id="1f")])
+        assert same is planned and len(expansions) == 1
+        assert grid.trials([SERVER]) is not planned and len(expansions) > 1
