@@ -315,7 +315,7 @@ class Outlook:
         n, left = own.n[row] + 1, self.left[row] - 1  # once that seed is in
         still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
         of_base = self._moves(own)[base], own.freedom[base]
-        freedom = min((each for error, each in (still, of_base) if error != 0), default=NORMAL)
+        freedom = min((degrees for error, degrees in (still, of_base) if error != 0), default=NORMAL)
         gain = float(stdtrit(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])  # the quantile SURE of t
         least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
         return float(n * least - own.n[row] * own.point[row])

@@ -73,8 +73,8 @@ class MemoryShares:
 
     def unknown(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
         """Return one packed trial of every size that has not run yet."""
-        found = {_size(trial): trial for trial in reversed(list(trials)) if is_packed(trial)}
-        return [trial for key, trial in found.items() if key not in self.needs]
+        by_size = {_size(trial): trial for trial in reversed(list(trials)) if is_packed(trial)}
+        return [trial for key, trial in by_size.items() if key not in self.needs]
 
     def placed(self, trial: TrialSpec) -> TrialSpec:
         """Return the trial with the share of a GPU that it will hold: a whole one until its memory is known."""
@@ -153,14 +153,14 @@ class Plan:
         layout: Layout,
     ) -> Plan:
         """Return the plan, in which bases run again if further branches start from checkpoints that are gone."""
-        found = Plan.of(trials, records, nodes, rerun)
-        ran = {key for key, end in found.finished.items() if end.status is Status.OK}
+        plan = Plan.of(trials, records, nodes, rerun)
+        ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {
             base_of(trial)
-            for trial in found.to_run
+            for trial in plan.to_run
             if base_of(trial) in ran and not layout.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
         }
-        return Plan.of(found.trials, records, nodes, rerun, frozenset(lost)) if lost else found
+        return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost)) if lost else plan
 
     @property
     def to_run(self) -> list[TrialSpec]:

@@ -181,19 +181,19 @@ class Display:
 
     def _table(self) -> Table:
         """Return the table of the running trials, with the counts as its title."""
-        ended = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
-        ended += f", {self._disturbed} disturbed" if self._disturbed else ""
-        table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{ended}", title_justify="left")
+        counts = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
+        counts += f", {self._disturbed} disturbed" if self._disturbed else ""
+        table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{counts}", title_justify="left")
         table.add_column("trial")
         table.add_column("cell", overflow="fold")  # the last axis, often the seed, must stay visible
         columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
         for heading in (*columns, "s"):
             table.add_column(heading, justify="right")
         table.add_column("state")
-        for each in self._running.values():
-            row = (_number(each.row.get(key)) for key in columns.values())
-            took = f"{time.monotonic() - each.began_s:.0f}"
-            table.add_row(_id(each.trial), Text(_axes(each.trial)), *row, took, "running")
+        for running in self._running.values():
+            row = (_number(running.row.get(key)) for key in columns.values())
+            took = f"{time.monotonic() - running.began_s:.0f}"
+            table.add_row(_id(running.trial), Text(_axes(running.trial)), *row, took, "running")
         for trial, outcome, disturbed in reversed(self._last):
             row = (_number(outcome.metrics.get(key)) for key in ("epochs", *list(columns.values())[1:]))
             state = Text("disturbed", "yellow") if disturbed else Text(outcome.status)
@@ -208,9 +208,9 @@ def _id(trial: TrialSpec) -> str:
 
 def _axes(trial: TrialSpec) -> str:
     """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
-    further = [axis for axis in trial.axes if axis not in _IN_LABEL]
+    others = [axis for axis in trial.axes if axis not in _IN_LABEL]
     row = {"gpus": trial.gpus, "device_batch_size": trial.batch.device_batch_size, "lr_rule": trial.lr.rule}
-    return cell_label({**row, **{axis: trial.axes[axis] for axis in further}}, further)
+    return cell_label({**row, **{axis: trial.axes[axis] for axis in others}}, others)
 
 
 _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")

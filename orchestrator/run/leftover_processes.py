@@ -40,14 +40,14 @@ CLEAN_UP_S = 8.0
 
 def marked(mark: str) -> set[psutil.Process]:
     """Return the processes whose mark ends with this text."""
-    found = ((process, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
-    return {process for process, environment in found if environment.get(MARK, "").endswith(mark)}
+    environments = ((process, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
+    return {process for process, environment in environments if environment.get(MARK, "").endswith(mark)}
 
 
 def left_over(root: Path) -> list[int]:
     """Return the ids of processes whose drivers, on this results directory, are dead."""
-    found = marked(f":{root.absolute()}")
-    return sorted(process.pid for process in found if _driver(process.info["environ"][MARK]) is None)
+    processes = marked(f":{root.absolute()}")
+    return sorted(process.pid for process in processes if _driver(process.info["environ"][MARK]) is None)
 
 
 def descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
@@ -57,10 +57,10 @@ def descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
         if process.info["status"] != psutil.STATUS_ZOMBIE:
             children[process.info["ppid"]].append(process)
             alive.add(process)
-    found = new = alive & set(roots)
-    while new := {child for process in new for child in children[process.pid]} - found:
-        found = found | new
-    return found
+    family = new = alive & set(roots)
+    while new := {child for process in new for child in children[process.pid]} - family:
+        family = family | new
+    return family
 
 
 def _start(pid: int) -> str:
@@ -127,7 +127,7 @@ class Watcher:
 def watch(mark: str, received: Sequence[socket.socket]) -> None:
     """Wait for the marked driver to end, or end it if a signal does not; then end what it has left behind."""
     driver, me = _driver(mark), psutil.Process()
-    strangers = {me} | {each for each in descendants([driver] if driver else ()) if _is_older(each, me)}
+    strangers = {me} | {process for process in descendants([driver] if driver else ()) if _is_older(process, me)}
     known: set[psutil.Process] = set()
     with suppress(ProcessLookupError):  # raised if the driver ended before this process had started
         waiting = select.poll()

@@ -36,18 +36,18 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
 
 def versions() -> str:
     """The versions to quote in a bug report, on one line."""
-    found = origin(())
-    parts = {**found["packages"], "Python": found["python"], "commit": found.get("orchestrator_commit")}
+    provenance = origin(())
+    parts = {**provenance["packages"], "Python": provenance["python"], "commit": provenance.get("orchestrator_commit")}
     return ", ".join(f"{name} {number}" for name, number in parts.items() if number)
 
 
 def commit(folder: Path) -> str:
     """The commit of a folder's checkout, marked if files have changed since; empty outside a checkout."""
-    found = _git(folder, "rev-parse", "HEAD")
-    if not found:
+    revision = _git(folder, "rev-parse", "HEAD")
+    if not revision:
         return ""
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return f"{found} with changes" if changed else found
+    return f"{revision} with changes" if changed else revision
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -196,7 +196,7 @@ class Session:
     def _has_result(self) -> bool:
         probes = self._history.probes.values()
         rows = self._history.all_rows.values()
-        return any(row.status is Status.OK for row in rows) or any(each.get("status") == Status.OK for each in probes)
+        return any(row.status is Status.OK for row in rows) or any(probe.get("status") == Status.OK for probe in probes)
 
     def _journal_probe(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         value = {
@@ -210,8 +210,8 @@ class Session:
             "status": outcome.status.value,
             "note": outcome.note,
         }
-        found = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
-        self._journal.append(Kind.PROBED, self._secrets.value(value | found))
+        figures = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
+        self._journal.append(Kind.PROBED, self._secrets.value(value | figures))
 
     def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -232,12 +232,12 @@ def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
     section = trial.config.get("trainable") or {}
     if "argv" not in section:
         return {}
-    found: dict[str, tuple[int, ...]] = {}
+    states: dict[str, tuple[int, ...]] = {}
     for name, path in named_files(section["argv"], source_dir(section)).items():
         with suppress(OSError):  # removed meanwhile
             status = path.stat()
-            found[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return found
+            states[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return states
 
 
 def _disk_error(note: str, place: Path) -> OSError:

@@ -222,15 +222,15 @@ def show(checked: CheckedSweep) -> int:
 
 def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
-    found = replay(layout.journal)
-    reading = Reading(found.records)
+    journal = replay(layout.journal)
+    reading = Reading(journal.records)
     history = reading.history
     same = not history.changes(fingerprint)
     owner = owner_alive(layout)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
-    damages = [f"{layout.journal}: {damage}" for damage in found.damages]
-    torn = [text for text, damage in zip(damages, found.damages, strict=True) if damage.reason.startswith("torn")]
-    unusable = [f"{layout.journal}: {each}" for each in found.unusable]
+    damages = [f"{layout.journal}: {damage}" for damage in journal.damages]
+    torn = [text for text, damage in zip(damages, journal.damages, strict=True) if damage.reason.startswith("torn")]
+    unusable = [f"{layout.journal}: {record}" for record in journal.unusable]
     violations = [*reading.violations, *(damage for damage in damages if damage not in torn), *unusable]
     if same and history.missing is not None:
         violations += of_the_plan(planned, history.rows, history.missing)
@@ -244,7 +244,7 @@ def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any
     trials = sum(not trial.measures for trial in history.trials.values())
     remarks = [
         *torn,
-        f"records: {len(found.records)}, trials: {trials}, with an end: {len(history.rows)}"
+        f"records: {len(journal.records)}, trials: {trials}, with an end: {len(history.rows)}"
         + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
     if owner:

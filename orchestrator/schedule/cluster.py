@@ -55,16 +55,16 @@ def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
     if room >= gang.ranks:
         return ""
     kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
-    each = _counted(gang.cpus_per_rank, "CPU")
-    each += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
-    each += " (cluster.gpu_type)" if gang.gpu_types else ""
+    rank = _counted(gang.cpus_per_rank, "CPU")
+    rank += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
+    rank += " (cluster.gpu_type)" if gang.gpu_types else ""
     kinds = (f"{node.gpu_type or 'unknown'} GPU" if gang.gpu_types and node.gpus else "GPU" for node in nodes)
     described = (
         f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
         for node, kind in zip(nodes, kinds, strict=True)
     )
     have = ", ".join(described) or "no nodes"
-    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
+    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {rank}; there is room for {room} ({have})"
 
 
 def _counted(count: float, what: str) -> str:
@@ -199,10 +199,10 @@ class Occupancy:
         """Return where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
         chosen: list[tuple[int, int]] = []
         for part in shape.gang.parts():
-            found = self._choose(Shape(gang=part, timing=shape.timing), without)
-            if found is None:
+            places = self._choose(Shape(gang=part, timing=shape.timing), without)
+            if places is None:
                 return None
-            chosen += found
+            chosen += places
         return self._fill(shape, chosen)
 
     def take(self, placement: Placement) -> None:
@@ -240,7 +240,7 @@ class Occupancy:
             cpus += held.cpus
             for gpu, units in held.gpus:
                 gpus[gpu] += units
-        staying = [each for each in self._tenants[node] if all(each is not gone for gone in leaving)]
+        staying = [placement for placement in self._tenants[node] if all(placement is not gone for gone in leaving)]
         mode = staying[0].shape.timing if staying else ""
         gpus.sort(reverse=True)
         return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
@@ -317,12 +317,12 @@ def _ranks(shape: Shape, free: _Free) -> int:
     if gang.gpu_types and not of_type(free.gpu_type, gang.gpu_types[0]):
         return 0
     by_cpu = free.cpus // (gang.cpus_per_rank * UNITS) if gang.cpus_per_rank else gang.ranks
-    each = devices(shape)
-    if not each:
+    units_per_rank = devices(shape)
+    if not units_per_rank:
         return min(gang.ranks, by_cpu)
-    if each < UNITS:
-        return min(gang.ranks, by_cpu, sum(units // each for units in free.gpus))
-    return min(gang.ranks, by_cpu, sum(units == UNITS for units in free.gpus) // (each // UNITS))
+    if units_per_rank < UNITS:
+        return min(gang.ranks, by_cpu, sum(units // units_per_rank for units in free.gpus))
+    return min(gang.ranks, by_cpu, sum(units == UNITS for units in free.gpus) // (units_per_rank // UNITS))
 
 
 def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:
@@ -350,10 +350,10 @@ def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> G
     if shape.timing != "exclusive" or len(there) != 1 or len(own.gpu_types) > 1:
         return own
     alike = (
-        each.gang
-        for each in shapes
-        if each.timing == "exclusive"
-        and replace(each.gang, ranks=own.ranks) == own
-        and not why_infeasible(each.gang, tuple(there))
+        larger.gang
+        for larger in shapes
+        if larger.timing == "exclusive"
+        and replace(larger.gang, ranks=own.ranks) == own
+        and not why_infeasible(larger.gang, tuple(there))
     )
     return max([own, *alike], key=lambda gang: gang.ranks)

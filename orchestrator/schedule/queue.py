@@ -48,7 +48,7 @@ class Retries:
             return before.count(cause) < LOST_NODES
         if cause is Cause.HOST_MEMORY:
             return cause not in before
-        return cause in _OWN_FAULT and sum(each in _OWN_FAULT for each in before) < self._limit
+        return cause in _OWN_FAULT and sum(earlier in _OWN_FAULT for earlier in before) < self._limit
 
     def count(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
         """Count the end of an attempt. Return whether another follows; if none does, counting starts afresh."""
@@ -126,12 +126,12 @@ class SystematicFailures:
     def witnesses(self) -> list[TrialSpec]:
         """Release the few trials to try first: if they fail, too, every value of every axis has failed."""
         tried = {value for _, trial in self._failed.values() for value in _values(trial)}
-        untried, found = {value for trial in self._held for value in _values(trial)} - tried, list[TrialSpec]()
+        untried, witnesses = {value for trial in self._held for value in _values(trial)} - tried, list[TrialSpec]()
         while untried:
-            found.append(max(self._held, key=lambda trial: len(untried & _values(trial))))
-            untried -= _values(found[-1])
-        self._held = [trial for trial in self._held if trial not in found]
-        return found
+            witnesses.append(max(self._held, key=lambda trial: len(untried & _values(trial))))
+            untried -= _values(witnesses[-1])
+        self._held = [trial for trial in self._held if trial not in witnesses]
+        return witnesses
 
 
 def _values(trial: TrialSpec) -> set[tuple[str, str]]:
@@ -142,7 +142,7 @@ def _values(trial: TrialSpec) -> set[tuple[str, str]]:
 def _without_batch(reason: str, trial: TrialSpec) -> str:
     """Return the reason without the trial's batch size: a shape that does not fit is reported with the batch in it."""
     own = {str(trial.batch.global_batch_size), str(trial.batch.device_batch_size)}
-    return _NUMBER.sub(lambda found: "batch" if found[0] in own else found[0], reason)
+    return _NUMBER.sub(lambda number: "batch" if number[0] in own else number[0], reason)
 
 
 REVISIONS = 100
@@ -292,7 +292,7 @@ class TrialQueue:
         if not self._patience.wait_s:
             return []
         worth = self._placed().left_s(now_s) > WORTH_S
-        waiting = [each for each in self._placed().waiting() if worth or each in self._unplaced]
+        waiting = [trial for trial in self._placed().waiting() if worth or trial in self._unplaced]
         return [Shape.of(trial) for trial in waiting[:REQUESTED_AT_ONCE]]
 
     @property

@@ -62,13 +62,13 @@ def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatc
     around only as a group: within it the longest come first, which leaves less time idle. If a sweep ends early,
     repeats are missing rather than the small gangs with which the large ones are compared.
     """
-    found: list[TrialBatch] = []
+    ordered: list[TrialBatch] = []
     seed = attrgetter("seed")
     for turn, (_, repeat) in enumerate(groupby(sorted(trials, key=seed), key=seed)):
-        found += _by_shape(repeat, backwards=turn % 2 == 1)
-    for batch in found:
+        ordered += _by_shape(repeat, backwards=turn % 2 == 1)
+    for batch in ordered:
         batch.sort(expected_s)
-    return found
+    return ordered
 
 
 def in_order(trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None) -> list[TrialSpec]:
@@ -111,9 +111,9 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
     from_s = -math.inf
     for part in shape.gang.parts() if room.could_hold(shape) else ():
         one = Shape(gang=part, timing=shape.timing)
-        found = (_first_node if room.fits_one_node(one) else _first_nodes)(room, one, leaving)
-        chosen.update(node for _, node in found)
-        from_s = max(from_s, *(free_s for free_s, _ in found))
+        nodes = (_first_node if room.fits_one_node(one) else _first_nodes)(room, one, leaving)
+        chosen.update(node for _, node in nodes)
+        from_s = max(from_s, *(free_s for free_s, _ in nodes))
     return Reservation(nodes=frozenset(chosen), from_s=from_s)
 
 
@@ -121,19 +121,19 @@ def _first_node(
     room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
     """Return the node that has room for the whole gang first if trials end as expected, and when it has."""
-    ranks, found = shape.gang.ranks, []
+    ranks, candidates = shape.gang.ranks, []
     for node in range(len(room.nodes)):
         if room.ranks_when_empty(shape, node) < ranks:
             continue
-        by_end = sorted(leaving.get(node, []), key=lambda each: each[0])
+        by_end = sorted(leaving.get(node, []), key=lambda leaver: leaver[0])
         gone = [placement for _, placement in by_end]
         enough = (
             until_s
             for count, (until_s, _) in enumerate(by_end, start=1)
             if room.ranks_without(shape, node, gone[:count]) >= ranks
         )
-        found.append((next(enough, -math.inf), node))
-    return [min(found)]
+        candidates.append((next(enough, -math.inf), node))
+    return [min(candidates)]
 
 
 def _first_nodes(
@@ -193,7 +193,10 @@ class Scheduler:
 
     def waiting(self) -> list[TrialSpec]:
         """Return the trials that have not started, in order."""
-        numbered = sorted((each for queue in self._batches.values() for each in queue), key=lambda each: each[0])
+        numbered = sorted(
+            (numbered_batch for queue in self._batches.values() for numbered_batch in queue),
+            key=lambda numbered_batch: numbered_batch[0],
+        )
         return [trial for _, batch in numbered for trial in batch.trials]
 
     def next(self, now_s: float) -> Start | None:
@@ -232,7 +235,7 @@ class Scheduler:
 
     def drop(self, trial: TrialSpec) -> None:
         """Remove a waiting trial, which will not start."""
-        batch = next(each for _, each in self._batches[Shape.of(trial)] if trial in each.trials)
+        batch = next(batch for _, batch in self._batches[Shape.of(trial)] if trial in batch.trials)
         self._take(batch, trial)
 
     def take_back(self) -> list[TrialSpec]:
@@ -278,7 +281,7 @@ class Scheduler:
             for batch, trial in unbound
             if trial.timing != "exclusive" and (seconds := self._expected_s(trial)) is not None
         ]
-        self._by_length = deque(sorted(by_length, key=lambda each: -each[0]))
+        self._by_length = deque(sorted(by_length, key=lambda entry: -entry[0]))
 
     def _candidates(self, now_s: float) -> Iterator[tuple[TrialBatch, TrialSpec]]:
         """Yield candidates to start next: the one with reserved nodes, a long one, then shape by shape in order."""
@@ -290,7 +293,7 @@ class Scheduler:
             longest_s, batch, trial = self._by_length[0]
             if longest_s * HURRY > self.left_s(now_s):
                 yield batch, trial
-        for _, batch in sorted((queue[0] for queue in self._batches.values()), key=lambda each: each[0]):
+        for _, batch in sorted((queue[0] for queue in self._batches.values()), key=lambda entry: entry[0]):
             batch.open(self._expected_s)
             yield batch, batch.trials[0]
 
@@ -304,8 +307,8 @@ class Scheduler:
         if self._first and self._first is not batch:
             kept = self._reserved = self._reserved or reserve(self._room, self._first.shape, self._running.values())
             if not kept.nodes.isdisjoint(placement.nodes):
-                ends = ((each, self._expected_s(each)) for each in (trial, batch.trials[-1]))
-                in_time = (each for each, s in ends if s is not None and now_s + s <= kept.from_s < math.inf)
+                ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
+                in_time = (candidate for candidate, s in ends if s is not None and now_s + s <= kept.from_s < math.inf)
                 if short := next(in_time, None):
                     trial = short
                 else:
@@ -334,7 +337,7 @@ class Scheduler:
         if self._first is batch:
             self._first = self._reserved = None
         queue = self._batches[batch.shape]
-        queue.remove(next(each for each in queue if each[1] is batch))
+        queue.remove(next(entry for entry in queue if entry[1] is batch))
         if not queue:
             del self._batches[batch.shape]
             self._blocked.discard(batch.shape)

@@ -48,7 +48,7 @@ def simulate(
 
 def makespan_s(schedule: Sequence[ScheduledTrial]) -> float:
     """Return the seconds from the first start to the last end."""
-    return max((each.end_s for each in schedule), default=0.0)
+    return max((place.end_s for place in schedule), default=0.0)
 
 
 def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
@@ -83,7 +83,7 @@ class Forecast:
     @property
     def unknown(self) -> int:
         """The number of trials of unknown duration."""
-        return sum(self.expected_s(each.trial) is None for each in self.schedule)
+        return sum(self.expected_s(place.trial) is None for place in self.schedule)
 
     @property
     def makespan_s(self) -> float | None:
@@ -93,5 +93,5 @@ class Forecast:
     @property
     def gpu_hours(self) -> float:
         """GPU-hours of the trials whose duration is known."""
-        known = ((each.trial.gpus_held, self.expected_s(each.trial)) for each in self.schedule)
+        known = ((place.trial.gpus_held, self.expected_s(place.trial)) for place in self.schedule)
         return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600

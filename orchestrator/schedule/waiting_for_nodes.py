@@ -70,16 +70,16 @@ def first_nodes(
     After `patience_s`, return nodes that can run something else, if any. Else raise ConfigError.
     """
     began_s, limit_s = clock(), patience_s(cluster.wait_s)
-    while not nodes_ready(found := nodes(), cluster) and not stopping():
+    while not nodes_ready(current := nodes(), cluster) and not stopping():
         if clock() - began_s >= limit_s:
-            if can_run(found):
-                return found
+            if can_run(current):
+                return current
             name = f"cluster.address={cluster.address}" if cluster.address else "Ray"
             labels = f" with the labels {dict(cluster.labels)}" if cluster.labels else ""
-            state = f"none of {len(found)} nodes{labels} has CPUs" if found else f"no node{labels} is alive"
+            state = f"none of {len(current)} nodes{labels} has CPUs" if current else f"no node{labels} is alive"
             raise ConfigError([f"{name}: {state}, and none came within {limit_s:g} s (cluster.wait_s waits longer)"])
         sleep(LOOK_EVERY_S)
-    return found
+    return current
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +125,10 @@ class Unplaced:
             self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
             known = {} if running else self._since_s
             unplaced = [trial.trial_id for trial in waiting if self._reasons[trial.gang]]
-            self._since_s = {each: known.get(each, now_s - self._waited_s) for each in unplaced}
+            self._since_s = {trial: known.get(trial, now_s - self._waited_s) for trial in unplaced}
         self._waited_s = 0.0
         since_s = self._since_s
-        given_up = [each for each in waiting if now_s - since_s.get(each.trial_id, math.inf) >= self._wait_s]
+        given_up = [trial for trial in waiting if now_s - since_s.get(trial.trial_id, math.inf) >= self._wait_s]
         for trial in given_up:
             del since_s[trial.trial_id]
         return given_up

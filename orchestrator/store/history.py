@@ -117,8 +117,8 @@ def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
     if timed is None or timed.status is not Status.OK:
         return row
     own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
-    found = row.timed_by(replace(timed, purpose=Purpose.WINDOW.value))
-    return replace(found, metrics={**found.metrics, **own})
+    timed_row = row.timed_by(replace(timed, purpose=Purpose.WINDOW.value))
+    return replace(timed_row, metrics={**timed_row.metrics, **own})
 
 
 def _noted(row: TrialRecord, *more: str) -> TrialRecord:

@@ -137,10 +137,10 @@ def replay(path: Path) -> Replay:
 class Journal:
     """A journal open for writing, and locked. Its owner must hold the lock of the directory, too."""
 
-    def __init__(self, path: Path, file: int, found: Replay) -> None:
-        self.damages, self.unusable = found.damages, found.unusable
+    def __init__(self, path: Path, file: int, contents: Replay) -> None:
+        self.damages, self.unusable = contents.damages, contents.unusable
         """As in `Replay`."""
-        self.history = History(found.records)
+        self.history = History(contents.records)
         """The state of the sweep after every acknowledged record."""
         self._path = path
         self._file = file
@@ -156,13 +156,13 @@ class Journal:
         file = _locked(path)
         try:
             data = files.read_regular(path)
-            found = Replay.of(data)
-            if found.damages:
-                _quarantine(path, found.damages)
+            contents = Replay.of(data)
+            if contents.damages:
+                _quarantine(path, contents.damages)
                 write_durably(path, b"".join(line + b"\n" for line in split(data)[0]))
                 damaged, file = file, _locked(path)
                 os.close(damaged)
-            return Journal(path, file, found)
+            return Journal(path, file, contents)
         except BaseException:
             os.close(file)
             raise
@@ -250,5 +250,7 @@ def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
     """Append the damaged bytes to the quarantine file: one JSON object per line, whose `data` is Latin-1."""
     aside = quarantine_of(path)
     kept = aside.read_bytes() if aside.exists() else b""
-    entries = ({"line": each.line, "reason": each.reason, "data": each.data.decode("latin-1")} for each in damages)
-    write_durably(aside, kept + b"".join(files.encode(each) + b"\n" for each in entries))
+    entries = (
+        {"line": damage.line, "reason": damage.reason, "data": damage.data.decode("latin-1")} for damage in damages
+    )
+    write_durably(aside, kept + b"".join(files.encode(damage) + b"\n" for damage in entries))

@@ -36,12 +36,12 @@ class Results:
 def read_results(layout: Layout) -> Results:
     """Read the journal and list what is wrong with it or with the trials' folder. Changes nothing on disk."""
     try:
-        found = replay(layout.journal)
+        journal = replay(layout.journal)
     except OSError as error:
-        found = Replay(records=(), damages=(), unusable=(f"cannot be read: {error.strerror}",))
-    history = History(found.records)
-    flaws = [*(f"{damage}; left out" for damage in found.damages), *found.unusable]
-    findings = [Finding(where=JOURNAL, what=each) for each in flaws]
+        journal = Replay(records=(), damages=(), unusable=(f"cannot be read: {error.strerror}",))
+    history = History(journal.records)
+    flaws = [*(f"{damage}; left out" for damage in journal.damages), *journal.unusable]
+    findings = [Finding(where=JOURNAL, what=flaw) for flaw in flaws]
     if others := len(history.all_rows) - len(history.rows):
         findings.append(Finding(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
     return Results(history=history, findings=[*findings, *unknown_folders(layout, history)])

@@ -48,11 +48,11 @@ class Secrets:
     @staticmethod
     def of(raw: Any, resolved: Any, environment: Mapping[str, str]) -> Secrets:
         """Find the secrets of a config in its unresolved and its resolved values."""
-        found = {value: HIDDEN for value in _values_under_secret_names(resolved)}
+        hidden = {value: HIDDEN for value in _values_under_secret_names(resolved)}
         for name in _FROM_ENVIRONMENT.findall(_text(raw)):
             if value := environment.get(name, ""):
-                found.setdefault(value, _placeholder(name, value))
-        return Secrets(found)
+                hidden.setdefault(value, _placeholder(name, value))
+        return Secrets(hidden)
 
     def text(self, text: str) -> str:
         """The text with its secrets replaced."""

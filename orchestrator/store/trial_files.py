@@ -130,16 +130,16 @@ def snapshot(folder: Path) -> None:
 
 def restore(folder: Path) -> None:
     """Replace the files of a further attempt that does not count by the copies, if there are any."""
-    kept, further = folder / KEPT, folder / FURTHER
+    kept, rejected = folder / KEPT, folder / FURTHER
     if not kept.exists():
         return
     refuse_link(kept)
-    make_directory(further)
+    make_directory(rejected)
     for name in HASHED:
         if not (kept / name).exists():
             continue
         if (folder / name).exists():
-            os.replace(folder / name, further / name)
+            os.replace(folder / name, rejected / name)
         os.replace(kept / name, folder / name)
     drop(folder)
 
@@ -210,9 +210,9 @@ def with_remedy(note: str, folder: Path) -> str:
 
     A trial's command runs in the trial's folder, while the file is in the driver's current directory.
     """
-    found = _NO_FILE.search(note)
+    match = _NO_FILE.search(note)
     # `Path.exists` raises for names that are too long or folders without permission; a note must not end a sweep.
-    if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
+    if match is None or not os.path.exists(match[1]) or not (folder / "work").is_dir():
         return note
-    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or set trainable.cwd=source"
+    remedy = f"name {{source_dir}}/{match[1]} in trainable.argv, or set trainable.cwd=source"
     return f"{note}. The command runs in the trial's folder: {remedy}"

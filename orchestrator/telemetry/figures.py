@@ -127,31 +127,31 @@ def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: 
     devices. `gpu_util` and `cpu_util` are fractions, and `gpu_util_spread` is the difference between the busiest and
     the least busy GPU. On machines without GPUs, energy and power are those of the processors.
     """
-    found = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
-    name, tolerated = ("foreign_gpu_processes", 0) if "gpu_util" in found else ("foreign_cpu", FOREIGN_CPU)
-    if alone and not found.get(name, 0) > tolerated:  # else other processes used some of the energy
-        found |= _energy(readings, metrics)
-    return {name: value for name, value in found.items() if not (isinstance(value, float) and math.isnan(value))}
+    measured = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
+    name, tolerated = ("foreign_gpu_processes", 0) if "gpu_util" in measured else ("foreign_cpu", FOREIGN_CPU)
+    if alone and not measured.get(name, 0) > tolerated:  # else other processes used some of the energy
+        measured |= _energy(readings, metrics)
+    return {name: value for name, value in measured.items() if not (isinstance(value, float) and math.isnan(value))}
 
 
 def _devices(readings: Sequence[Readings], kind: str) -> Iterator[tuple[Readings, Device]]:
-    for each in readings:
-        for name, columns in each.series.items():
+    for reading in readings:
+        for name, columns in reading.series.items():
             if name.startswith(kind) and len(columns["time_s"]):
-                yield each, Device(columns)
+                yield reading, Device(columns)
 
 
 def _of_cpus(readings: Sequence[Readings]) -> dict[str, Any]:
     seen = list(_devices(readings, "cpu"))
-    used_s = math.fsum(device.growth("cpu_s", timed(each)) for each, device in seen)
-    core_s = math.fsum(device.seconds(timed(each)) * each.cores for each, device in seen)
-    hosts = {each.where for each in readings}
-    found: dict[str, Any] = {}
+    used_s = math.fsum(device.growth("cpu_s", timed(reading)) for reading, device in seen)
+    core_s = math.fsum(device.seconds(timed(reading)) * reading.cores for reading, device in seen)
+    hosts = {reading.where for reading in readings}
+    measured: dict[str, Any] = {}
     if core_s > 0:
-        found["cpu_util"] = used_s / core_s * len(seen) / len(hosts)  # ranks of a host share its cores
-    if seen and not any(name.startswith("gpu") for each in readings for name in each.series):
-        found["peak_memory_gb"] = max(device.largest("rss_gb") for _, device in seen)
-    return found
+        measured["cpu_util"] = used_s / core_s * len(seen) / len(hosts)  # ranks of a host share its cores
+    if seen and not any(name.startswith("gpu") for reading in readings for name in reading.series):
+        measured["peak_memory_gb"] = max(device.largest("rss_gb") for _, device in seen)
+    return measured
 
 
 def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
@@ -163,11 +163,11 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
         flags |= device.bits("throttle_reasons", timed(each))
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     if len(used) > 1 and max(used) >= LEAST_UTIL:
-        found["busy_gpus"] = sum(each >= IDLE_SHARE * max(used) for each in used)
+        measured["busy_gpus"] = sum(each >= IDLE_SHARE * max(used) for each in used)
     return (
-        found
+        measured
         | {
             "gpu_util": math.fsum(used) / len(used),
             "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
@@ -188,36 +188,38 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
     devices = list(_devices(readings, "gpu"))
     source_of_cpu = ""
     if not devices:
-        devices = [(each, device) for each, device in _devices(readings, "cpu") if "energy_j" in each.series["cpu"]]
+        devices = [
+            (reading, device) for reading, device in _devices(readings, "cpu") if "energy_j" in reading.series["cpu"]
+        ]
         source_of_cpu = "RAPL"
-        if {each.where for each, _ in devices} != {each.where for each in readings}:
+        if {reading.where for reading, _ in devices} != {reading.where for reading in readings}:
             return {}
-    whole = [device.energy_j(trained(each)) for each, device in devices]
-    window = [device.energy_j(timed(each)) for each, device in devices]
-    seconds = [device.seconds(timed(each)) for each, device in devices]
+    whole = [device.energy_j(trained(reading)) for reading, device in devices]
+    window = [device.energy_j(timed(reading)) for reading, device in devices]
+    seconds = [device.seconds(timed(reading)) for reading, device in devices]
     power_w = math.fsum(energy / s if s > 0 else math.nan for (energy, _), s in zip(window, seconds, strict=True))
-    found: dict[str, Any] = {"energy_j": math.fsum(energy for energy, _ in whole)}
+    measured: dict[str, Any] = {"energy_j": math.fsum(energy for energy, _ in whole)}
     if devices and power_w > 0:
-        found["power_w"] = power_w
-        if metrics.get("samples_per_s") and all(each.phases for each in readings):
-            found["energy_j_per_sample"] = power_w / metrics["samples_per_s"]
+        measured["power_w"] = power_w
+        if metrics.get("samples_per_s") and all(reading.phases for reading in readings):
+            measured["energy_j_per_sample"] = power_w / metrics["samples_per_s"]
     sources = {source for _, source in (*whole, *window) if source}
     if not devices or not sources:
         return {}
-    return found | {"energy_source": source_of_cpu or " + ".join(sorted(sources))}
+    return measured | {"energy_source": source_of_cpu or " + ".join(sorted(sources))}
 
 
 def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
     """Return the highest figures that any rank saw: all ranks of a host see the same."""
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes", "idle_gpu_processes"):
-        seen = [float(each.foreign_load[name]) for each in readings if name in each.foreign_load]
+        seen = [float(reading.foreign_load[name]) for reading in readings if name in reading.foreign_load]
         if seen:
-            found[name] = max(seen)
-    for each in readings:
-        if "foreign_cpu_by" in each.foreign_load and each.foreign_load["foreign_cpu"] == found["foreign_cpu"]:
-            found["foreign_cpu_by"] = each.foreign_load["foreign_cpu_by"]
-    return found
+            measured[name] = max(seen)
+    for reading in readings:
+        if "foreign_cpu_by" in reading.foreign_load and reading.foreign_load["foreign_cpu"] == measured["foreign_cpu"]:
+            measured["foreign_cpu_by"] = reading.foreign_load["foreign_cpu_by"]
+    return measured
 
 
 COLUMNS = (

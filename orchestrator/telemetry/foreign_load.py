@@ -98,18 +98,18 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
     own_s = sum(seconds for pid, seconds in spent.items() if pid in ours)
     core_s = count * (after.time_s - before.time_s)
     others = {pid: seconds for pid, seconds in spent.items() if pid not in ours and seconds > 0}
-    found: dict[str, float | str] = {
+    load: dict[str, float | str] = {
         "foreign_cpu": max(0.0, after.busy_s - before.busy_s - own_s) / core_s,
         "swapped_pages": after.swapped_pages - before.swapped_pages,
     }
     if others:
-        found["foreign_cpu_by"] = after.processes[max(others, key=lambda pid: others[pid])].name
+        load["foreign_cpu_by"] = after.processes[max(others, key=lambda pid: others[pid])].name
     steal_s = after.steal_s - before.steal_s
     if steal_s > max(others.values(), default=0.0):
-        found["foreign_cpu_by"] = "other guests of the host"
+        load["foreign_cpu_by"] = "other guests of the host"
     if before.throttled is not None and after.throttled is not None:
-        found["throttled_periods"] = after.throttled - before.throttled
-    return found
+        load["throttled_periods"] = after.throttled - before.throttled
+    return load
 
 
 def load_now(seconds: float = 0.5) -> tuple[float, str]:
@@ -119,8 +119,8 @@ def load_now(seconds: float = 0.5) -> tuple[float, str]:
     """
     before = census(time.monotonic())
     time.sleep(seconds)
-    found = foreign_load(before, census(time.monotonic()), Owners(roots=[os.getpid()]), len(cores()))
-    return float(found["foreign_cpu"]), str(found.get("foreign_cpu_by", ""))
+    load = foreign_load(before, census(time.monotonic()), Owners(roots=[os.getpid()]), len(cores()))
+    return float(load["foreign_cpu"]), str(load.get("foreign_cpu_by", ""))
 
 
 def _spent(before: Census, after: Census, pid: int) -> float:
@@ -132,10 +132,10 @@ def _spent(before: Census, after: Census, pid: int) -> float:
 
 def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
     """Return the ids of the owners' processes and all their descendants."""
-    found = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
-    while younger := {pid for pid, each in processes.items() if each.parent in found} - found:
-        found |= younger
-    return found
+    members = {pid for pid, process in processes.items() if pid in owners.roots or process.name in owners.names}
+    while younger := {pid for pid, process in processes.items() if process.parent in members} - members:
+        members |= younger
+    return members
 
 
 def _processes(proc: Path) -> dict[int, Process]:

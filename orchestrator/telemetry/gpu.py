@@ -110,11 +110,11 @@ class Gpus:
         and nothing is known. Where it does not know how much each process computed, all of them count as busy.
         """
         since_us, self._looked_us = self._looked_us, time.time_ns() // 1000
-        found = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
-        if not found or None in found:
+        counts = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
+        if not counts or None in counts:
             return Neighbours()
-        known = [each for each in found if each is not None]
-        return Neighbours(busy=sum(each.busy for each in known), idle=sum(each.idle for each in known))
+        known = [count for count in counts if count is not None]
+        return Neighbours(busy=sum(count.busy for count in known), idle=sum(count.idle for count in known))
 
     def _neighbours(self, handle: Any, ours: set[int], since_us: int | None) -> Neighbours | None:
         try:

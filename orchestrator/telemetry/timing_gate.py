@@ -55,12 +55,12 @@ class Judgement:
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
-    found = {
+    judgements = {
         record.trial_id: _judgement(record, disturbances[record.trial_id])
         for record in records
         if record.status is Status.OK
     }
-    return found | {trial_id: OUTVOTED for trial_id in _outvoted(records, found)}
+    return judgements | {trial_id: OUTVOTED for trial_id in _outvoted(records, judgements)}
 
 
 def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
@@ -82,7 +82,7 @@ def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
     row = rows.get(record.measures or record.trial_id)
     if row is None or record.status is not Status.OK or row.status is not Status.OK:
         return ""
-    others = [each for each in rows.values() if each.trial_id != row.trial_id]
+    others = [other for other in rows.values() if other.trial_id != row.trial_id]
     same = _comparable(record.provenance, row.provenance)
     if record.measures:
         if not same:
@@ -90,9 +90,9 @@ def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
         needed = [name for name in _SPEEDS if name in row.metrics] or ["train_s"]
         if missing := [name for name in needed if name not in record.metrics or not record.has_timing(name)]:
             return f"it did not measure {', '.join(missing)}"
-        found = judged([row.timed_by(record), *others])[row.trial_id]
-        return "; ".join(found.reasons) if found.fault else ""
-    now, before = (judged([*others, each])[each.trial_id] for each in (record, row))
+        judgement = judged([row.timed_by(record), *others])[row.trial_id]
+        return "; ".join(judgement.reasons) if judgement.fault else ""
+    now, before = (judged([*others, other])[other.trial_id] for other in (record, row))
     return "; ".join(now.reasons) if same and not before.fault and now.fault is Fault.DISTURBED else ""
 
 
@@ -146,14 +146,18 @@ AGREEING = 5
 multiple of what these differ by, in logarithms (Dixon, "Processing data for outliers", Biometrics 9, 1953)."""
 
 
-def _outvoted(records: Sequence[TrialRecord], found: Mapping[str, Judgement]) -> set[str]:
+def _outvoted(records: Sequence[TrialRecord], judgements: Mapping[str, Judgement]) -> set[str]:
     """Return the stragglers whose timing has no other fault, and against which other seeds of their cell agree."""
     slow = slow_timings(records)
     rates: dict[str, list[float]] = {}
     for record in records:
-        if record.trial_id in found and not found[record.trial_id].fault and record.trial_id not in slow:
+        if record.trial_id in judgements and not judgements[record.trial_id].fault and record.trial_id not in slow:
             rates.setdefault(record.cell_id, []).extend(filter(None, [figure(record.metrics, "samples_per_s")]))
-    own = {each.trial_id: each for each in records if each.trial_id in slow and not found[each.trial_id].fault}
+    own = {
+        record.trial_id: record
+        for record in records
+        if record.trial_id in slow and not judgements[record.trial_id].fault
+    }
     return {
         trial_id
         for trial_id, record in own.items()
