@@ -65,7 +65,7 @@ class Eligible:
         timed = known & is_valid(cells["timing_valid"])
         # A cell that did less than its work is never chosen over one that did all of it.
         short = is_short(cells["work_done"])
-        timed = timed & ~short if (timed & ~short).any() else timed
+        timed = timed & ~short if (known & ~short).any() else timed
         repeats = _repeats(cells, known, timed, terms.axes)
         groups = {
             "cells_not_ok": ~ok & ~skipped,

@@ -353,3 +353,24 @@ def test_an_untimed_cell_without_the_metric_does_not_seem_better() -> None:
         None,
         "none_has_metric",
     ]
+
+
+HALF = {"epochs": 4, "samples": 1000}
+WHOLE = {"epochs": 8, "samples": 2000}
+EIGHT = {"budget": {"epochs": 8}}
+
+
+@pytest.mark.parametrize(
+    ("records", "chosen", "short"),
+    [
+        ([*timed(1, 100, WHOLE, **EIGHT), *timed(2, 400, HALF, **EIGHT)], "1-32-none", 1),
+        ([*timed(1, 100, WHOLE, **EIGHT), *timed(2, 400, WHOLE, **EIGHT)], "2-32-none", 0),
+        ([*timed(1, 100, HALF, **EIGHT), *timed(2, 400, HALF, **EIGHT)], "2-32-none", 0),  # no cell did its work
+        ([*timed(1, 100, WHOLE | BUSY, **EIGHT), *timed(2, 400, HALF, **EIGHT)], None, 1),
+    ],
+)
+def test_a_cell_that_did_less_is_never_chosen_over_one_that_did_its_work(
+    records: list[TrialRecord], chosen: str | None, short: int
+) -> None:
+    recommendation = decided(records)
+    assert (recommendation.cell_id, left_out(recommendation).get("cells_short", 0)) == (chosen, short)
