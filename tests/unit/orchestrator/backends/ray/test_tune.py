@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.tune.experiment import Trial
@@ -75,65 +76,49 @@ A, B = (Node(name="host", cpus=4, gpus=2, node_id=name) for name in "ab")
 ONE, TWO = (Bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
 
 
-@pytest.fixture
-def kept() -> KeptGangs:
-    return KeptGangs()
-
-
 def turn(kept: KeptGangs, *, force_all: bool = False) -> list[str]:
     return list(kept.flush_cached_objects(force_all=force_all))
 
 
-def test_gang_is_kept_for_one_turn_of_the_queue(kept: KeptGangs) -> None:
-    kept.increase_max(TWO)
-    assert kept.cache_object(ONE, "a") and kept.cache_object(ONE, "b")
-    assert turn(kept) == []
-    kept.increase_max(ONE)
-    assert kept.pop_cached_object(ONE) == "a"
-    kept.decrease_max(ONE)
-    assert turn(kept) == ["b"] and not kept.has_cached_object(ONE) and kept.num_cached_objects == 0
+PAIR = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
+ON_A, ON_B, ON_BOTH = (Bundles(PAIR, nodes) for nodes in ([A, A], [B, B], [A, B]))
 
 
-def test_each_kept_gang_gets_its_turn(kept: KeptGangs) -> None:
-    kept.increase_max(TWO)
-    kept.cache_object(ONE, "a")
-    assert turn(kept) == []
-    kept.cache_object(ONE, "b")
-    assert turn(kept) == ["a"] and turn(kept) == ["b"]
-
-
-def test_wanted_gangs_are_kept(kept: KeptGangs) -> None:
-    kept.increase_max(ONE)
-    kept.cache_object(ONE, "a")
-    kept.cache_object(TWO, "b")
-    assert turn(kept) == []
-    assert turn(kept) == ["b"] and turn(kept) == []
-
-
-def test_all_gangs_are_kept_while_nothing_waits(kept: KeptGangs) -> None:
-    for name in "ab":
-        kept.cache_object(ONE, name)
-    assert turn(kept) == [] and turn(kept) == []
-    assert turn(kept, force_all=True) == ["a", "b"] and kept.num_cached_objects == 0
-
-
-def test_gang_is_kept_if_another_node_is_wanted(kept: KeptGangs) -> None:
-    gang = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
-    kept.increase_max(Bundles(gang, [B, B]))
-    kept.cache_object(Bundles(gang, [A, A]), "a")
-    assert turn(kept) == [] and turn(kept) == []
-    kept.increase_max(Bundles(gang, [A, B]))
-    assert turn(kept) == ["a"]
-
-
-def test_unneeded_gangs_end_after_their_turn() -> None:
-    needed = True
-    kept = KeptGangs(lambda: needed)
-    kept.cache_object(ONE, "a")
-    assert turn(kept) == [] and turn(kept) == []
-    needed = False
-    kept.cache_object(ONE, "b")
-    assert turn(kept) == ["a"] and turn(kept) == ["b"] and kept.num_cached_objects == 0
+@pytest.mark.parametrize(
+    "story",
+    [
+        # A gang is kept for one turn of the queue, and then ends for a waiting gang of another shape.
+        [("want", TWO), ("keep", ONE, "a"), ("keep", ONE, "b"), [], ("want", ONE), ("take", ONE, "a"), ["b"], 0],
+        # Each kept gang gets its turn.
+        [("want", TWO), ("keep", ONE, "a"), [], ("keep", ONE, "b"), ["a"], ["b"]],
+        # Wanted gangs are kept, and so are all while nothing waits.
+        [("want", ONE), ("keep", ONE, "a"), ("keep", TWO, "b"), [], ["b"], [], 1],
+        [("keep", ONE, "a"), ("keep", ONE, "b"), [], [], "end", ["a", "b"], 0],
+        # A gang on nodes that no waiting gang needs is kept.
+        [("want", ON_B), ("keep", ON_A, "a"), [], [], ("want", ON_BOTH), ["a"]],
+        # Gangs that no trial can use end after their turn.
+        [("keep", ONE, "a"), [], [], "unneeded", ("keep", ONE, "b"), ["a"], ["b"], 0],
+    ],
+)
+def test_kept_gangs_end_once_another_needs_their_place(story: list[Any]) -> None:
+    """Each list is what ends in a turn of the queue, each number how many gangs are kept."""
+    words: set[str] = set()
+    kept = KeptGangs(lambda: "unneeded" not in words)
+    for event in story:
+        match event:
+            case ("want", shape):
+                kept.increase_max(shape)
+            case ("keep", shape, name):
+                assert kept.cache_object(shape, name)
+            case ("take", shape, name):
+                assert kept.pop_cached_object(shape) == name
+                kept.decrease_max(shape)
+            case str():
+                words.add(event)
+            case int():
+                assert kept.num_cached_objects == event
+            case _:
+                assert turn(kept, force_all="end" in words) == event
 
 
 A_queue, B_queue = (Node(name="host", cpus=1, gpus=0, node_id=name) for name in "ab")
