@@ -17,7 +17,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.schema import SCHEMA, Form, Kind, Number
+from orchestrator.config.kinds import Form, Kind, Number
+from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
 

@@ -1,0 +1,198 @@
+"""The kinds of values that a config key may have: numbers in a range, choices, flags, texts, lists and sections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.axes import is_number, is_whole
+from sweeps.errors import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The values that a key may have."""
+
+    words: tuple[str, ...] = ()
+    """Words that are allowed besides."""
+    null: bool = False
+    """Whether null is allowed besides."""
+
+    def admits(self, value: Any) -> bool:
+        """Return whether the key may have this value."""
+        if value is None:
+            return self.null
+        return (isinstance(value, str) and value in self.words) or self._fits(value)
+
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield a line if the key may not have this value."""
+        if not self.admits(value):
+            others = "".join(f" or {other}" for other in (*self.words, *["null"] * self.null))
+            yield f"{key} must be {self.form}{others}, not {'null' if value is None else repr(value)}"
+
+    @property
+    def form(self) -> str:
+        """The allowed values in words, without `words` and null."""
+        raise NotImplementedError
+
+    def _fits(self, value: Any) -> bool:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Kind):
+    """A finite number in a range."""
+
+    above: float = -math.inf
+    at_least: float = -math.inf
+    below: float = math.inf
+    whole: bool = False
+    unit: str = ""
+    hint: str = ""
+    """What an error adds if the value is text."""
+
+    @property
+    def form(self) -> str:
+        """The range in words."""
+        bounds = [
+            *([f"above {self.above:g}"] if self.above > -math.inf else []),
+            *([f"of at least {self.at_least:g}"] if self.at_least > -math.inf else []),
+            *([f"below {self.below:g}"] if self.below < math.inf else []),
+        ]
+        return f"a {'whole ' * self.whole}number {' and '.join(bounds)}" + (f" ({self.unit})" if self.unit else "")
+
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield a line if the value is not a number in the range."""
+        yield from (f"{line}{self.hint if isinstance(value, str) else ''}" for line in super().errors(key, value))
+
+    def _fits(self, value: Any) -> bool:
+        if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
+            return False
+        return bool(self.above < value < self.below and value >= self.at_least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Kind):
+    """One of the `words`."""
+
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield a line with the choices, and what may be meant."""
+        from orchestrator.config.suggestions import choice_meant  # imports the schema, which imports this module
+
+        if not self.admits(value):
+            instead = choice_meant(key, value)
+            yield unknown(key, value, (*self.words, *["null"] * self.null)) + (f"; {instead}" if instead else "")
+
+    def _fits(self, value: Any) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag(Kind):
+    """True or false. Hydra reads `no` as text, which would count as true."""
+
+    @property
+    def form(self) -> str:
+        """Both values."""
+        return "true or false"
+
+    def _fits(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form(Kind):
+    """Values of a form that is described in words."""
+
+    described: str
+    fits: Callable[[Any], bool]
+
+    @property
+    def form(self) -> str:
+        """The description."""
+        return self.described
+
+    def _fits(self, value: Any) -> bool:
+        return self.fits(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structure(Form):
+    """A list or a section: as long as it is something else, nothing below it can be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed(Kind):
+    """Values with a special grammar, which `parse` checks."""
+
+    parse: Callable[[Any], Iterator[str]]
+
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield what the grammar refuses; these lines name the key."""
+        yield from self.parse(value)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is text."""
+    return isinstance(value, str)
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a value is text, or a number that Hydra read from one."""
+    return isinstance(value, str | int | float)
+
+
+def is_mapping(value: Any) -> bool:
+    """Return whether a value is a section."""
+    return isinstance(value, Mapping)
+
+
+def names_code(value: Any) -> bool:
+    """Return whether a value is a section with the dotted path of some code."""
+    return isinstance(value, Mapping) and "_target_" in value
+
+
+def is_metric(value: Any) -> bool:
+    """Return whether a value is the name of a metric, or its name and direction."""
+    if isinstance(value, Mapping):
+        return set(value) == {"name", "better"} and is_text(value["name"]) and value["better"] in ("higher", "lower")
+    return is_text(value)
+
+
+def is_folder_name(name: Any) -> bool:
+    """Return whether the name makes a visible folder directly inside its parent."""
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        return False
+    return name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def choice(*words: str, null: bool = False) -> Choice:
+    """Return the kind of a key that has one of these words."""
+    return Choice(words=words, null=null)
+
+
+def text(described: str, *, null: bool = True) -> Form:
+    """Return the kind of a text."""
+    return Form(described=described, fits=is_text, null=null)
+
+
+def name(described: str) -> Form:
+    """Return the kind of an optional name; Hydra reads some names as numbers."""
+    return Form(described=described, fits=is_scalar, null=True)
+
+
+def list_of(described: str, of: Callable[[Any], bool]) -> Structure:
+    """Return the kind of a list whose items all satisfy `of`."""
+    return Structure(described=described, fits=lambda value: isinstance(value, list) and all(map(of, value)))
+
+
+def positive(unit: str = "", *, null: bool = True) -> Number:
+    """Return the kind of a number above 0."""
+    return Number(above=0, unit=unit, null=null)
+
+
+def count(at_least: int = 1, *, null: bool = False) -> Number:
+    """Return the kind of a whole number."""
+    return Number(at_least=at_least, whole=True, null=null)
