@@ -138,6 +138,7 @@ class Context:
         """
         self.metrics |= {name: row[key] for key, name in _TRIAL_METRICS.items() if key in row}
         self.observe("reported")
+        # Other ranks report the same rows.
         if self.rank == 0:
             self.rows.append(dict(row))
             self.emit(dict(row))
@@ -172,6 +173,7 @@ class Context:
         If possible, call `checkpoint` and return: the trial may be started again. A call counts as progress of the
         trial, which otherwise ends after `hang_s`; pass `progress=False` while waiting for something that may hang.
         """
+        # Only a call that counts as progress resets the clock of `hang_s`.
         return self.stop_requested() if progress else self.stop_requested(progress=False)
 
     def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
@@ -181,6 +183,7 @@ class Context:
         strings, and lists and dicts of them; TypeError for anything else. Metrics, rows and remarks are included. If
         the disk takes no file, the trial continues without the checkpoint, and a remark says so.
         """
+        # A context without a folder keeps nothing.
         if self._checkpoints is None:
             return
         rows = [plain(row) for row in self.rows]
@@ -200,9 +203,11 @@ class Context:
         if self._checkpoints is None:
             return None
         checkpoint = self._checkpoints.last()
+        # A checkpoint of another length or recipe must not leave its metrics here.
         if checkpoint is not None and usable is not None and not usable(checkpoint.state):
             return None
         if checkpoint is not None:
+            # The curve of the attempt before this one continues without a gap.
             for row in checkpoint.reported["rows"]:
                 self.report(row)
             self.metrics |= checkpoint.reported["metrics"]

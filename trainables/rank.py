@@ -59,6 +59,7 @@ def exit_by(error: BaseException, rank: int) -> RankExit:
     status, cause = _classified(error)
     if status is Status.SKIPPED:
         return RankExit(rank=rank, status=status, note=str(error))
+    # The note has one line; the trace has the whole story.
     trace = "".join(traceback.format_exception(error))
     return RankExit(rank=rank, status=status, cause=cause, note=_one_line(error), trace=trace)
 
@@ -160,6 +161,7 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     if isinstance(returned, Mapping):
         context.summarize(returned)
     metrics = plain(context.metrics)
+    # Figures of no training would win every comparison of speed.
     for name in ("steps", "samples"):
         if is_number(metrics.get(name)) and metrics[name] == 0:
             raise UntrainedError(f"the training ended with {name}=0")

@@ -98,6 +98,7 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
 
 def _comparable_with(record: TrialRecord) -> str:
     """Return a key that trials share if they were asked for the same work on the same data."""
+    # Another data set or length has other samples, so that only like is compared with like.
     further = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
     # Each independent replica does the whole budget, so that the samples of the trial are those of several trainings.
     replicas = record.gpus if record.strategy == "independent" else 1
@@ -109,6 +110,7 @@ def _yardstick(group: Sequence[TrialRecord], unit: str) -> Work | None:
 
     A trial may do up to one step more than its budget, which is little for the smallest batch.
     """
+    # A learning-rate rule that sets its own length says nothing about the budget.
     works = [_in_budget(record, unit) for record in group if not _sets_its_length(record)]
     return max((work for work in works if work is not None), key=lambda work: work.asked - work.step, default=None)
 
@@ -118,6 +120,7 @@ def _in_budget(record: TrialRecord, unit: str) -> Work | None:
     done, of_budget = figure(record.metrics, unit), _of_budget(record)
     if not done:
         return None
+    # Four of eight epochs imply twice their samples.
     share = of_budget.share if of_budget is not None else 1.0
     return Work(unit=unit, done=done, asked=done / share if share else done, step=_step(record, unit))
 
@@ -127,6 +130,7 @@ def _has_equal_lengths(group: Sequence[TrialRecord]) -> bool:
     budget = group[0].budget
     steps = {figure(record.metrics, "steps") for record in group}
     batches = {record.global_batch_size for record in group}
+    # A script with a fixed number of steps does more work with a larger batch.
     has_same_steps = None not in steps and len(steps) == 1 < len(batches)
     return not ("seconds" in budget or "steps" in budget or has_same_steps)
 
@@ -149,6 +153,7 @@ def _of_budget(record: TrialRecord) -> Work | None:
     """
     unit, asked = next(iter(record.budget.items()))
     done = figure(record.metrics, unit)
+    # Lines may come with every second epoch, in all cells alike.
     is_assumed = unit == "epochs" and record.metrics.get("work_source") == "assumed"
     if done is None or unit == "seconds" or is_assumed or record.metrics.get("own_length"):
         return None

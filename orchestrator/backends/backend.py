@@ -108,12 +108,15 @@ class Watch:
         If one rank hangs, all ranks that wait for it stop moving. The root is a rank that does not even answer, or
         else the one that stopped first.
         """
+        # If both limits are exceeded, the time limit is the reason.
         limit_s, hang_s = self._limits.time_limit_s, self._limits.hang_s
         if limit_s is not None and now - self._started >= limit_s:
             return Overdue(cause=Cause.TIME_LIMIT, note=f"not done after time_limit_s={limit_s:g}")
         if hang_s is None or not any(now - self._moved[rank] >= self._patience_s(rank, hang_s) for rank in self._moved):
             return None
+        # A busy rank may miss one question, not three.
         silent_s = max(2.0, 3 * (self.look_again_s() or 0))
+        # A rank that is stuck in C code cannot even answer.
         mute = [rank for rank in self._moved if now - self._heard[rank] > silent_s]
         root = min(mute or self._moved, key=lambda rank: (self._moved[rank], rank))
         what = "does not answer" if mute else "hangs"
@@ -188,6 +191,7 @@ class GuardedListener:
         try:
             yield self._listener
         except BaseException as error:
+            # Tune and trainables may catch what the listener raises.
             self._error = error
             raise
 

@@ -35,9 +35,11 @@ def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> 
     Figures are those of the lowest rank that answered.
     """
     root = min(exits, key=_order)
+    # A rank that failed has no figures; another rank's say at least where the trial ran.
     answering = min(
         (rank_exit for rank_exit in exits if rank_exit.answered), key=lambda known: known.rank, default=root
     )
+    # A time limit is the whole gang's, so it names no rank.
     is_failure = root.status not in (Status.OK, Status.SKIPPED) and root.cause is not Cause.TIME_LIMIT
     is_named = is_failure and (world_size > 1 or not root.answered)
     return TrialOutcome(

@@ -58,6 +58,7 @@ def take(given: Sequence[str], lost: Collection[str], count: int, folder: Path) 
     folder.mkdir(mode=0o700, exist_ok=True)
     healthy = [name for name in given if name not in lost]
     spare = [str(number) for number in range(count) if str(number) not in {*given, *lost}] if lost else []
+    # The process before this one may still be letting go of its GPUs.
     until, taken = time.monotonic() + WAIT_S, list[str]()
     while len(taken) < len(given) and time.monotonic() < until:
         for name in healthy + spare:

@@ -55,6 +55,7 @@ class Alarm:
 
     def __enter__(self) -> Alarm:
         self._watch = Watch(self._limits, ranks=1, now=time.monotonic())
+        # Python delivers signals to the main thread alone.
         watched = self._limits != Limits() and threading.current_thread() is threading.main_thread()
         self._before = signal.signal(signal.SIGALRM, self._ring) if watched else None
         if watched:
@@ -139,9 +140,11 @@ class InProcessBackend:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
             except OverdueError as error:
                 rank_exit = abandoned(0, error.overdue, "".join(traceback.format_exception(error)))
+        # The listener's error ends the sweep, even if the trainable has caught it.
         rank.guarded.reraise()
         if rank_exit.trace:
             write_whole(trial_dir / "rank0.log", rank_exit.trace.encode())
+        # What an interrupted trial reports is not its result.
         if rank.given_up:
             return None
         outcome = outcome_of([rank_exit], world_size=1, wall_s=time.monotonic() - started)
@@ -175,6 +178,7 @@ class _Rank:
     def _listening(self, progress: bool = True) -> Iterator[Listener]:
         if progress:
             self._alarm.moved()
+        # An alarm in the driver's code could leave half a record in the journal.
         self._alarm.held = True
         try:
             with self.guarded.listening() as listener:

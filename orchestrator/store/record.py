@@ -153,6 +153,7 @@ class TrialRecord:
         metrics, timed_with = dict(outcome.metrics), ""
         if outcome.status is Status.OK and "samples_per_s" not in metrics:
             timed_with = (trial.config.get("trainable") or {}).get("timed_with", "")
+        # What it measured of a window is not the timing of its row.
         if timed_with:
             metrics = {name: value for name, value in metrics.items() if name not in _WINDOW_METRICS}
         return TrialRecord(
@@ -189,6 +190,7 @@ class TrialRecord:
 
     def copied_to(self, trial: TrialSpec, *, attempt: int, finished_at: str) -> TrialRecord:
         """Return the record of another trial with the same training, which has not run."""
+        # The note names the axes in which the two trials differ.
         others = ", ".join(f"{axis}={value}" for axis, value in self.axes.items() if trial.axes.get(axis) != value)
         return replace(
             self,
@@ -342,8 +344,10 @@ def checked_record(value: Any) -> tuple[TrialRecord | None, str]:
                 return None, f"{name} is {value[name]!r:.60}"
         elif name in _REQUIRED:
             return None, f"without {name}"
+    # The id becomes the name of a folder, and the journal may be a stranger's.
     if not TRIAL_ID.fullmatch(known["trial_id"]):
         return None, "trial_id is not an id"
+    # Tables divide by these.
     if not (known["gpus"] > 0 and known["global_batch_size"] > 0 and known["device_batch_size"] > 0):
         return None, "gpus or a batch is not above 0"
     return TrialRecord(**known), ""

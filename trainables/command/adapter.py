@@ -64,6 +64,7 @@ class Adapter:
         self._looked_s = time.monotonic()
         has_changed = False
         for path in self.folder.glob("*.json"):
+            # Most processes write twice a second, and most looks come sooner.
             text = path.read_text()
             if text == self._texts.get(path.name):
                 continue
@@ -133,6 +134,7 @@ class Adapter:
             return None, ""
         world = max(counts.world for counts in trained)
         connected = [counts for counts in trained if counts.connected]
+        # Several trainings side by side are each as fast as one, and would look like a speed-up.
         if len(trained) > 1 and not connected:
             return 1, f"{len(trained)} processes trained, each by itself: they had no process group"
         weights = {counts.weights for counts in self._counts.values() if counts.connected} - {None}
@@ -141,6 +143,7 @@ class Adapter:
         if len(self._distinct) < min(replicas, len(connected)):
             return len(self._distinct), "the ranks train on the same samples"
         processes = len({counts.rank for counts in connected}) if world > 1 else max(1, len(connected))
+        # A process may drive several GPUs, and several processes may share one.
         used_gpus = {gpu for counts in trained for gpu in counts.gpus}
         if used_gpus:
             why = f"{len(used_gpus)} of {gpus} GPUs were used, by {processes} process{'es' if processes > 1 else ''}"
@@ -170,6 +173,7 @@ class Adapter:
         if not trained:
             return {}
         later = [counts.later for counts in trained]
+        # The first epoch has compilation and cold caches; it counts only if there is little else.
         is_enough = all(tally.seconds >= LEAST_S and tally.steps >= LEAST_STEPS for tally in later)
         timed = later if is_enough else [counts.warm for counts in trained]
         steps, whole_steps = min(tally.steps for tally in timed), trained[0].whole.steps
@@ -184,6 +188,7 @@ class Adapter:
             figures["tokens"] = tokens
         if not steps:
             return figures
+        # See the docstring: which clock includes the wait for an evaluation.
         is_together = all(counts.world > 1 and counts.connected for counts in trained)
         step_s = (min if is_together else max)(tally.step_s for tally in timed)
         figures |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
@@ -204,6 +209,7 @@ class Adapter:
         trained = self._trained
         if not any(counts.connected for counts in trained):
             return trained[:1]
+        # Without contents nothing shows that ranks repeat one another.
         unknown = [counts for counts in trained if counts.content is None]
         return [*{counts.content: counts for counts in trained if counts.content is not None}.values(), *unknown]
 
@@ -242,6 +248,7 @@ class Adapter:
             return False
         pace_s = min(counts.whole.step_s for counts in trained) or STOP_WITHIN_S
         stop_at = max(counts.whole.steps for counts in trained) + math.ceil(STOP_WITHIN_S / pace_s) + 2
+        # A rank that reads half a number would stop at another step than the rest.
         part = self.folder / f"{STOP_FILE}.part"
         part.write_text(str(stop_at))
         part.rename(self.folder / STOP_FILE)

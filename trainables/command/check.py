@@ -59,6 +59,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable.argv: {error}"
     else:
         yield from _brace_errors(settings, config)
+        # A script that is missing would fail in every trial.
         folder = _source_dir(settings)
         for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):
             if "{" not in word and not any(map(str.isspace, word)) and not (folder / word).is_file():
@@ -120,6 +121,7 @@ def may_receive(settings: CommandSettings, names: Iterable[str]) -> bool:
     except TemplateError:
         return True
     template = " ".join(words)
+    # What a module or a shell does with its environment cannot be seen from here.
     if "-m" in words or "SWEEP_" in template or _reads_environment(settings):
         return True
     return any(f"{{{name}}}" in template for name in names)
@@ -152,6 +154,7 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
 def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
     budget = config.get("budget") or {}
     unset = [name for name in LENGTHS if all(budget.get(length) is None for length in _SAME_LENGTH.get(name, (name,)))]
+    # Any value will do: only the names are checked.
     values = {**config, **dict.fromkeys(NAMES, "0"), **dict.fromkeys(unset)}
     templates = {
         "argv": settings.words,

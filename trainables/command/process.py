@@ -109,6 +109,7 @@ def run(command: Command, listener: Listener, cpu: process_tree.CpuTimes) -> int
 @contextmanager
 def _started(command: Command) -> Iterator[subprocess.Popen[bytes]]:
     """Start the command in a new session; on leaving the block, end all that is left of its process tree."""
+    # Processes that leave the session still have the token in their environment.
     token = uuid4().hex
     environment = {**command.environment, process_tree.TOKEN: token}
     with _new_file(command.stdout) as out, _new_file(command.stderr) as err:
@@ -139,6 +140,7 @@ def _new_file(path: Path) -> BinaryIO:
 
 def free_port() -> int:
     """Return a port of this machine on which nothing listens. Raises OSError if a hundred tries find none."""
+    # Two trials that start together must not choose the same port, so seeds play no part.
     for port in random.SystemRandom().sample(_PORTS, 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
@@ -167,6 +169,7 @@ class OutputLines:
                     if len(self.open_line) > LONGEST:
                         lines, self.open_line = [*lines, self.open_line], ""
                     yield from lines
+        # A program that is killed leaves its last line without an end.
         if ended and self.open_line:
             line, self.open_line = self.open_line, ""
             yield line
@@ -215,10 +218,12 @@ class FailureCause:
 
         A command that reports a lack of memory may still succeed. One that diverged has not, whatever its status.
         """
+        # A script that catches its own NaN ends with status 0.
         if self._diverged_line:
             raise DivergedError(self._diverged_line)
         if exit_code in ok_exit_codes:
             return
+        # The last error may be another rank's broken connection.
         if self._memory_line:
             raise MemoryError(self._memory_line)
         message = self._error_line or self._last_line

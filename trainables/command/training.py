@@ -69,6 +69,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
         figures = _figures(metrics, adapter, batch)
+        # What the command itself reports comes first.
         figures = _work(metrics, adapter, settings) | figures
         workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
@@ -171,6 +172,7 @@ def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSet
     counted = adapter.epochs if adapter is not None else None
     if counted is not None and "epochs" not in work:
         work = {"epochs": counted, "work_source": "counted"}
+    # A command that chooses its length is only compared with the other cells.
     receives_length = may_receive(settings, (*LENGTHS, "tokens", *(f"budget.{name}" for name in (*LENGTHS, "tokens"))))
     return work if receives_length else work | {"own_length": True}
 

@@ -35,9 +35,11 @@ class Demand:
 
     def settle(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
         """Ask for exactly these gangs from now on; `nodes` are the existing ones."""
+        # The nodes may be those that were asked for: a group that still holds them would block the trial.
         if frozenset(nodes) != self._nodes:
             self.close()
             self._nodes = frozenset(nodes)
+        # Groups of shapes that are still wanted stay: their nodes may be on the way.
         missing = Counter(shapes)
         for shape, group in list(self._groups):
             if missing[shape]:

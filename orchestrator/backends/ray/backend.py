@@ -150,6 +150,7 @@ class Experiment:
         """Run the queue's trials until it is over or the listener asks to stop."""
         extensions, rule = self.extensions, self.settings.early_stopping
         stop = _Stop(guarded)
+        # The folder is absolute, because supervisors have another current folder.
         starting = Starting(
             results_dir=results_dir.absolute(),
             driver_node=ray.get_runtime_context().get_node_id(),

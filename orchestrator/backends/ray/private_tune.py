@@ -98,6 +98,7 @@ class KeptGangs:
 
     def flush_cached_objects(self, force_all: bool = False) -> Iterator[Any]:
         """Yield the gangs to end now; Tune calls this after every turn of the queue."""
+        # A gang that has just become free gets one turn of the queue.
         new, self._new = self._new, []
         unneeded = force_all or not self._needed()
         waiting = [key for key, count in self._wanted.items() if count > 0]
@@ -208,12 +209,14 @@ class GangController(TuneController):  # type: ignore[misc]
 
     def _cleanup_trials(self) -> None:
         """End all gangs, within END_S even if a supervisor does not answer: Tune would wait for 15 s."""
+        # All stop at the same time, so that END_S is enough for all.
         for actor in list(self._actor_to_trial):
             self._schedule_trial_stop(self._actor_to_trial[actor])
         self._cleanup_cached_actors(force_all=True)
         until = time.monotonic() + END_S
         while self._actor_manager.num_total_actors and (left_s := until - time.monotonic()) > 0:
             self._actor_manager.next(timeout=left_s)
+        # What has not ended by now is killed.
         self._actor_force_cleanup_timeout = 0
         self._cleanup_stopping_actors(force_all=True)
         self._actor_manager.cleanup()
@@ -225,6 +228,7 @@ class GangController(TuneController):  # type: ignore[misc]
         nodes that nothing needs, and neither time limits nor callbacks would be served.
         """
         has_trial = bool(super()._update_trial_queue())
+        # Without a pause the controller would use a whole core.
         if blocking and not has_trial:
             time.sleep(ASK_QUEUE_EVERY_S)
         return has_trial
