@@ -87,9 +87,19 @@ class LearningRate:
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
 
+    def at(self, position: float, epoch_samples: int) -> float:
+        """Return the rate after `position` samples, before any schedule.
+
+        The warm-up is linear in samples (Goyal et al. 2017, section 2.2).
+        """
+        warmup_samples = self.warmup_epochs * epoch_samples
+        if position >= warmup_samples:
+            return self.value
+        return self.warmup_from + (self.value - self.warmup_from) * position / warmup_samples
+
 
 class Purpose(StrEnum):
-    """What a trial runs for. Only `train` gives a row; the others measure another trial, `TrialSpec.measures`."""
+    """The reason why a trial runs. Only `train` gives a row; the others measure another trial, `TrialSpec.measures`."""
 
     TRAIN = "train"
     PROBE = "probe"
@@ -98,11 +108,6 @@ class Purpose(StrEnum):
     """Trains the other trial once more, which has ended, to time it again."""
     WINDOW = "window"
     """Repeats no more than the timed window of the other trial."""
-
-    @property
-    def times_again(self) -> bool:
-        """Return whether the trial times one again that has ended."""
-        return self in (Purpose.REPETITION, Purpose.WINDOW)
 
 
 @dataclass(frozen=True, kw_only=True)

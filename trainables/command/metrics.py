@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeps.axes import is_number
 from sweeps.target import Target
 from trainables.command.process import OutputLines
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import ANSI, EpochClock, ProgressBars, StepTimes
 from trainables.context import DivergedError
-from trainables.registry import is_number
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],

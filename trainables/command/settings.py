@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from sweeps.axes import is_number
 from trainables.command.presets import PRESETS
-from trainables.registry import is_number
 
 LENGTHS = ("epochs", "samples", "steps", "seconds")
 """Lengths of the section `budget`, of which one is set."""

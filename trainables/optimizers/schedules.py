@@ -1,7 +1,7 @@
 """Schedules of the learning rate, and of the batch size in place of it.
 
 Positions are in samples, not in steps, so that trials with different batches follow the same curve. A warm-up belongs
-to the learning-rate rule and multiplies the schedule.
+to the learning-rate rule and multiplies the schedule, which counts from sample 0 with or without it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeps.trial import Batch, LearningRate
+from sweeps.trial import Batch
 from trainables.registry import SCHEDULES, check_keys, choose
 
 Schedule = Callable[[float, float], float]
@@ -37,26 +37,6 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
         return float(shape(min(position / length, 1.0), **options))
 
     return factor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """The learning rate during a training: the rule's rate with its warm-up, times the schedule's factor."""
-
-    lr: LearningRate
-    schedule: Schedule
-    warmup_samples: float
-
-    def at(self, position: float, length: float) -> float:
-        """Return the rate for the step after `position` samples of a training of `length` samples.
-
-        The warm-up is linear in samples (Goyal et al. 2017, section 2.2) and the schedule counts from sample 0 with or
-        without it, so that a warm-up does not move its milestones.
-        """
-        rate, start = self.lr.value, self.lr.warmup_from
-        if position < self.warmup_samples:
-            rate = start + (rate - start) * position / self.warmup_samples
-        return rate * self.schedule(position, length)
 
 
 def constant(progress: float) -> float:

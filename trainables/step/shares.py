@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import torch
 
+from sweeps.sweep import INDEPENDENT
 from sweeps.trial import Batch
 from trainables.context import Context
 from trainables.process_group import RankGroup
@@ -88,9 +89,6 @@ def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGro
     if gang.device != "cpu":
         torch.cuda.empty_cache()
     return own_error or MemoryError(f"another rank is out of memory with {samples} samples here")
-
-
-INDEPENDENT = "independent"
 
 
 @dataclass(frozen=True, kw_only=True)

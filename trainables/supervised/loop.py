@@ -18,7 +18,7 @@ from trainables.gradient_noise import Pace
 from trainables.inputs.inputs import Feed, Inputs, Minibatch
 from trainables.inputs.sequences import Sequences
 from trainables.optimizers import schedules
-from trainables.optimizers.schedules import Growth, Rates
+from trainables.optimizers.schedules import Growth, Schedule
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.step.training_step import Step
@@ -136,7 +136,8 @@ class TrainingPlan:
     """Length, learning rates and batch sizes of a training, as functions of the progress that all ranks share."""
 
     budget: Budget
-    rates: Rates
+    lr: LearningRate
+    schedule: Schedule
     growth: Growth = Growth()
     batch_size: int
     """The initial global batch size, in samples."""
@@ -157,11 +158,8 @@ class TrainingPlan:
                 sequence_length=feed.part.length if isinstance(feed.part, Sequences) else None,
                 end_tokens=end_tokens,
             ),
-            rates=Rates(
-                lr=lr,
-                schedule=schedules.resolve(config["schedule"]),
-                warmup_samples=lr.warmup_epochs * feed.epoch_samples,
-            ),
+            lr=lr,
+            schedule=schedules.resolve(config["schedule"]),
             growth=growth,
             batch_size=batch_size,
             epoch_samples=feed.epoch_samples,
@@ -188,7 +186,8 @@ class TrainingPlan:
     def rate(self, at: Progress) -> float:
         """Return the learning rate of the next step."""
         length = self.budget.length(at.position, at.train_s)
-        rate = self.rates.at(min(at.position, length), length)
+        position = min(at.position, length)
+        rate = self.lr.at(position, self.epoch_samples) * self.schedule(position, length)
         return rate * self.growth.rate(self._share(at), self.batch_size) if self.growth.milestones else rate
 
     def times(self, at: Progress) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sweeps.sweep import INDEPENDENT
 from sweeps.trial import Batch
 from trainables import inputs, models
 from trainables.clock import Clock
@@ -28,7 +29,7 @@ from trainables.process_group import RankGroup
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
-from trainables.step.shares import INDEPENDENT, fitting, share_by_speed
+from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
 from trainables.step.training_step import Objective, Step, TokenLoss, TrainingStep, loss_sum

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from sweeps.axes import is_number, is_whole
 from trainables.availability import absent, not_here, runs_here
-from trainables.context import RequestError
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth
 from trainables.registry import (
@@ -25,11 +25,9 @@ from trainables.registry import (
     OF_TOKENS,
     SCHEDULES,
     TEXTS,
-    check_options,
-    is_number,
-    is_whole,
+    check_keys,
+    choose,
     path_of,
-    written_signature,
 )
 from trainables.tokens import content_errors, shape_errors
 
@@ -186,8 +184,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
     if measures_accuracy and is_number(target) and not 0 < target <= 1:
         yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"
-    unfit = [*_factory_errors(config), *_label_errors(model, data)]
-    yield from unfit or _own_model_errors(config)
+    unfit = [*_name_errors(config), *_label_errors(model, data)]
+    yield from unfit or _own_code_errors(config)
     yield from shape_errors(config)
     yield from _data_errors(data)
     loader = config["trainable"].get("loader") or {}
@@ -224,55 +222,78 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         yield from not_here(config, absent(config.get("data") or {}))
 
 
-def _factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield errors of names that are unknown, and of keys that the user's own factories do not take."""
+def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each section whose name is missing or unknown."""
     for section, families in FAMILIES.items():
         try:
             path_of(families, config[section]["name"], subject=section)
         except (ValueError, KeyError, TypeError) as error:
             yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"
+
+
+def _own_code_errors(config: Mapping[str, Any]) -> list[str]:
+    """Return the errors of the user's own factories, which another process finds out, because it imports their code."""
+    sections = {section: config[section] for section in GIVEN}
+    own = [str(section["name"]) for section in sections.values() if ":" in str(section["name"])]
+    trusted = config.get("trusted_modules") or []
+    is_trusted = all(any(f"{name.partition(':')[0]}.".startswith(f"{module}.") for module in trusted) for name in own)
+    is_about_to_run = config.get("mode") in ("plan", "run", "settle")
+    if not own or not is_trusted or not is_about_to_run or list(absent(config["data"])):
+        return []
+    # Other values of the same keys make no other errors, so that an axis does not start a process for each value.
+    names = json.dumps([(section["name"], sorted(section)) for section in sections.values()])
+    if names not in _tried:
+        _tried[names] = _errors_elsewhere(sections)
+    return _tried[names]
+
+
+_tried: dict[str, list[str]] = {}
+"""{names and keys of the sections: their errors}"""
+
+
+def _errors_elsewhere(sections: Mapping[str, Any]) -> list[str]:
+    """Return what `errors_by_import` prints in another process; empty if it ends in any other way."""
+    code = "from trainables.supervised.settings import errors_by_import; errors_by_import()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    content = json.dumps(sections, default=str)
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", code], input=content, env=environment, capture_output=True, text=True, timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    # The user's code may print lines before the answer.
+    lines = process.stdout.strip().splitlines()
+    return list(json.loads(lines[-1])) if process.returncode == 0 and lines else []
+
+
+def errors_by_import() -> None:
+    """Read the four sections as JSON, import what they name, and print a list of errors as JSON."""
+    print(json.dumps(list(own_factory_errors(json.load(sys.stdin)))))
+
+
+def own_factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each factory of the user that does not take its keys, or for a model that does not fit.
+
+    Imports torch and the user's code.
+    """
+    unfit = False
     for section, given in GIVEN.items():
-        name = str((config.get(section) or {}).get("name"))
-        signature = written_signature(name) if ":" in name else None
-        if signature is None:
-            continue
+        name = str(config[section]["name"])
         options = {key: value for key, value in config[section].items() if key not in NOT_PASSED[section]}
         try:
-            check_options(signature, options, subject=f"{section} {name!r}", given=given)
-        except RequestError as error:
+            if ":" in name:
+                factory = choose(FAMILIES[section], name, subject=section)
+                check_keys(factory, options, subject=f"{section} {name!r}", given=given)
+        except ValueError as error:
+            unfit = True
             yield str(error)
-
-
-def _own_model_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error if the user's own model does not fit the data, which another process finds out with torch."""
-    trusted = config.get("trusted_modules") or []
-    named = [str((config.get(section) or {}).get("name")) for section in ("model", "data")]
-    code = [name.partition(":")[0] for name in named if ":" in name]
-    is_trusted = all(any(f"{module}.".startswith(f"{each}.") for each in trusted) for module in code)
-    is_about_to_run = config.get("mode") in ("plan", "run", "settle")
-    if ":" not in named[0] or not is_trusted or not is_about_to_run or list(absent(config["data"])):
+    if unfit or ":" not in str(config["model"]["name"]):
         return
-    tried = {section: config[section] for section in ("model", "data")}
-    if message := _mismatch(named[0], named[1], json.dumps(tried, default=str)):
+    from trainables.models import mismatch
+
+    if message := mismatch(config):
         yield message
-
-
-_tried: dict[tuple[str, str], str] = {}
-
-
-def _mismatch(model: str, data: str, config: str) -> str:
-    """Return the message of `models.mismatch`, tried once for a model and a data set; empty if it cannot be told."""
-    if (model, data) not in _tried:
-        code = "import json, sys; from trainables.models import mismatch; print(mismatch(json.load(sys.stdin)))"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
-        try:
-            told = subprocess.run(
-                [sys.executable, "-c", code], input=config, env=environment, capture_output=True, text=True, timeout=60
-            )
-        except subprocess.TimeoutExpired:
-            return ""
-        _tried[model, data] = (told.stdout.strip().splitlines() or [""])[-1] if told.returncode == 0 else ""
-    return _tried[model, data]
 
 
 def _label_errors(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sweeps.trial import Batch, LearningRate
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
-from trainables.optimizers.schedules import Growth, Rates, resolve
+from trainables.optimizers.schedules import Growth, resolve
 from trainables.supervised.loop import Budget, Progress, TrainingPlan
 
 STEP = {"name": "step", "milestones": [0.5, 0.8], "gamma": 0.1}
@@ -107,25 +107,23 @@ def test_a_dotted_path_is_a_schedule() -> None:
     assert resolve({"name": f"{__name__}:halved", "by": 4})(50, 100) == 0.875
 
 
-def rates(schedule: dict[str, object]) -> Rates:
-    lr = LearningRate(rule="linear", value=0.8, warmup_from=0.1, warmup_epochs=2)
-    return Rates(lr=lr, schedule=resolve(schedule), warmup_samples=1000)
+LINEAR = LearningRate(rule="linear", value=0.8, warmup_from=0.1, warmup_epochs=2)
 
 
-@pytest.mark.parametrize(("position", "rate"), [(0, 0.1), (500, 0.45), (1000, 0.8), (5000, 0.8)])
-def test_the_warm_up_is_linear_in_samples(position: float, rate: float) -> None:
-    assert rates({"name": "constant"}).at(position, 10_000) == pytest.approx(rate)
-
-
-def test_the_schedule_counts_from_the_first_sample() -> None:
-    halved = rates({"name": "step", "milestones": [0.05, 0.5], "gamma": 0.5})
-    assert halved.at(500, 10_000) == pytest.approx(0.225)
-    assert halved.at(5000, 10_000) == pytest.approx(0.2)
-
-
-def test_without_a_warm_up_the_rate_is_constant() -> None:
-    plain = Rates(lr=LearningRate(value=0.3, warmup_from=0.3), schedule=resolve({"name": "constant"}), warmup_samples=0)
-    assert plain.at(0, 100) == 0.3
+@pytest.mark.parametrize(
+    ("lr", "schedule", "position", "rate"),
+    [
+        *((LINEAR, {"name": "constant"}, *pair) for pair in ((0, 0.1), (500, 0.45), (1000, 0.8), (5000, 0.8))),
+        # The schedule counts from the first sample.
+        (LINEAR, {"name": "step", "milestones": [0.05, 0.5], "gamma": 0.5}, 500, 0.225),
+        (LINEAR, {"name": "step", "milestones": [0.05, 0.5], "gamma": 0.5}, 5000, 0.2),
+        (LearningRate(value=0.3, warmup_from=0.3), {"name": "constant"}, 0, 0.3),
+    ],
+)
+def test_warm_up_is_linear_in_samples(lr: LearningRate, schedule: dict[str, Any], position: float, rate: float) -> None:
+    budget = Budget(samples=10_000)
+    plan = TrainingPlan(budget=budget, lr=lr, schedule=resolve(schedule), batch_size=10, epoch_samples=500)
+    assert plan.rate(Progress(position=position)) == pytest.approx(rate)
 
 
 SCHEDULE = {"name": "increase_batch", "milestones": [0.5, 0.8], "gamma": 0.1}
@@ -167,9 +165,14 @@ def test_growth_is_in_shares_or_passes(through: str, shares: tuple[int, ...], pa
 
 
 def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
-    rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    growth = Growth(milestones=milestones, factor=4, most=most)
-    return TrainingPlan(budget=budget, rates=rates, growth=growth, batch_size=32, epoch_samples=320)
+    return TrainingPlan(
+        budget=budget,
+        lr=LearningRate(value=0.1, warmup_from=0.1),
+        schedule=lambda position, length: 1.0,
+        growth=Growth(milestones=milestones, factor=4, most=most),
+        batch_size=32,
+        epoch_samples=320,
+    )
 
 
 def test_steps_end_at_milestones_and_with_the_budget() -> None:

@@ -16,7 +16,7 @@ from sweeps.trial import LearningRate
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace
-from trainables.optimizers.schedules import Growth, Rates
+from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
 from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, Trained, TrainingPlan
@@ -79,10 +79,10 @@ def loop(
     growth: Growth = NO_GROWTH,
     **context: Any,
 ) -> Loop:
-    rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
     plan = TrainingPlan(
         budget=Budget(samples=steps * BATCH),
-        rates=rates,
+        lr=LearningRate(value=0.1, warmup_from=0.1),
+        schedule=lambda position, length: 1.0,
         growth=growth,
         batch_size=BATCH,
         epoch_samples=stage.epoch_samples,

@@ -1,13 +1,13 @@
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.trainables.ranks import CONFIG
-from trainables.supervised.settings import errors, remarks
+from trainables.supervised.settings import errors, own_factory_errors, remarks
 
 
 def assert_named(found: Iterable[str], named: Sequence[str]) -> None:
@@ -86,13 +86,23 @@ def test_checking_imports_no_torch() -> None:
 
 
 OWN = """
-def net(input_shape, num_classes, width=4): pass
+from torch import nn
+def net(input_shape, num_classes, width=4): return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
 def saw(progress, teeth): pass
 class Slow:
     def __init__(self, params, lr, drag): pass
 """
 
 
+@pytest.fixture
+def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "own_code.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("own_code", None)
+
+
+@pytest.mark.usefixtures("own_code")
 @pytest.mark.parametrize(
     ("sections", "named"),
     [
@@ -104,12 +114,15 @@ class Slow:
         ({"schedule": {"name": "own_code:saw", "gamma": 3}}, ["schedule 'own_code:saw' has no key gamma"]),
     ],
 )
-def test_unknown_keys_of_own_factories_without_importing_them(
-    sections: dict[str, Any], named: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own_code.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert_named(errors(CONFIG | sections), named)
+def test_unknown_keys_of_own_factories(sections: dict[str, Any], named: list[str]) -> None:
+    assert_named(own_factory_errors(CONFIG | sections), named)
+
+
+@pytest.mark.usefixtures("own_code")
+def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted() -> None:
+    config = CONFIG | {"schedule": {"name": "own_code:saw", "gamma": 3}, "mode": "plan"}
+    assert list(errors(config)) == []
+    assert_named(errors(config | {"trusted_modules": ["own_code"]}), ["schedule 'own_code:saw' has no key gamma"])
     assert "own_code" not in sys.modules
 
 
