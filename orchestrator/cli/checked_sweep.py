@@ -61,7 +61,8 @@ def checked(composition: Composition) -> CheckedSweep:
     request = Request.of(config, axes, composition.arguments)
     grid = Grid(request, composition)
     errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
-    errors += [*axis_errors(config, axes), *axis_value_errors(axes)]
+    wrong_axes = list(axis_errors(config, axes))
+    errors += [*wrong_axes, *axis_value_errors(axes)]
     remarks: list[str] = []
     if request.mode not in READING:
         elsewhere = asks_cluster(request)
@@ -73,7 +74,8 @@ def checked(composition: Composition) -> CheckedSweep:
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.
         wrong = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
         errors += wrong
-        if not wrong:
+        # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
+        if not wrong and not wrong_axes:
             nodes = (_SOME_CLUSTER if request.cluster.address else this_machine(),)
             try:
                 trials = grid.trials(nodes, guessed=elsewhere, check=check)

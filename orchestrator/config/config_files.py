@@ -30,14 +30,14 @@ _FROM_OWN_PRIMARY = frozenset({"callbacks", "help", "launcher", "run", "searchpa
 
 DESTINATIONS = (
     "cluster.address",
-    "launch.hosts",
+    "launch.options.hosts",
     "results_dir",
     "tracker.mlflow.uri",
     "tracker.tensorboard.dir",
     "tune.storage_path",
 )
 """Keys whose values may name a machine that receives code or results."""
-_HOSTS = ("cluster.address", "launch.hosts")
+_HOSTS = ("cluster.address", "launch.options.hosts")
 """Destinations that are the name of a host without a scheme; the others are folders then."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
@@ -61,7 +61,7 @@ def shipped_dirs() -> tuple[Path, ...]:
 def check_file(file: ConfigFile) -> None:
     """Raise ConfigError if a config file sets what only the command line may set."""
     if file.is_typed and re.match(r"hydra\b", file.package):
-        return  # `hydra/job_logging=mine` and `+mine@hydra.job=x` say where the content goes
+        return
     errors = list(_errors_of_trusted(file) if _is_shipped(file) else _errors_of_file(file))
     if errors:
         raise ConfigError(f"{file.path or file.name}: {error}" for error in errors)

@@ -59,7 +59,7 @@ class ConfigFile:
     """What it adds at the top level, as plain values with unresolved interpolations."""
     is_primary: bool
     is_typed: bool
-    """Whether the command line chooses this file for this package."""
+    """Whether the command line names the file's group and this package."""
 
     @property
     def path(self) -> Path | None:
@@ -117,14 +117,18 @@ class _CheckingLoader(ConfigLoaderImpl):
 
     def _check(self, loaded: ConfigResult, default: ResultDefault) -> None:
         package = default.package if default.package is not None else loaded.header["package"]
+        package = "" if package in (None, "_global_") else str(package)
+        # `hydra/job_logging=mine` and `+mine@hydra.job=x` name the package; `+mine=x` leaves it to the file.
+        key = default.override_key if default.override_key in self._typed else ""
+        typed_package = key.partition("@")[2] or key.replace("/", ".")
         self._checks.file(
             ConfigFile(
                 source=loaded.path,
                 name=str(default.config_path),
-                package="" if package in (None, "_global_") else str(package),
+                package=package,
                 content=OmegaConf.to_container(loaded.config, resolve=False),
                 is_primary=default.primary,
-                is_typed=default.override_key in self._typed,
+                is_typed=bool(key) and package == typed_package,
             )
         )
 

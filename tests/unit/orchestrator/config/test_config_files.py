@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.checked_sweep import checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.config_files import DESTINATIONS
+from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import initialised, with_primary
 from sweeps.errors import ConfigError
 
@@ -28,7 +30,7 @@ FORBIDDEN: dict[str, Any] = {
     "hydra.help.template": "x",
     "trusted_modules": ["os"],
     "cluster.address": "ray.example:6379",
-    "launch.hosts": ["localhost", "evil.example"],
+    "launch.options.hosts": ["localhost", "evil.example"],
     "results_dir": "s3://evil/results",
     "tracker.mlflow.uri": "http://evil.example:5000",
     "tracker.tensorboard.dir": "gs://evil/logs",
@@ -37,7 +39,7 @@ FORBIDDEN: dict[str, Any] = {
 ALLOWED: dict[str, Any] = {
     "report.margin": 0.5,
     "cluster.address": "auto",
-    "launch.hosts": ["localhost"],
+    "launch.options.hosts": ["localhost"],
     "results_dir": "elsewhere/results",
     "tracker.mlflow.uri": "http://127.0.0.1:5000",
     "tracker.tensorboard.dir": "logs",
@@ -105,6 +107,12 @@ def in_a_file_added_on_the_command_line(folder: Path, key: str, value: Any) -> l
     return ["+part=part"]
 
 
+def by_the_header_of_a_file_added_on_the_command_line(folder: Path, key: str, value: Any) -> list[str]:
+    package, _, name = key.rpartition(".")
+    (folder / "part/part.yaml").write_text(f"# @package {package or '_global_'}\n{name}: {json.dumps(value)}\n")
+    return ["sweep=batch_scaling", "+part=part"]
+
+
 def in_a_primary_config_elsewhere(folder: Path, key: str, value: Any) -> list[str]:
     content = {"defaults": ["config", {"override sweep": "batch_scaling"}, "_self_"], **nested(key, value)}
     (folder / "theirs.yaml").write_text(json.dumps(content))
@@ -117,6 +125,7 @@ WAYS: list[Callable[[Path, str, Any], list[str]]] = [
     by_the_package_in_a_defaults_list,
     by_an_override_in_a_defaults_list,
     in_a_file_added_on_the_command_line,
+    by_the_header_of_a_file_added_on_the_command_line,
     in_a_primary_config_elsewhere,
 ]
 INTERPOLATIONS = [by_interpolation, by_interpolation_of_the_section]
@@ -166,8 +175,21 @@ def test_values_that_are_no_destination_are_allowed(theirs: Path, key: str) -> N
     assert config == ALLOWED[key]
 
 
-def test_every_destination_is_tried() -> None:
+def test_every_destination_is_a_key_and_is_tried() -> None:
     assert set(DESTINATIONS) <= set(FORBIDDEN) & set(ALLOWED)
+    assert {key for key in DESTINATIONS if not key.startswith("launch.options.")} <= set(SCHEMA)
+
+
+@pytest.mark.parametrize("axis", ["trusted_modules", "hydra.job.env_set", "cluster.address", "tune.callbacks"])
+def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (theirs.parent / "here/mine.py").write_text("def check(config): raise SystemExit('run')\n")
+    monkeypatch.syspath_prepend(theirs.parent / "here")
+    axes = {axis: [["mine"]], "trainable._check_": ["mine:check"], "gpus": [1], "device_batch_size": [8]}
+    text = f"# @package _global_\nsweep: {json.dumps({'name': 'theirs', 'axes': axes})}\n"
+    (theirs / "sweep/theirs.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error, initialised():
+        checked(composed(theirs, ["sweep=theirs", "trusted_modules=[other]"]))
+    assert any(repr(axis) in line for line in error.value.errors)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +212,16 @@ def test_the_own_primary_config_chooses_destinations(theirs: Path, monkeypatch: 
     overrides = in_a_primary_config_elsewhere(theirs, "cluster.address", "ray.example:6379")
     monkeypatch.chdir(theirs.parent)
     assert composed(theirs, overrides).config["cluster"]["address"] == "ray.example:6379"
+
+
+def test_a_typed_group_of_hydra_places_a_file_only_there(theirs: Path) -> None:
+    (theirs / "hydra/job_logging").mkdir(parents=True)
+    file = theirs / "hydra/job_logging/mine.yaml"
+    file.write_text("version: 1\nroot: null\n")
+    assert composed(theirs, ["sweep=batch_scaling", "hydra/job_logging=mine"]).hydra.job_logging.root is None
+    file.write_text("# @package hydra.job\nenv_set: {A: b}\n")
+    with pytest.raises(ConfigError, match="hydra.job.env_set"):
+        composed(theirs, ["sweep=batch_scaling", "hydra/job_logging=mine"])
 
 
 def test_the_command_line_places_a_file_into_hydras_section(theirs: Path) -> None:
