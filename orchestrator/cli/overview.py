@@ -6,7 +6,6 @@ Both read what is on disk, also while a driver in another terminal runs the swee
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.layout import JOURNAL, Layout
@@ -133,10 +133,5 @@ def _running(layout: Layout, trial_id: str, history: History) -> dict[str, Any]:
 
 
 def _left_s(history: History, running: Sequence[Mapping[str, Any]], waiting: int) -> float | None:
-    """Estimate the seconds until the end from the median trial; None until a trial has ended."""
-    took = [row.wall_s for row in history.rows.values() if row.wall_s]
-    if not took:
-        return None
-    each, at_once = statistics.median(took), max(1, len(running))
-    current = max((max(0.0, each - (trial["running_s"] or 0.0)) for trial in running), default=0.0)
-    return current + each * waiting / at_once
+    took_s = [row.wall_s for row in history.rows.values() if row.wall_s]
+    return time_left_s(took_s, [trial["running_s"] or 0.0 for trial in running], waiting, max(1, len(running)))

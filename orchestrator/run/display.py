@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.request import Metric
+from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store.record import TrialOutcome, TrialRecord, tokens_per_s
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import cell_label
@@ -162,19 +162,19 @@ class Display:
             self._live.update(Group(self._table(), self._bar, Text(footer)), refresh=True)
 
     def left_s(self) -> float | None:
-        """Estimate the seconds until the end from the median trial and the trials that ran at once.
+        """Estimate the seconds until the end, from the trials that ran at once so far.
 
         None until two trials have ended: most of the first one's time may be the start of its processes.
         """
-        left = self._total - sum(self._ended.values())
-        if not left:
+        waiting = self._total - sum(self._ended.values()) - len(self._running)
+        if not waiting and not self._running:
             return 0.0
         if len(self._took_s) < 2:
             return None
         now = time.monotonic()
-        running_s = sum(now - running.began_s for running in self._running.values())
-        at_once = (sum(self._took_s) + running_s) / (now - self._first_start)
-        return left * statistics.median_low(self._took_s) / at_once
+        running_s = [now - running.began_s for running in self._running.values()]
+        at_once = (sum(self._took_s) + sum(running_s)) / (now - self._first_start)
+        return time_left_s(self._took_s, running_s, waiting, at_once)
 
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)

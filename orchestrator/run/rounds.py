@@ -44,11 +44,11 @@ class Round:
     """Shown when the trials are queued, if they were not waiting before."""
 
 
-Source = Callable[[Sequence[TrialSpec], History], Round]
+TrialSource = Callable[[Sequence[TrialSpec], History], Round]
 """Returns what to do with the waiting trials. Nothing runs when it is called."""
 
 
-class Grid:
+class WholeGrid:
     """Runs all waiting trials, and trains only one of several trials with the same training."""
 
     def __init__(self, plan: Plan) -> None:
@@ -254,13 +254,13 @@ class Rounds:
         self._further = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
         self._branches = Branches(plan, self._waiting, session)
         repetitions = Repetitions(request, plan, self._further)
-        self._sources: list[Source]
+        self._sources: list[TrialSource]
         # Repetitions come before the end: good measurements may open further cells.
         if request.selection.phases:
             by_phases = Phases(request, plan)
             self._sources = [by_phases.next, repetitions.next, by_phases.rest]
         else:
-            grid = Grid(plan)
+            grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
         if self._further:
             self._sources.append(self._further.next)

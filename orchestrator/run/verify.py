@@ -122,7 +122,7 @@ def _changed_tables(layout: Layout, expected: Mapping[str, str]) -> Iterator[str
             yield f"{layout.table(name)}: {change} since the sweep ended; mode=report makes it again"
 
 
-class Reading:
+class JournalCheck:
     """The invariants of a journal, checked record by record, and the state of the sweep that it records."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
@@ -190,7 +190,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verification:
     """The result of the checks."""
 
     violations: Sequence[str]
@@ -220,10 +220,10 @@ def show(checked: CheckedSweep) -> int:
     return 1 if verdict.violations else 0
 
 
-def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
+def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verification:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     journal = replay(layout.journal)
-    reading = Reading(journal.records)
+    reading = JournalCheck(journal.records)
     history = reading.history
     same = not history.changes(fingerprint)
     owner = owner_alive(layout)
@@ -255,7 +255,7 @@ def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any
         )
     if layout.quarantine.exists():
         remarks.append(f"{layout.quarantine} holds what was damaged before, and was left out")
-    return Verdict(violations=violations, remarks=remarks)
+    return Verification(violations=violations, remarks=remarks)
 
 
 def _orphans(layout: Layout) -> Iterator[str]:

@@ -95,3 +95,15 @@ class Forecast:
         """GPU-hours of the trials whose duration is known."""
         known = ((place.trial.gpus_held, self.expected_s(place.trial)) for place in self.schedule)
         return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600
+
+
+def time_left_s(took_s: Sequence[float], running_s: Sequence[float], waiting: int, at_once: float) -> float | None:
+    """Estimate the seconds until the last trial ends, if all take the median of those that have ended.
+
+    `running_s` says how long each running trial has run, `at_once` how many run at a time. None if none has ended.
+    """
+    if not took_s:
+        return None
+    typical_s = statistics.median_low(took_s)
+    current_s = max((max(0.0, typical_s - seconds) for seconds in running_s), default=0.0)
+    return current_s + waiting * typical_s / at_once

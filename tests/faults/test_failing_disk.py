@@ -12,7 +12,7 @@ from rich.console import Console
 
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import driver
-from orchestrator.run.verify import Reading, of_ended_trials, verify
+from orchestrator.run.verify import JournalCheck, of_ended_trials, verify
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
@@ -64,7 +64,7 @@ def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -
         planned = [trial.trial_id for trial in configured.grid.trials(())]
         return list(verify(layout, planned, configured.grid.fingerprint()).violations)
     records = replay(layout.journal).records
-    return [*Reading(records).violations, *of_ended_trials(layout, History(records))]
+    return [*JournalCheck(records).violations, *of_ended_trials(layout, History(records))]
 
 
 def try_fault(

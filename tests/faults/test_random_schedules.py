@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from orchestrator.run import session as session_module
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
-from orchestrator.run.verify import Reading
+from orchestrator.run.verify import JournalCheck
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Retries
 from orchestrator.schedule.scheduler import Scheduler
@@ -199,7 +199,7 @@ class Schedules(RuleBasedStateMachine):
     def what_was_acknowledged_stays(self) -> None:
         if self.layout.journal.exists():
             found = replay(self.layout.journal)
-            assert Reading(found.records).violations == []
+            assert JournalCheck(found.records).violations == []
             assert self.acknowledged <= set(History(found.records).all_rows)
 
     def teardown(self) -> None:
@@ -226,7 +226,7 @@ class Schedules(RuleBasedStateMachine):
         records = replay(self.layout.journal).records
         ends = [each.value["trial_id"] for each in records if each.kind == Kind.FINISHED]
         assert sorted(ends) == sorted(each.trial_id for each in self.trials)
-        assert Reading(records).violations == []
+        assert JournalCheck(records).violations == []
 
 
 def play(examples: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run import verify as verified
-from orchestrator.run.verify import Reading, of_ended_trials, of_the_plan
+from orchestrator.run.verify import JournalCheck, of_ended_trials, of_the_plan
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
@@ -193,7 +193,7 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
     ],
 )
 def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> None:
-    assert Reading(records).violations == []
+    assert JournalCheck(records).violations == []
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> 
     ],
 )
 def test_invalid_sequences_of_records_are_violations(records: list[Record], told: str) -> None:
-    (violation,) = Reading(records).violations
+    (violation,) = JournalCheck(records).violations
     assert told in violation
 
 
 def test_ended_sweep_needs_an_end_for_every_planned_trial() -> None:
-    assert Reading([sweep(), ENDED]).history.missing == 0
-    assert Reading([sweep(), ENDED, sweep()]).history.missing is None
+    assert JournalCheck([sweep(), ENDED]).history.missing == 0
+    assert JournalCheck([sweep(), ENDED, sweep()]).history.missing is None
     assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0)) == []
     assert list(of_the_plan(["a", "b"], ["a"], 1)) == []
     (violation,) = of_the_plan(["a", "b"], ["a"], 0)
