@@ -65,13 +65,9 @@ def main() -> None:
 def compose_once() -> None:
     """Compose once: the grammar of overrides is fast from the second time on, and Hydra's shipped part is known."""
     from orchestrator.cli.app import main as orchestrator
-    from orchestrator.config.hydra_section import check_hydra
-    from orchestrator.config.search_path import initialised
 
     with contextlib.redirect_stdout(io.StringIO()):
         orchestrator(["sweep=batch_scaling", "backend=inprocess", "mode=plan", "sweep.axes.device_batch_size=[8]"])
-    with initialised():
-        check_hydra(["sweep=batch_scaling", "hydra.searchpath=[file:///]"])
 
 
 def decide_once() -> None:
