@@ -186,6 +186,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         "y": quantity("metric", metric.label, domain=domain, nice=False),
     }
     look: dict[str, Any] = {"color": category("gpus", word("gpus", cells))}
+    # More than eight shapes cannot be told apart.
     shapes = {"shape": category("rule", word("lr_rule", cells), sort=None, type="nominal")}
     points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **PALE, **FADED, **TIP}
     drawn = "isValid(datum.time) && isValid(datum.metric)"

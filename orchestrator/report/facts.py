@@ -67,6 +67,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
     A command is cut to `most` characters.
     """
 
+    # What differs between trials is an axis, and named with the cells.
     def fixed(key: str) -> Any:
         is_axis = any(f"axes.{axis}" in trials for axis in (key, key.partition(".")[0]))
         return None if is_axis else value_at(fingerprint, f"config.{key}")
@@ -86,6 +87,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
 def key_facts(data: ReportData) -> list[tuple[str, str]]:
     """Return the facts under the title, as (name, value)."""
     cells, trials = data.cells, data.trials
+    # The numbers of trials, so that a reader sees failures before the figures.
     counts = trials["status"].value_counts()
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)

@@ -49,6 +49,7 @@ def write_report(data: ReportData, layout: Layout) -> list[Finding]:
     chosen = curve_plots.chosen_trials(data.cells, data.trials, data.discussed)
     samples, unreadable = curve_plots.samples(layout, chosen)
     unsound = [*curve_plots.damaged(layout, data.trials["trial_id"]), *unreadable]
+    # Damage that the telemetry shows is on the page, too.
     page = rendered(replace(data, findings=[*data.findings, *unsound]), samples)
     write_whole(layout.page, page.encode(errors="replace"))
     return unsound
@@ -147,6 +148,7 @@ def _content(rows: Sequence[Mapping[str, Any]], drawn: Sequence[Plot], tables: M
         "themes": {name: theme(name) for name in ("light", "dark")},
     }
     text = json.dumps(finite(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # A text with `</script>` must not end the element, and a control character must not reach the page.
     return HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text).replace("<", "\\u003c")
 
 

@@ -18,6 +18,7 @@ from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.choice_cells import COLUMNS, speed_of, takes_longer
 from orchestrator.tables.recommendation import safe_choice
 from orchestrator.tables.sentences import probability
+from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line, suited
 from orchestrator.text.rows import (
@@ -121,6 +122,7 @@ def _seconds(value: float) -> str:
 
 def chances(recommendation: Recommendation) -> list[str]:
     """Return the lines below the verdict: how likely the choice is, and the rival that is as likely."""
+    # A chosen baseline is within the margin by definition.
     best, within = recommendation.p_best, recommendation.p_within_margin
     lines = []
     if not math.isnan(best):
@@ -190,6 +192,7 @@ def _with_measured(columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, m
     for name in further_metrics(cells):
         if name != metric.name:
             metrics[Metric(name=name).label] = _measured(name)
+    # Quantities that matter stand beside those that they are compared with.
     first_accuracy = next(title for title in columns if title.endswith("accuracy"))
     before = {first_accuracy: metrics, "epoch [s]": {unit: _timed(throughput)}}
     whole: dict[str, Callable[[Row], str]] = {}
@@ -210,18 +213,6 @@ def _three(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _speedup(row: Row) -> str:
-    return "1× (baseline)" if _is_baseline(row) else timed_figure(row, "speedup", numbers.times, "×")
-
-
-def _efficiency(row: Row) -> str:
-    return "" if _is_baseline(row) else timed_figure(row, "efficiency", numbers.percent, "%")
-
-
-def _is_baseline(row: Row) -> bool:
-    return bool(row["cell_id"] == row["baseline_cell_id"])
-
-
 def _seeds_timed(row: Row) -> str:
     return f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}"
 
@@ -238,8 +229,8 @@ _OF_CELLS: Columns = {
     "total [s]": _timed("total_s"),
     "val. accuracy": _measured("val_accuracy", _three),
     "test accuracy": _measured("accuracy", _three),
-    "speed-up": _speedup,
-    "efficiency": _efficiency,
+    "speed-up": speedup_text,
+    "efficiency": efficiency_text,
     "epoch [s]": _timed("epoch_s"),
     "first epoch [s]": _measured("first_epoch_s"),
     "to target [s]": _measured("time_to_target_s"),

@@ -101,6 +101,7 @@ def clipped(
     if known.empty:
         return None
     low, high = float(known.min()), float(known.max())
+    # Points that agree exactly still get a visible range.
     room = 0.5 * (high - low) or 0.05 * abs(high) or 0.05
     lowest, highest = lows.min(), highs.max()
     lo = max(low - room, min(low, lowest)) if lowest == lowest else low - 0.2 * room

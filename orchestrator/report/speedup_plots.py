@@ -49,6 +49,7 @@ def speedup(cells: pd.DataFrame) -> Plot:
     """Return the chart of throughput relative to the baseline, beside the ideal speed-up."""
     gpus = word("gpus", cells)
     known = cells[cells["speedup"].notna()]
+    # The reason stands in the page, so that a missing chart is no riddle.
     absent = ""
     if known.empty:
         absent = "No two cells can be compared: no throughput was reported, or no cell is ok."
@@ -153,6 +154,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     )
     if plot.absent:
         return plot
+    # One row for each cell becomes one row for each part of its bar.
     names = ", ".join(f"'{column}': '{text}'" for column, text in _KEPT.items())
     # Losses below 0 are not drawn, so the others may sum to more than what is lost: they are scaled to end at 100%.
     is_loss = "datum.column !== 'efficiency'"

@@ -64,6 +64,7 @@ def why_none(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
     """Return why there is nothing to show; empty if there is something."""
     column = shown_column(cells, metric)
     word = "accuracy" if metric == VAL_ACCURACY else column
+    # Accuracies after a few steps are near chance, so a table of them would mislead.
     known = cells[cells[column].notna()] if column in cells else cells.iloc[:0]
     if known.empty:
         return f"No trial reported {'an accuracy' if metric == VAL_ACCURACY else column}."
@@ -115,6 +116,7 @@ def _order(cells: pd.DataFrame) -> list[str]:
 
 def _text(row: Row) -> str:
     accuracy = numbers.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
+    # Signs and not colours, because the table is also read as plain text.
     mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
     few = f"({numbers.counted(int(row['steps']), 'step', 'steps')})" if accuracy and row["steps"] < FEWEST_STEPS else ""
     reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
@@ -126,6 +128,7 @@ def _text(row: Row) -> str:
 
 def _compared_with(cells: pd.DataFrame) -> str:
     """Return the sentence on the comparison with the reference batch, and how many marks chance would explain."""
+    # Differences have an interval only with two seeds of both cells.
     references = cells[cells["cell_id"].isin(cells["reference_cell_id"])]
     if references.empty:
         return "Not compared: no ok cell has the reference batch."

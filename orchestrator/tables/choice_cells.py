@@ -31,6 +31,7 @@ COLUMNS = {"time": "time", "total_time": "total", "energy": "energy", "cost": "t
 
 def equal_rivals(recommendation: Recommendation) -> list[Rival]:
     """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
+    # In a tie, rivals with a somewhat lower probability are as good a choice.
     tie = recommendation.verdict == TIED
     eligible = [rival for rival in recommendation.rivals if rival.eligible]
     return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
@@ -155,6 +156,7 @@ def front_table(recommendation: Recommendation) -> TextTable | None:
     None if there is only one, or if all of them are in the table of GPU counts.
     """
     front = recommendation.front
+    # A second table with the same cells would only be longer.
     bests = {count.best.cell_id for count in recommendation.gpu_counts if count.best}
     if len(front) < 2 or {cell.cell_id for cell in front} <= bests:
         return None
@@ -218,5 +220,6 @@ def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
 
 
 def _range(lo: float, hi: float) -> str:
+    # Ends that look alike are one number.
     ends = dict.fromkeys((numbers.times(lo), numbers.times(hi)))
     return f"{'–'.join(ends)}×"

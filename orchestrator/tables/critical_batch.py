@@ -97,6 +97,7 @@ def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, 
         largest = point[point["largest"]].to_dict("records")
         if not largest:
             continue
+        # The next larger batch shows how far the limit may be off.
         beyond = point[point[_SIDE] > largest[0][_SIDE]].to_dict("records")
         rows.append(
             {

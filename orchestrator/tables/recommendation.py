@@ -145,6 +145,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
 
 def safe_choice(recommendation: Recommendation) -> str:
     """Return the safe cell with its probability, and what it costs beside the chosen cell; empty if they are one."""
+    # The reader weighs certainty against time and money, so both cells are in one sentence.
     safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
     if safe is None or chosen is None:
         return ""
@@ -161,6 +162,7 @@ def safe_choice(recommendation: Recommendation) -> str:
 def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
     """Return the recommendation as Markdown, the first of the tables."""
     text = in_sentences(recommendation)
+    # Five rows, so that the recommendation fits a screen.
     cells = key_cells(recommendation, 5)
     return str(template().document(text, cells, recommendation.commands, sweep)).rstrip("\n") + "\n"
 
@@ -227,5 +229,6 @@ def _gpu_count(count: GpuCount, recommendation: Recommendation) -> dict[str, Any
 
 def _money_or_hours(cost: Any, unit: str) -> dict[str, Any]:
     """Return a cost as money; without a price, as hours of GPUs or worker processes."""
+    # Two keys, because a number that may be either cannot be compared between sweeps.
     in_hours = unit.endswith("-hours")
     return {"cost": None if in_hours else cost, "hours": cost if in_hours else None}

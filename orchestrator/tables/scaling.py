@@ -50,6 +50,7 @@ def predicted(request: Request) -> str:
         bandwidth_gb_s=request.predict["bandwidth_gb_s"],
         latency_s=request.predict["latency_s"],
     )
+    # All refusals are told at once, before anything is predicted.
     wanted = [(line, gpus) for line in usable for gpus in request.predict["gpus"]]
     refusals = dict.fromkeys(refusal for line, gpus in wanted for refusal in line.refusals(gpus, link))
     if refusals:
@@ -143,6 +144,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
 def node_size(trials: pd.DataFrame) -> float | None:
     """Return the GPUs of a node by the trials' provenance; without GPUs, its cores. None if it is unknown."""
     on_cpu = bool((trials["device"].dropna() == "cpu").all())
+    # Processes on one machine share its cores as GPUs on one node share its links.
     column = "provenance.cpu_cores" if on_cpu else "provenance.node_gpus"
     size = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
     return None if pd.isna(size) else float(size)
@@ -170,6 +172,7 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
     every = lines(trials, cells)
     fitted = [line for line in every if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
     left_out = []
+    # Each fit takes time, and nobody reads more rows.
     if len(fitted) > _MOST:
         left_out.append(f"{len(fitted) - _MOST} further groups of cells are not shown.")
     if len(every) > len(fitted):
@@ -262,6 +265,7 @@ def _share(value: float) -> str:
 def _interval(interval: Interval, form: numbers.Form = _share) -> str:
     """Return the point with its ends, which may be infinite."""
     point, lo, hi = (float(end) for end in (interval.point, interval.lo, interval.hi))
+    # Without a critical batch in sight, the data bound it from below.
     if math.isinf(point):
         return f"above {numbers.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
     return numbers.with_interval(point, lo, hi, lambda value: form(value) if math.isfinite(value) else "no upper end")

@@ -9,6 +9,7 @@ from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import numbers
 from orchestrator.text.rows import (
+    Row,
     cell_label,
     figure,
     head,
@@ -97,6 +98,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
 
 def one_process(cells: pd.DataFrame) -> list[str]:
     """Return a sentence if one process timed all seeds of a cell, else nothing."""
+    # Without the difference between processes, intervals are too narrow.
     count = int(timed_by_one_process(cells).sum())
     return [f"In {numbers.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
 
@@ -110,18 +112,15 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
     ordered = in_order(cells, [*differing, FIXED_SIDE[cells["scaling"].iloc[0]], "lr_rule", "gpus"])
     rows = []
     for row in ordered.to_dict("records"):
-        is_baseline = row["cell_id"] == row["baseline_cell_id"]
         lost = largest_loss(row)
         rows.append(
             {
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
                 unit: timed_figure(row, throughput),
-                "speed-up": "1× (baseline)" if is_baseline else timed_figure(row, "speedup", numbers.times, "×"),
+                "speed-up": speedup_text(row),
                 # Without its interval, which is as wide as that of the speed-up.
-                "efficiency": ""
-                if is_baseline
-                else timed_figure(row, "efficiency", numbers.percent, "%", interval=False),
+                "efficiency": efficiency_text(row, interval=False),
                 "lost most to": f"{LOST_TO[lost]} ({numbers.percent(row[lost])}%)" if lost else "",
                 "to target": figure(row, "speedup_to_target", numbers.times, "×", interval=False),
                 "epoch [s]": timed_figure(row, "epoch_s", interval=False),
@@ -136,8 +135,23 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
     return without_empty(table)
 
 
+def speedup_text(row: Row) -> str:
+    """Return a cell's speed-up; the baseline's is 1 by definition."""
+    return "1× (baseline)" if _is_baseline(row) else timed_figure(row, "speedup", numbers.times, "×")
+
+
+def efficiency_text(row: Row, *, interval: bool = True) -> str:
+    """Return a cell's efficiency; empty for the baseline, whose efficiency says nothing."""
+    return "" if _is_baseline(row) else timed_figure(row, "efficiency", numbers.percent, "%", interval=interval)
+
+
+def _is_baseline(row: Row) -> bool:
+    return bool(row["cell_id"] == row["baseline_cell_id"])
+
+
 def _remedies(cells: pd.DataFrame) -> list[str]:
     """Return the remedies for the largest losses, each once, and the number of cells whose loss has no known cause."""
+    # Many cells lose to the same cause.
     remedies = [f"- {numbers.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
     lines = ["Against the largest losses:", "", *remedies, ""] if remedies else []
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()

@@ -96,6 +96,7 @@ def _block(lines: Sequence[Text]) -> list[Text]:
 
 def _heading(end: SweepEnd, width: int) -> str:
     """Return the sweep and its counts; the training and the devices only as far as they fit."""
+    # Timings matter only where cells are compared.
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
     counts = f"{int(ok.sum())}/{len(ok)} ok"
@@ -173,6 +174,7 @@ def _facts(end: SweepEnd, text: RecommendationText, width: int, most: int, *, al
     facts += [*text.facts, *(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
     lines = [line for label, fact in facts for line in _labelled(label, fact, width, most)]
     shown = 2 * most - 1
+    # Problems come last, next to the command that continues.
     problems = list(end.problems[:shown])
     if len(end.problems) > shown:
         problems.append(("", f"{len(end.problems) - shown} more in the report"))
@@ -260,6 +262,7 @@ def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     trials = sum(more.seeds for more in more_seeds) + len(again)
     took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in more_seeds) + again["wall_s"].sum()
     cost = f"(+{trials} trials, about {_roughly(took_s)})"
+    # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Settle it"), command)
     if line.cell_len + 3 + len(cost) <= width:

@@ -177,6 +177,7 @@ def _shared(group: pd.DataFrame) -> list[str]:
 def _telling(values: pd.DataFrame, group: pd.DataFrame) -> list[str]:
     """Return the fewest shared columns that distinguish the group from all other cells, the first ones preferred."""
     kept = _shared(group)
+    # From the last one, so that the axes that name every cell remain.
     for column in reversed(kept):
         fewer = [other for other in kept if other != column]
         kept = fewer if _are_all(values, group, fewer) else kept
@@ -192,6 +193,7 @@ def _are_all(values: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) 
 def markdown(table: pd.DataFrame) -> str:
     """Return a table in Markdown, every value as plain text."""
     text = table.map(numbers.plain).rename(columns=numbers.plain)
+    # The same text on every machine.
     tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
     return str(text.to_markdown(index=False, disable_numparse=True))
 
@@ -245,6 +247,7 @@ def latex_table(frame: pd.DataFrame, caption: str) -> str:
     """Return the frame as a longtable; all values and the caption are plain text."""
     text = frame.map(lambda value: numbers.one_line(str(value), most=400))
     text = text.rename(columns=lambda name: numbers.one_line(str(name)))
+    # Only long columns are wrapped, because numbers must stay on one line.
     wrapped = text.map(len).max() > _LONG
     columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
     body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
