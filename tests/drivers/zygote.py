@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def compose_once() -> None:
-    """Compose once: the grammar of overrides is fast from the second time on, and Hydra's shipped part is known."""
+    """Compose once: the grammar of overrides is fast from the second time on."""
     from orchestrator.cli.app import main as orchestrator
 
     with contextlib.redirect_stdout(io.StringIO()):

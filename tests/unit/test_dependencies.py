@@ -15,6 +15,7 @@ FLOORS = {
     "torch": "2.10",  # torch.load(weights_only=True) could be led astray before
     "hydra-core": "1.3.8",
     "filelock": "3.20.1",  # CVE-2025-68146
+    "pyyaml": "6.0.4",  # a deeply nested file crashed libyaml, and with it the process
 }
 """The first version without what made it a floor."""
 

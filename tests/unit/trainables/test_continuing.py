@@ -117,7 +117,7 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
             raise RuntimeError("on purpose")
 
     answer = rank.run(asked | {"trial_dir": str(tmp_path)}, crash, lambda: False)
-    assert answer["status"] == "failed"
+    assert answer.status == "failed"
     went_on = bits(asked, tmp_path)
     [remark] = went_on["remarks"]
     assert "epoch 3" in remark and "9 steps" in remark
@@ -165,8 +165,8 @@ def test_short_trial_saves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mon
     kept: list[str] = []
     monkeypatch.setattr(Context, "checkpoint", lambda self, *state: kept.append(self.trial_id))
     asked = request(trial_dir=str(tmp_path))
-    assert rank.run(asked, lambda row: None, lambda: False)["status"] == "ok" and not kept
-    assert rank.run(asked, lambda row: None, StopAfter(1))["status"] == "ok" and kept == ["trial"]
+    assert rank.run(asked, lambda row: None, lambda: False).status == "ok" and not kept
+    assert rank.run(asked, lambda row: None, StopAfter(1)).status == "ok" and kept == ["trial"]
 
 
 @pytest.mark.parametrize("stop", [lambda: True, lambda: False])

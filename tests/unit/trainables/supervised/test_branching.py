@@ -88,7 +88,7 @@ def test_interrupted_branch_comes_to_the_same_end(folder: Path) -> None:
     again = branch(folder, EPOCH, 2 * EPOCH) | {"trial_id": "again", "trial_dir": str(folder / "again")}
     (folder / "again").mkdir()
     again["config"]["trainable"] |= {"checkpoint_every_s": 0.0}
-    assert rank.run(request(shares=(BATCH,), **again), crash, lambda: False)["status"] == "failed"
+    assert rank.run(request(shares=(BATCH,), **again), crash, lambda: False).status == "failed"
     answer = run(request(shares=(BATCH,), **again))
     assert "continued in epoch 3" in answer["note"] and rows(answer) == whole
 
@@ -105,7 +105,7 @@ def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(fol
         if row["epoch"] == 4:
             raise RuntimeError("on purpose")
 
-    assert rank.run(with_points(2 * EPOCH), crash, lambda: False)["status"] == "failed"
+    assert rank.run(with_points(2 * EPOCH), crash, lambda: False).status == "failed"
     added = run(with_points(EPOCH, 2 * EPOCH))
     assert "continued" not in added["note"] and rows(added)[-1]["tokens"] == 4 * EPOCH
     assert rows(run(request(shares=(BATCH,), **branch(folder, EPOCH)))) == rows(added)[1:2]
@@ -121,7 +121,7 @@ def test_interrupted_base_continues_after_its_branch_points(folder: Path) -> Non
         if row["epoch"] == 4:
             raise RuntimeError("on purpose")
 
-    assert rank.run(request(shares=(BATCH,), **asked), crash, lambda: False)["status"] == "failed"
+    assert rank.run(request(shares=(BATCH,), **asked), crash, lambda: False).status == "failed"
     assert "continued in epoch" in run(request(shares=(BATCH,), **asked))["note"]
 
 
