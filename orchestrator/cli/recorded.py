@@ -40,6 +40,7 @@ _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
 _REFERENCE = "trainable.reference_batch_size"
 """The setting of a trainable that a report uses."""
 _MOST_ARGUMENTS = 500
+"""Hydra's parser takes about a millisecond for each argument."""
 _OWN_CONFIG = ("-cd", "--config-dir", "-cn", "--config-name", "-m", "--multirun")
 
 
@@ -85,6 +86,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     folder = _folder_of_sweep(place, given)
     if folder is None:  # reported where the results are read
         return Completed(own=arguments)
+    # What the user gives replaces what is recorded under the same key.
     results = read_results(Layout(folder))
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
     own = [*(argument for argument in arguments if argument.partition("=")[0] not in _PLACES), *where]

@@ -74,7 +74,7 @@ class Composition:
 
     def for_hydra(self) -> DictConfig:
         """Return the config with Hydra's own section, as Hydra needs it to run a job."""
-        config = self._config.copy()
+        config = self._config.copy()  # variants are made from the config without Hydra's section
         with open_dict(config):
             config["hydra"] = self.hydra
         return config
@@ -83,6 +83,7 @@ class Composition:
         """Return the resolved config with these keys and groups set. Raises ConfigError for any that do not exist."""
         choices = {axis: choice for axis, choice in config_axes.items() if axis in self.groups.names}
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
+        # Groups come first, because they decide which keys exist.
         config = self._with_choices(choices) if choices else self._config.copy()
         for key, value in with_alternatives(keys).items():
             try:
@@ -111,6 +112,7 @@ class Composition:
     @staticmethod
     def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
         """Remove Hydra's section from a composed config, and put in the sections of a program."""
+        # Interpolations are unresolved here, so that they see the sections of the program.
         with open_dict(whole):
             whole.pop("hydra", None)
             for name, section in sections.items():
@@ -167,6 +169,7 @@ _MOST_NESTED = 20
 
 def is_data(argument: str) -> bool:
     """Return whether an override sets one plain value, which reads nothing from the environment."""
+    # Nesting is measured before parsing, since the parser itself would fail.
     depth = deepest = 0
     for character in argument:
         depth += (character in "([{") - (character in ")]}")

@@ -143,6 +143,7 @@ def _destinations(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if not all(_is_local(value, is_host=key in _HOSTS) for value in values):
                 yield key, node
             continue
+        # A section that is an interpolation as a whole may hold any value.
         if path and isinstance(node, str) and "${" in node:
             yield ".".join(path), node
 
@@ -155,9 +156,11 @@ def _is_local(value: Any, *, is_host: bool) -> bool:
     if "${" in text or "\\" in text:
         return False
     try:
+        # `urlsplit` looks for a host only behind two slashes.
         parts = urlsplit(text if "://" in text or not is_host else f"//{text}")
     except ValueError:
         return False
+    # An unusual scheme names a host elsewhere, or a module that Ray or MLflow would import.
     if is_host or parts.hostname:
         return parts.scheme in _LOCAL_SCHEMES and _is_loopback(parts.hostname or "")
     return parts.scheme in ("", "file", "sqlite") and text not in ("databricks", "databricks-uc", "uc")

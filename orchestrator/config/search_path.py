@@ -68,6 +68,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
         raise ConfigError([f"{place}: there is no such config folder" for place in missing])
     if folder is None:
         return list(overrides)
+    # The folder of the flag comes first, as with Hydra's own `--config-dir`.
     others = [override for override in overrides if not is_search_path(override)]
     return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
 
@@ -110,6 +111,7 @@ def _shadowed(hydra: DictConfig) -> Iterator[str]:
         shipped = next((folder / name for folder in shipped_dirs() if (folder / name).is_file()), None)
         if shipped is None:
             continue
+        # Copies of a shipped file are common, and harmless while they are equal.
         for own in (folder / name for folder in folders):
             if own.is_file() and own.read_bytes() != shipped.read_bytes():
                 yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
