@@ -68,10 +68,10 @@ class Comparison:
             return own
         gpus = cells.set_index("cell_id")["gpus"]
         same_work = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
-        but_rate = [each for each in equal if each not in RATE]
+        but_rate = [column for column in equal if column not in RATE]
         for others in (same_work[same_work["lr_rule"] == "none"], same_work):
-            found = baseline_cells(same_work, but_rate, named, among=others).reindex(own.index)
-            own = found.where(found.map(gpus) < own.map(gpus).fillna(math.inf), own)
+            at_other_rate = baseline_cells(same_work, but_rate, named, among=others).reindex(own.index)
+            own = at_other_rate.where(at_other_rate.map(gpus) < own.map(gpus).fillna(math.inf), own)
         return own
 
     def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
@@ -82,10 +82,10 @@ class Comparison:
         """
         at_reference = {"global_batch_size": self.reference_batch_size}
         own = baseline_cells(cells, self._alike, at_reference)
-        but_warmup = [each for each in self._alike if each != self.axis_columns.get("warmup_epochs")]
+        but_warmup = [column for column in self._alike if column != self.axis_columns.get("warmup_epochs")]
         of_any_warmup = baseline_cells(cells, but_warmup, at_reference)
         same = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
-        of_any_rule = baseline_cells(same, [each for each in but_warmup if each != "lr_rule"], at_reference)
+        of_any_rule = baseline_cells(same, [column for column in but_warmup if column != "lr_rule"], at_reference)
         return own.fillna(of_any_warmup).fillna(of_any_rule)
 
     @property
@@ -126,5 +126,5 @@ def baseline_cells(
     for column, value in named.items():
         candidates = candidates[candidates[column] == value]
     first = candidates.sort_values(["gpus", "global_batch_size", "cell_id"]).drop_duplicates(key)
-    found = cells[key].merge(first[[*key, "cell_id"]], on=key, how="left")["cell_id"]
-    return found.set_axis(cells.index).where(~cells[MIXED])
+    baseline = cells[key].merge(first[[*key, "cell_id"]], on=key, how="left")["cell_id"]
+    return baseline.set_axis(cells.index).where(~cells[MIXED])

@@ -43,8 +43,8 @@ def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: 
     place[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
     table = np.full((len(cells) + 1, place.max(initial=-1) + 1), np.nan)  # the last row: of cells without any
     table[row, place] = ok[column].to_numpy(dtype="float64")
-    found: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
-    return found
+    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return rows
 
 
 def by_seed(
@@ -56,8 +56,8 @@ def by_seed(
     row, cells = pd.factorize(known["cell_id"])
     table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
     table[row, pd.Index(columns).get_indexer(pd.Index(known["seed"]))] = known[column].to_numpy(dtype="float64")
-    found: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
-    return found
+    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +125,8 @@ def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -
     pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
     compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
     tested = [
-        _verdict(each, margin, int(n)) if wanted else ("", np.nan, None)
-        for each, n, wanted in zip(differences.tested(least), pairs, compared, strict=True)
+        _verdict(difference, margin, int(n)) if wanted else ("", np.nan, None)
+        for difference, n, wanted in zip(differences.tested(least), pairs, compared, strict=True)
     ]
     for place, column in enumerate(OF_VERDICT):
         cells[column] = [row[place] for row in tested]
@@ -219,10 +219,15 @@ def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float 
         values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
         cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
     cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
-    hours = cells["time_to_target_expected_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
-    cells["cost_to_target"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    cells["cost_to_target"] = _cost(cells, cells["time_to_target_expected_s"], price_per_gpu_hour)
     power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]
     cells["energy_to_target_j"] = power_w * cells["time_to_target_expected_s"]
+
+
+def _cost(cells: pd.DataFrame, held_s: pd.Series[Any], price_per_gpu_hour: float | None) -> pd.Series[Any]:
+    """Return the cost of holding each cell's GPUs for this long; NaN without a price, and on CPUs."""
+    gpu_hours = held_s / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
+    return gpu_hours * (np.nan if price_per_gpu_hour is None else price_per_gpu_hour)
 
 
 COLUMNS = (
@@ -289,10 +294,8 @@ def summary_frame(
     cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
     _add_speedup(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison)
-    hours = cells["wall_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
-    cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
-    hours = 1e9 / cells["tokens_per_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
-    cells["cost_per_billion_tokens"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    cells["cost"] = _cost(cells, cells["wall_s"], price_per_gpu_hour)
+    cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], price_per_gpu_hour)
     add_accuracy_verdict(cells, ok, margin)
     add_target(cells, ok, price_per_gpu_hour)
     add_scaling_loss(cells, ok)
@@ -347,12 +350,12 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
 
 def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
     """Return by cell a frozenset of its trials' machines, from the first provenance field that a trial has."""
-    columns = [trials[name] for name in (f"provenance.{each}" for each in names) if name in trials]
-    found: dict[str, Any] = {}
+    columns = [trials[name] for name in (f"provenance.{name}" for name in names) if name in trials]
+    machines: dict[str, Any] = {}
     for cell, *values in zip(trials["cell_id"], *columns, strict=True):
-        text = next((each for each in values if isinstance(each, str)), "")
-        found[cell] = found.get(cell, frozenset()).union(text.split())
-    return found
+        text = next((name for name in values if isinstance(name, str)), "")
+        machines[cell] = machines.get(cell, frozenset()).union(text.split())
+    return machines
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
@@ -405,8 +408,8 @@ def _processes(trials: pd.DataFrame) -> pd.Series[Any]:
 
 def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
     """Return a column as numbers; NaN if the sweep lacks it."""
-    found = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
-    return pd.to_numeric(found, errors="coerce").astype("float64")
+    values = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
+    return pd.to_numeric(values, errors="coerce").astype("float64")
 
 
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
@@ -427,14 +430,14 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
 def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     reference = comparison.references(cells)
     cells["reference_cell_id"] = reference
-    found = Differences.of(ok, "accuracy", cells.index, reference).interval()
-    _put(cells, "accuracy_difference", at_least(found, _least_error(cells, ok, found.point)))
+    difference = Differences.of(ok, "accuracy", cells.index, reference).interval()
+    _put(cells, "accuracy_difference", at_least(difference, _least_error(cells, ok, difference.point)))
 
 
 def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:
     """Return the least standard error of each cell's accuracy difference from its reference; 0 if it is unknown."""
     known = ok[ok["accuracy"].notna()]
-    total = _numbers(known, SAMPLES["accuracy"]).groupby(known["cell_id"]).agg(lambda each: each.sum(skipna=False))
+    total = _numbers(known, SAMPLES["accuracy"]).groupby(known["cell_id"]).agg(lambda seeds: seeds.sum(skipna=False))
     own, other = (total.reindex(ids).to_numpy(dtype="float64") for ids in (cells.index, cells["reference_cell_id"]))
     return np.where(cells["reference_cell_id"] == cells.index, 0.0, least_error(difference, np.minimum(own, other)))
 

@@ -39,10 +39,10 @@ def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
     joinable = (figures.nunique() <= 1).all(axis="columns")
     joined = figures.first()[joinable]
     kept = ~stretch.isin(joined.index) | ~goes_on
-    found = rows[kept].copy()
+    merged = rows[kept].copy()
     first = stretch[kept].isin(joined.index)
-    found.loc[first, joined.columns] = joined.to_numpy()
-    return found.reset_index(drop=True)
+    merged.loc[first, joined.columns] = joined.to_numpy()
+    return merged.reset_index(drop=True)
 
 
 Columns = dict[str, npt.NDArray[np.float64]]
@@ -85,7 +85,7 @@ def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame
         for trial_id, content in zip(some, contents, strict=True):
             columns, troubles = _alone(content)
             where = f"{layout.trials.name}/{trial_id}/{METRICS}"
-            findings += [Finding(where=where, what=each) for each in troubles]
+            findings += [Finding(where=where, what=trouble) for trouble in troubles]
             if columns:
                 names.append(trial_id)
                 lengths.append(len(columns["epoch"]))
@@ -121,7 +121,9 @@ def _together(contents: Sequence[bytes]) -> tuple[Columns, list[int]] | None:
     counts = [content.count(b"\n") + (bool(content) and not content.endswith(b"\n")) for content in contents]
     if whole.count(b"{") > sum(counts) or b"[[" in whole:  # Arrow's parser is recursive, and crashes at some depth
         return None
-    if any(strange in whole for strange in (b"\r", b"\n\n")) or not all(each[:1] in (b"{", b"") for each in contents):
+    if any(strange in whole for strange in (b"\r", b"\n\n")) or not all(
+        content[:1] in (b"{", b"") for content in contents
+    ):
         return None
     try:
         table = json.read_json(BufferReader(whole), json.ReadOptions(block_size=len(whole) + 1, use_threads=False))
@@ -202,13 +204,13 @@ def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
     models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
     at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
     losses = rows["loss"].to_numpy(dtype="float64")
-    found: dict[str, dict[Any, Curve]] = {}
+    by_cell: dict[str, dict[Any, Curve]] = {}
     places: Mapping[Any, Any] = rows.groupby(["cell_id", "seed"], sort=False).indices
     for (cell_id, seed), own in places.items():
         curve = Curve.of(at[own], losses[own])
         if len(curve.at):
-            found.setdefault(str(cell_id), {})[seed] = curve
-    return found
+            by_cell.setdefault(str(cell_id), {})[seed] = curve
+    return by_cell
 
 
 def samples_to_target(trials: pd.DataFrame) -> Array:

@@ -49,7 +49,7 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
                 continue
             ends[place] = datetime.fromisoformat(record.finished_at).timestamp()
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")
-    found = np.full(len(records), np.nan)
+    others = np.full(len(records), np.nan)
     there: dict[str, list[int]] = {}
     for place, record in enumerate(records):
         for machine in record.machines:
@@ -57,12 +57,12 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
     for places in there.values():
         own = np.array(places)
         own = own[~np.isnan(starts[own])]
-        found[own] = np.fmax(found[own], 0)
+        others[own] = np.fmax(others[own], 0)
         own = own[ends[own] - starts[own] > MEETING_S]
         began_before = np.searchsorted(np.sort(starts[own]), ends[own] - MEETING_S, side="right")
         over_by_then = np.searchsorted(np.sort(ends[own]), starts[own] + MEETING_S, side="left")
-        found[own] = np.fmax(found[own], began_before - over_by_then - 1)
-    return [float(each) for each in found]
+        others[own] = np.fmax(others[own], began_before - over_by_then - 1)
+    return [float(count) for count in others]
 
 
 _WHOLE = 1e-6
@@ -97,20 +97,20 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
 
 
 def _straggling(record: TrialRecord, times: float | None) -> str:
-    found = []
+    sentences = []
     imbalance_s = figure(record.metrics, "step_imbalance_s")
     own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
     slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
     if slowest >= timing_gate.SLOWER:
         name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
-        found.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
+        sentences.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
     if times:
         host = record.provenance.get("host")
         where = f" on {host}" if host else ""
-        found.append(
+        sentences.append(
             f"straggler: this trial{where} took {times:.1f} times as long as the median of trials with the same steps"
         )
-    return "; ".join(found)
+    return "; ".join(sentences)
 
 
 MEASURED = (
@@ -218,9 +218,9 @@ def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
 
 def cell_axes(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Return the column of each axis that any record has, except the seed: these axes identify cells."""
-    further = axis_columns(records)
+    columns = axis_columns(records)
     names = dict.fromkeys(axis for record in records for axis in record.axes if axis != "seed")
-    return {axis: further.get(axis, axis) for axis in names}
+    return {axis: columns.get(axis, axis) for axis in names}
 
 
 def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
@@ -325,10 +325,10 @@ def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_i
         return trials.assign(collapsed=flags)
     cell_ids = ok["cell_id"].drop_duplicates()
     values = cells.by_seed(cell_ids, ok, "metric")
-    found = collapsed(values, margin) if higher_is_better else collapsed(-values, margin, fewest=FEWEST_LOSSES)
+    is_collapsed = collapsed(values, margin) if higher_is_better else collapsed(-values, margin, fewest=FEWEST_LOSSES)
     row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
-    flags[known] = found[row, seed]
-    usual = np.nanmedian(np.where(found, np.nan, values), axis=1)[row]
+    flags[known] = is_collapsed[row, seed]
+    usual = np.nanmedian(np.where(is_collapsed, np.nan, values), axis=1)[row]
     notes = trials["note"].copy()
     for place, own, other in zip(ok.index, ok["metric"], usual, strict=True):
         if flags[place]:

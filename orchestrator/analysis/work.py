@@ -99,10 +99,10 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
 def _comparable_with(record: TrialRecord) -> str:
     """Return a key that trials share if they were asked for the same work on the same data."""
     # Another data set or length has other samples, so that only like is compared with like.
-    further = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
+    other_axes = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
     # Each independent replica does the whole budget, so that the samples of the trial are those of several trainings.
     replicas = record.gpus if record.strategy == "independent" else 1
-    return json.dumps([record.budget, further, replicas], sort_keys=True, default=str)
+    return json.dumps([record.budget, other_axes, replicas], sort_keys=True, default=str)
 
 
 def _yardstick(group: Sequence[TrialRecord], unit: str) -> Work | None:

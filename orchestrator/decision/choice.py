@@ -168,16 +168,18 @@ def accuracy_differences(contest: Contest) -> Means:
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
-    found = accuracies(contest).minus(base)
+    difference = accuracies(contest).minus(base)
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
     equivalent_cells = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
     if contest.likeness:
         equivalent_cells &= contest.likeness.batch == contest.likeness.batch[base]
     itself = equivalent_cells | (np.arange(len(accuracy)) == base)
-    apart = np.where(found.point == 0, np.finfo(float).tiny, found.point)  # `least_error` takes 0 for the same training
-    error = np.maximum(found.error, least_error(apart, contest.samples * found.n))
-    return replace(found, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, found.freedom))
+    apart = np.where(
+        difference.point == 0, np.finfo(float).tiny, difference.point
+    )  # `least_error` takes 0 for the same training
+    error = np.maximum(difference.error, least_error(apart, contest.samples * difference.n))
+    return replace(difference, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, difference.freedom))
 
 
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
@@ -191,10 +193,10 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
         error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
         truths = pooled_draws(own.point[compared], error[compared], freedom, alike, generator, draws, baseline=baseline)
         if truths is not None:
-            found = np.full((draws, len(compared)), np.nan)
-            found[:, compared] = truths
+            drawn = np.full((draws, len(compared)), np.nan)
+            drawn[:, compared] = truths
             itself = compared & (difference.error == 0) & (difference.point == 0)
-            return np.where(itself, 0.0, found - found[:, [contest.baseline]])
+            return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]])
     return None
 
 
@@ -218,11 +220,11 @@ def _own_variances(values: Array) -> tuple[Array, int]:
     cells = int(measured.sum())
     if cells < 2 or (known[np.ix_(measured, complete)].mean(axis=0) < _MOST).any():
         return Moments.of(values).variance, 0
-    found = values[np.ix_(measured, complete)]
-    deviations = found - np.nanmean(found, axis=1, keepdims=True)
+    complete_values = values[np.ix_(measured, complete)]
+    deviations = complete_values - np.nanmean(complete_values, axis=1, keepdims=True)
     variance = np.full(len(values), np.nan)
     variance[measured] = Moments.of(deviations - np.nanmean(deviations, axis=0)).variance / (1 - 1 / cells)
-    return variance, found.shape[1] - 1
+    return variance, complete_values.shape[1] - 1
 
 
 _MOST = 0.75

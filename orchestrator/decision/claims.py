@@ -141,15 +141,15 @@ def _selections(call: ast.Call) -> Sequence[dict[str, Any]]:
     assert isinstance(call.func, ast.Name)
     name = call.func.id
     if name in OF_CURVES:
-        if call.keywords or len(call.args) != 2 or not all(isinstance(each, ast.Dict) for each in call.args):
+        if call.keywords or len(call.args) != 2 or not all(isinstance(argument, ast.Dict) for argument in call.args):
             raise ExpressionError(f"{ast.unparse(call)!r}: {name} takes two cells, as {name}({{gpus: 1}}, {{gpus: 2}})")
-        return [_pairs(each, call) for each in call.args]
+        return [_pairs(argument, call) for argument in call.args]
     if call.args:
         raise ExpressionError(f"{ast.unparse(call)!r}: write a selection as axis=value")
-    found: dict[str, Any] = {}
+    selection: dict[str, Any] = {}
     for keyword in call.keywords:
-        found |= _pairs(keyword.value, call) if keyword.arg is None else {keyword.arg: _constant(keyword.value)}
-    return [found]
+        selection |= _pairs(keyword.value, call) if keyword.arg is None else {keyword.arg: _constant(keyword.value)}
+    return [selection]
 
 
 def _pairs(node: ast.expr, call: ast.Call) -> dict[str, Any]:

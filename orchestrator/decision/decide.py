@@ -100,8 +100,10 @@ def _setting(
         overrides=tuple(narrowed),
         command=command(terms.arguments, narrowed),
         figures={
-            name: Figure(value=float(each.point[row]), lo=float(each.lo[row]), hi=float(each.hi[row]), unit=unit)
-            for name, (each, unit) in intervals.items()
+            name: Figure(
+                value=float(interval.point[row]), lo=float(interval.lo[row]), hi=float(interval.hi[row]), unit=unit
+            )
+            for name, (interval, unit) in intervals.items()
         },
         timing_valid=_plain(cell["timing_valid"]),
         n_timed=int(contenders.n_timed[row]),

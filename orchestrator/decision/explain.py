@@ -19,8 +19,7 @@ from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
-from orchestrator.statistics.intervals import Moments
-from orchestrator.statistics.outliers import share_interval
+from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.status import Status
@@ -262,7 +261,8 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
     to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
     """
     own, pooled = (
-        float(each[row]) for each in (contenders.choice.accuracy_difference.point, contenders.choice.pooled_difference)
+        float(differences[row])
+        for differences in (contenders.choice.accuracy_difference.point, contenders.choice.pooled_difference)
     )
     return {
         "metric": contenders.metric,
@@ -360,6 +360,6 @@ def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     """Return how many seeds of a cell collapsed, by how much, and which share of seeds that may be."""
     lost = contenders.contest.lost
     hits, n = float(lost.hits[row]), float(lost.n[row])
-    lo, hi = share_interval(hits, n)
-    share = {"hits": int(hits), "n": int(n), "lo": lo, "hi": hi}
+    lo, hi = jeffreys(hits, n)
+    share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}
     return remark(code, metric=contenders.metric, name=contenders.names[row], drop=float(lost.drop[row]), **share)

@@ -277,9 +277,9 @@ class Recommendation:
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
 
 
-def metric_of(found: Recommendation | None) -> Metric:
+def metric_of(recommendation: Recommendation | None) -> Metric:
     """Return the metric of choice."""
-    return found.metric if found else VAL_ACCURACY
+    return recommendation.metric if recommendation else VAL_ACCURACY
 
 
 def not_made(terms: Terms) -> Recommendation:

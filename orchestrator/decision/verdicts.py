@@ -130,12 +130,12 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     """Judge a claim; `epochs` is the fewest of its trials, NaN if one does not report it."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests, least = _tests(order, claim.margin, sides), sides.least_error if n else 0.0
-    found = _read(order, tests, least) if n else INCONCLUSIVE
-    why = _why(claim, sides, epochs) or (_UNDECIDED if found == INCONCLUSIVE else "")
+    reading = _read(order, tests, least) if n else INCONCLUSIVE
+    why = _why(claim, sides, epochs) or (_UNDECIDED if reading == INCONCLUSIVE else "")
     point, lo, hi = _interval(sides.compared(), least, back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
-        verdict=INCONCLUSIVE if why else found,
+        verdict=INCONCLUSIVE if why else reading,
         why=why,
         left=sides.mean(sides.left),
         right=sides.mean(sides.right),
@@ -145,7 +145,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
         hi=hi,
         n=n,
         p=_p_value(tests, least) if why in ("", _UNDECIDED) else math.nan,
-        seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
+        seeds_to_settle=_to_settle(claim, reading, tests, n) if why else None,
     )
 
 
@@ -191,13 +191,15 @@ def _p_value(tests: Sequence[Array], least: float) -> float:
     return max(of_samples, float(2 * stdtr(len(values) - 1, away / error)) if error else 0.0)
 
 
-def adjusted(found: Sequence[Verdict]) -> list[Verdict]:
+def adjusted(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Add the p-values adjusted by Holm: the k-th smallest of m times m − k + 1, and no less than the one before."""
-    places = sorted((at for at, each in enumerate(found) if not math.isnan(each.p)), key=lambda at: found[at].p)
-    adjusted, least = list(found), 0.0
+    places = sorted(
+        (at for at, verdict in enumerate(verdicts) if not math.isnan(verdict.p)), key=lambda at: verdicts[at].p
+    )
+    adjusted, least = list(verdicts), 0.0
     for before, at in enumerate(places):
-        least = max(least, min(1.0, found[at].p * (len(places) - before)))
-        adjusted[at] = replace(found[at], p_together=least)
+        least = max(least, min(1.0, verdicts[at].p * (len(places) - before)))
+        adjusted[at] = replace(verdicts[at], p_together=least)
     return adjusted
 
 
@@ -209,15 +211,15 @@ def _interval(values: Array, least: float, back: Callable[[Any], Any] = np.asarr
     """Return the mean and the ends of its interval, for a standard error of at least this; NaN without values."""
     if not len(values):
         return math.nan, math.nan, math.nan
-    found = at_least(mean_interval(values[None, :]), np.asarray(least)).map(back)
-    return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+    interval = at_least(mean_interval(values[None, :]), np.asarray(least)).map(back)
+    return float(interval.point[0]), float(interval.lo[0]), float(interval.hi[0])
 
 
-def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
+def _to_settle(claim: Claim, reading: str, tests: Sequence[Array], n: int) -> int | None:
     """Return the seeds that settle an inconclusive claim; the required number if the present seeds agree already."""
     if n < 2:
         return None
-    if found != INCONCLUSIVE:
+    if reading != INCONCLUSIVE:
         return claim.needs_seeds if n < claim.needs_seeds else None
     nearest = min(tests, key=lambda test: float(test.mean()))  # the strongest against, or weakest for
     seeds = seeds_to_exclude_0(nearest)
@@ -250,11 +252,11 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     samples = values.samples if claimed.columns <= set(SAMPLES) else None
     by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
     sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance, samples=samples)
-    found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
-    if values.is_doubtful and found.n:  # further seeds with such timings would not settle it, either
+    verdict = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
+    if values.is_doubtful and verdict.n:  # further seeds with such timings would not settle it, either
         why = "the timing of one of its cells is not valid"
-        return replace(found, verdict=INCONCLUSIVE, why=why, p=math.nan, seeds_to_settle=None)
-    return found
+        return replace(verdict, verdict=INCONCLUSIVE, why=why, p=math.nan, seeds_to_settle=None)
+    return verdict
 
 
 class _Values:
@@ -298,11 +300,11 @@ class _Values:
     def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
         """Return the distance between two cells by seed, or each seed's part in the distance between seeds."""
         between = name == "loss_distance"
-        found = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
-        if np.isnan(found).all():
+        distance_by_seed = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
+        if np.isnan(distance_by_seed).all():
             seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
             raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
-        return found
+        return distance_by_seed
 
     def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
         """Return the selected cell's curves, one per seed; exactly one cell must be selected."""
@@ -348,6 +350,6 @@ class _Values:
         if column in SAMPLES:
             known = looked_at[looked_at[column].notna()]
             counts = known[SAMPLES[column]] if SAMPLES[column] in known else pd.Series(np.nan, index=known.index)
-            of_cell = counts.groupby(known["cell_id"]).agg(lambda each: each.sum(skipna=False))
+            of_cell = counts.groupby(known["cell_id"]).agg(lambda seeds: seeds.sum(skipna=False))
             self.samples = float(np.minimum(self.samples, of_cell.min(skipna=False)))
         return by_seed(cell_ids, looked_at, column, self._seeds)

@@ -196,19 +196,28 @@ def proportion_interval(values: Array, samples: Array) -> Interval:
     rows with an unknown number are not widened, and rows with one value have no interval. A mean outside [0, 1] is no
     proportion, and its interval stays as it is.
     """
+    means, known = mean_interval(values), ~np.isnan(values)
+    total = np.where(known, samples, 0.0).sum(axis=1)
+    hits = np.clip(means.point, 0.0, 1.0) * total
+    lo, hi = jeffreys(hits, total)
+    # The ends at no hit and at nothing but hits are exact.
+    lo = np.where(hits < 0.5, 0.0, lo)
+    hi = np.where(total - hits < 0.5, 1.0, hi)
+    is_share = (means.point >= 0) & (means.point <= 1) & ~np.isnan(means.lo)
+    return Interval(
+        point=means.point,
+        lo=np.where(is_share, np.clip(means.lo, 0.0, np.fmin(lo, 1.0)), means.lo),
+        hi=np.where(is_share, np.clip(means.hi, np.fmax(hi, 0.0), 1.0), means.hi),
+    )
+
+
+def jeffreys(hits: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Array, Array]:
+    """Return the ends of Jeffreys' 95% interval of a share, after `hits` of `n`."""
     from scipy.special import betaincinv  # slow to import
 
-    found, known = mean_interval(values), ~np.isnan(values)
-    total = np.where(known, samples, 0.0).sum(axis=1)
-    hits = np.clip(found.point, 0.0, 1.0) * total
-    lo = np.where(hits < 0.5, 0.0, betaincinv(hits + 0.5, total - hits + 0.5, 1 - TAIL))
-    hi = np.where(total - hits < 0.5, 1.0, betaincinv(hits + 0.5, total - hits + 0.5, TAIL))
-    share = (found.point >= 0) & (found.point <= 1) & ~np.isnan(found.lo)
-    return Interval(
-        point=found.point,
-        lo=np.where(share, np.clip(found.lo, 0.0, np.fmin(lo, 1.0)), found.lo),
-        hi=np.where(share, np.clip(found.hi, np.fmax(hi, 0.0), 1.0), found.hi),
-    )
+    hits, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    lo, hi = (np.asarray(betaincinv(hits + 0.5, n - hits + 0.5, tail)) for tail in (1 - TAIL, TAIL))
+    return lo, hi
 
 
 def least_error(difference: Array, samples: Array) -> Array:

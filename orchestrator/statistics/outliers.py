@@ -83,11 +83,3 @@ def _scales(values: Array) -> Array:
 def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: int) -> Array:
     """Return draws of the share of seeds that collapse, shape (draws, cells), after `hits` of `n` did."""
     return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, len(hits))))
-
-
-def share_interval(hits: float, n: float) -> tuple[float, float]:
-    """Return the 95% interval of this share."""
-    from scipy.special import betaincinv
-
-    lo, hi = (float(betaincinv(hits + 0.5, n - hits + 0.5, tail)) for tail in (0.025, 0.975))
-    return lo, hi

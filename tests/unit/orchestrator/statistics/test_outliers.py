@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from orchestrator.statistics.outliers import collapsed, share_draws, share_interval
+from orchestrator.statistics.intervals import jeffreys
+from orchestrator.statistics.outliers import collapsed, share_draws
 
 NAN = math.nan
 
@@ -43,6 +44,6 @@ def test_what_a_seed_does_to_all_cells_is_no_collapse() -> None:
 
 
 def test_the_share_of_collapsed_seeds_has_jeffreys_interval() -> None:
-    assert share_interval(1, 3) == pytest.approx(beta(1.5, 2.5).interval(0.95))
+    assert jeffreys(1, 3) == pytest.approx(beta(1.5, 2.5).interval(0.95))
     draws = share_draws(np.array([1.0, 2.0]), np.array([3.0, 10.0]), np.random.default_rng(0), 20_000)
     assert draws.mean(axis=0) == pytest.approx([1.5 / 4, 2.5 / 11], abs=0.01)
