@@ -110,7 +110,7 @@ def _show(flags: Namespace, overrides: Sequence[str]) -> int:
         raise
     except WRONG as error:
         composed(overrides)
-        raise ConfigError([one_line(error)]) from None
+        raise ConfigError([_why(error)]) from None
     except SystemExit as end:
         return WRONG_REQUEST if end.code else 0
     return 0
@@ -208,7 +208,7 @@ def _in_jobs(run: Callable[[TaskFunction], None], sweep_of: Callable[[DictConfig
     except ConfigError:
         raise
     except WRONG as error:  # `task` raises none: a log file that cannot be opened, a sweeper's parameters
-        raise ConfigError([one_line(error)]) from error
+        raise ConfigError([_why(error)]) from error
     except SystemExit:
         if statuses[-1] not in INTERRUPTED:
             raise
@@ -238,6 +238,12 @@ def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
         raise KeyError(f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}")
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
     return BEST[section["best"]](figures) if figures else None
+
+
+def _why(error: Exception) -> str:
+    """Return in one line why Hydra failed."""
+    # A plain ValueError comes from logging.config, which does not name the key.
+    return f"hydra.hydra_logging or hydra.job_logging: {error}" if type(error) is ValueError else one_line(error)
 
 
 def _wrong(error: ConfigError) -> int:
