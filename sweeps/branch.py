@@ -38,13 +38,13 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
     Each branch is given the id of its base, and each base the points at which it saves a checkpoint. Neither changes an
     id: a branch's axes and config determine its base. Raises ConfigError for branches that cannot be compared.
     """
-    found = {trial.trial_id: trial for trial in trials}
+    known = {trial.trial_id: trial for trial in trials}
     bases: dict[str, TrialSpec] = {}
     of_branch: dict[str, str] = {}
     points: dict[str, set[int]] = {}
     errors: list[str] = []
     batches, reference = set[int](), 0
-    for trial in found.values():
+    for trial in known.values():
         point = point_of(trial)
         if point is None:
             continue
@@ -64,12 +64,12 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
         )
     if errors:
         raise ConfigError(list(dict.fromkeys(errors)))
-    first = {base.trial_id: found.get(base.trial_id, base) for base in bases.values()}
+    first = {base.trial_id: known.get(base.trial_id, base) for base in bases.values()}
     return [
         *(_with(base, branch_points=sorted(points[key])) for key, base in first.items()),
         *(
             _with(trial, branch_base=of_branch[key]) if key in of_branch else trial
-            for key, trial in found.items()
+            for key, trial in known.items()
             if key not in first
         ),
     ]

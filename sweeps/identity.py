@@ -69,7 +69,7 @@ def axes_without_effect(trials: Iterable[TrialSpec], axes: Iterable[str]) -> lis
     """Return those of the axes in which trials differ, although their ranks receive the same."""
     cells = {trial.cell_id: trial for trial in trials}.values()
     digests = {trial.cell_id: _training_digest(trial) for trial in cells}
-    found = []
+    without_effect = []
     for axis in axes:
         alike: dict[str, list[str]] = {}
         for trial in cells:
@@ -77,8 +77,8 @@ def axes_without_effect(trials: Iterable[TrialSpec], axes: Iterable[str]) -> lis
             alike.setdefault(digest(others), []).append(digests[trial.cell_id])
         several = [group for group in alike.values() if len(group) > 1]
         if several and all(len(set(group)) == 1 for group in several):
-            found.append(axis)
-    return found
+            without_effect.append(axis)
+    return without_effect
 
 
 def _training_digest(trial: TrialSpec) -> str:

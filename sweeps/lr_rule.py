@@ -168,7 +168,7 @@ def learning_rate(
     fits = RULES[rule].optimizers
     kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # the user's own, by its dotted path
     if fits is not None and kind not in fits:
-        rules = [name for name, each in RULES.items() if each.optimizers is None or kind in each.optimizers]
+        rules = [name for name, rule in RULES.items() if rule.optimizers is None or kind in rule.optimizers]
         raise ValueError(
             f"lr_rule={rule} is for the optimizers {', '.join(fits)}, not for {optimizer['name']},"
             f" which can use: {', '.join(rules)}"

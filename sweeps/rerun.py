@@ -50,12 +50,12 @@ def form_errors(given: Any) -> Iterator[str]:
     if given in ([], *WORDS):
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
         return
-    for each in _listed(given):
-        if isinstance(each, str) and each in WORDS:
-            yield f"rerun: {each} must stand alone, not in a list: rerun={each}"
-        elif not _may_name(each):
-            close = nearest(each, WORDS) if isinstance(each, str) else ""
-            yield f"rerun must be {_FORMS}; not {each!r}{close}"
+    for entry in _listed(given):
+        if isinstance(entry, str) and entry in WORDS:
+            yield f"rerun: {entry} must stand alone, not in a list: rerun={entry}"
+        elif not _may_name(entry):
+            close = nearest(entry, WORDS) if isinstance(entry, str) else ""
+            yield f"rerun must be {_FORMS}; not {entry!r}{close}"
 
 
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:

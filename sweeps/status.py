@@ -52,8 +52,8 @@ class BudgetLimits:
         """Return a message about the first limit that this usage reaches; empty if there is none."""
         hours = gpu_s / 3600
         cost = hours * (self.price_per_gpu_hour or 0.0)
-        found = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
-        for name, used, limit in found:
+        usages = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
+        for name, used, limit in usages:
             if limit is not None and used >= limit:
                 return f"sweep.budget.{name}={limit:g} was used up"
         return ""

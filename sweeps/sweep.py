@@ -16,7 +16,7 @@ from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_nu
 from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
-from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
+from sweeps.trial import Batch, Gang, TrialSpec
 
 
 def divide_global(
@@ -205,7 +205,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")
         raise ConfigError(errors)
     setups: dict[str, Setup | None] = {}
-    found: list[TrialSpec] = []
+    specs: list[TrialSpec] = []
     for point in points(axes, zipped, exclude):
         config_axes = {axis: value for axis, value in point.items() if axis not in STANDARD_AXES}
         try:
@@ -214,14 +214,14 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
                 setups[key] = None  # otherwise an error would be reported twice
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
-                found.append(_trial(sweep.name, point, setup))
+                specs.append(_trial(sweep.name, point, setup))
         except ConfigError as error:
             errors += error.errors
         except ValueError as error:
             errors.append(str(error))
     if errors:
         raise ConfigError(errors)
-    return found
+    return specs
 
 
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
@@ -247,9 +247,16 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     except ValueError as error:
         errors.append(str(error))
     try:
-        size = batch.global_batch_size if batch else setup.reference_batch_size
         models = held.ranks if held and setup.strategy == INDEPENDENT else 1
-        lr = _learning_rate(values, size // models, setup)
+        lr = learning_rate(
+            values["lr_rule"],
+            reference=setup.reference_lr,
+            reference_batch_size=setup.reference_batch_size,
+            global_batch_size=(batch.global_batch_size if batch else setup.reference_batch_size) // models,
+            multiplier=values["lr_multiplier"],
+            warmup_epochs=setup.warmup_epochs,
+            optimizer=setup.optimizer,
+        )
     except ValueError as error:
         errors.append(str(error))
     if errors or held is None or batch is None or lr is None:
@@ -285,25 +292,27 @@ def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
     return replace(held, gpu_types=setup.gpu_types)
 
 
-def _learning_rate(values: Mapping[str, Any], global_batch_size: int, setup: Setup) -> LearningRate:
-    return learning_rate(
-        values["lr_rule"],
-        reference=setup.reference_lr,
-        reference_batch_size=setup.reference_batch_size,
-        global_batch_size=global_batch_size,
-        multiplier=values["lr_multiplier"],
-        warmup_epochs=setup.warmup_epochs,
-        optimizer=setup.optimizer,
-    )
-
-
 _ONE_RANK = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
 
 
 def _batch(values: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
-    ranks, each, accumulate = held.ranks, held.devices_per_rank, setup.grad_accum_steps
-    sizes: dict[str, Any] = {"devices_per_rank": each, **setup.model_parallel}
-    return replace(_divided(values, ranks, _replicas(each, setup), accumulate, setup), **sizes)
+    """Return the batch of one step from either side that the sweep gives. Raises ValueError if it does not divide."""
+    replicas, accumulate = _replicas(held.devices_per_rank, setup), setup.grad_accum_steps
+    size: Any = values.get("device_batch_size")
+    whole: Any = values.get("global_batch_size")
+    if size is None:
+        uneven = setup.uneven_batch or setup.strategy == UNEQUAL
+        batch = divide_global(whole, held.ranks, devices_per_rank=replicas, grad_accum_steps=accumulate, uneven=uneven)
+    else:
+        batch = multiply_device(size, held.ranks, devices_per_rank=replicas, grad_accum_steps=accumulate)
+        if whole not in (None, batch.global_batch_size):
+            devices = f"{held.ranks} ranks" if replicas == 1 else f"{held.ranks * replicas} replicas"
+            raise ValueError(
+                f"device_batch_size={size} × {devices} × {accumulate} accumulation steps is"
+                f" {batch.global_batch_size}, not global_batch_size={whole}"
+            )
+    sizes: dict[str, Any] = {"devices_per_rank": held.devices_per_rank, **setup.model_parallel}
+    return replace(batch, **sizes)
 
 
 def _replicas(devices: int, setup: Setup) -> int:
@@ -319,23 +328,3 @@ def _replicas(devices: int, setup: Setup) -> int:
     if devices % size:
         raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}")
     return devices // size
-
-
-def _divided(values: Mapping[str, Any], ranks: int, each: int, accumulate: int, setup: Setup) -> Batch:
-    if values.get("device_batch_size") is None:
-        return divide_global(
-            values["global_batch_size"],
-            ranks,
-            devices_per_rank=each,
-            grad_accum_steps=accumulate,
-            uneven=setup.uneven_batch or setup.strategy == UNEQUAL,
-        )
-    size = values["device_batch_size"]
-    batch = multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
-    if values.get("global_batch_size") not in (None, batch.global_batch_size):
-        devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} replicas"
-        raise ValueError(
-            f"device_batch_size={size} × {devices} × {accumulate} accumulation steps is"
-            f" {batch.global_batch_size}, not global_batch_size={values['global_batch_size']}"
-        )
-    return batch

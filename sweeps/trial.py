@@ -157,8 +157,8 @@ class TrialSpec:
         """
         if self.device == "cpu":
             return self.gpus
-        each = self.gang.gpus_per_rank
-        return self.gang.ranks * (each if self.timing == "shared" else math.ceil(each))
+        share = self.gang.gpus_per_rank
+        return self.gang.ranks * (share if self.timing == "shared" else math.ceil(share))
 
     def rank_request(self, rank: int) -> dict[str, Any]:
         """The request to one rank of the gang, as JSON values; the back end adds where to meet and where to write."""

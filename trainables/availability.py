@@ -79,7 +79,7 @@ def runs_here(config: Mapping[str, Any]) -> bool:
 def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
     """Yield the missing files and programs as remarks on a plan, for which they are not an error."""
     remark = "the nodes need it" if _cluster(config) else "mode=run would refuse that"
-    yield from (f"{each} (as seen from this machine; {remark})" for each in lacks)
+    yield from (f"{line} (as seen from this machine; {remark})" for line in lacks)
 
 
 def _cluster(config: Mapping[str, Any]) -> Any:

@@ -96,8 +96,8 @@ class Generations:
             os.fsync(directory)  # fsync of a file covers its content, not its name
         finally:
             os.close(directory)
-        for other, found, rank in self._files():
-            if rank == self.rank and other != path and not number - KEPT < found < number:
+        for other, generation, rank in self._files():
+            if rank == self.rank and other != path and not number - KEPT < generation < number:
                 other.unlink(missing_ok=True)
 
     def newest(self) -> tuple[int, dict[int, bytes]] | None:

@@ -22,10 +22,10 @@ Fact = TypeVar("Fact", str, int)
 
 def kept(path: Path, what: str, compute: Callable[[Path], Fact]) -> Fact:
     """Return the fact `what` about a file, computed unless it is known. Raises what `compute` raises."""
-    found = path.stat()
-    if found.st_size < LARGE:
+    status = path.stat()
+    if status.st_size < LARGE:
         return compute(path)
-    key = json.dumps([str(path.resolve()), found.st_size, found.st_mtime_ns, what])
+    key = json.dumps([str(path.resolve()), status.st_size, status.st_mtime_ns, what])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweep-orchestrator"
     file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, ValueError, KeyError):  # not known, or cut off by a full disk

@@ -75,8 +75,8 @@ class Smoothed:
 
         None before the first estimate, and if noise hides the signal (the estimate of |G|² is not above 0).
         """
-        found = self.estimate
-        return max(0.0, found.noise) / found.signal if found and found.signal > 0 else None
+        estimate = self.estimate
+        return max(0.0, estimate.noise) / estimate.signal if estimate and estimate.signal > 0 else None
 
 
 EVERY = 10
@@ -106,8 +106,8 @@ class Readback:
         """Return the values, when the device has computed them."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        found: list[float] = self._values.tolist()
-        return found
+        values: list[float] = self._values.tolist()
+        return values
 
 
 class GradientNoise:
@@ -195,7 +195,7 @@ class GradientNoise:
         self._before = [gradient.clone() for gradient in gradients]
 
     def _gradients(self) -> list[Tensor]:
-        return [each.grad for each in self._parameters if each.grad is not None]
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def add_norms(self, small: float, big: float) -> None:
         """Add an estimate from sums of squared norms: of the parts' mean gradients, and of the step's on each rank."""

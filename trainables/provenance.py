@@ -73,5 +73,5 @@ def _gpu_model() -> str | None:
 
 def _first_match(path: str, pattern: str) -> str | None:
     file = Path(path)
-    found = re.search(pattern, file.read_text()) if file.exists() else None
-    return found.group(1).strip() if found else None
+    match = re.search(pattern, file.read_text()) if file.exists() else None
+    return match.group(1).strip() if match else None

@@ -80,7 +80,7 @@ PLUGINS: Mapping[str, str] = {
 
 def _plugins(subject: str) -> dict[str, str]:
     """Return {name: dotted path} of the plugins in installed packages."""
-    return {each.name: each.value for each in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
+    return {plugin.name: plugin.value for plugin in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
 
 
 def path_of(names: Mapping[str, str], name: object, *, subject: str) -> str:

@@ -11,7 +11,7 @@ import json
 import pkgutil
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,29 +38,40 @@ class TokenError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
-    """Texts as tokens, file by file."""
+class Lengths:
+    """The numbers of tokens that a config of texts sets; None where it sets none."""
 
-    train: tuple[Tokens, ...]
-    validation: tuple[Tokens, ...] = ()
-    """Empty: sequences of the training texts are held out."""
-    test: tuple[Tokens, ...] = ()
     sequence_length: int | None = None
     """Tokens of a sequence; None: the model's."""
     epoch_tokens: int | None = None
     """Training tokens that count as an epoch; None: all."""
     validation_tokens: int | None = None
     """The most tokens to validate on; None: all."""
+
+    def lengths(self) -> dict[str, Any]:
+        """Return the numbers as keyword arguments."""
+        return {field.name: getattr(self, field.name) for field in fields(Lengths)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus(Lengths):
+    """Texts as tokens, file by file."""
+
+    train: tuple[Tokens, ...]
+    validation: tuple[Tokens, ...] = ()
+    """Empty: sequences of the training texts are held out."""
+    test: tuple[Tokens, ...] = ()
     bytes_per_token: float | None = None
 
     @functools.cached_property
     def vocabulary(self) -> int:
         """One more than the largest token; reads all files."""
-        return 1 + max(int(each.max()) for each in (*self.train, *self.validation, *self.test) if len(each))
+        files = (*self.train, *self.validation, *self.test)
+        return 1 + max(int(tokens.max()) for tokens in files if len(tokens))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenFiles:
+class TokenFiles(Lengths):
     """A .bin file, or a folder with files whose names contain `train`, and perhaps `val` and `test`.
 
     Tokens are plain uint16 as nanoGPT writes them, `dtype`, or what the header of llm.c says.
@@ -68,9 +79,6 @@ class TokenFiles:
 
     path: str
     dtype: str = "uint16"
-    sequence_length: int | None = None
-    epoch_tokens: int | None = None
-    validation_tokens: int | None = None
     bytes_per_token: float | None = None
 
     def files(self) -> Sequence[Path]:
@@ -80,25 +88,18 @@ class TokenFiles:
     def read(self, device: str) -> Corpus:
         """Map the files into memory; nothing is read yet."""
         train, validation, test = (tuple(mapped(path, self.dtype) for path in kind) for kind in self._kinds())
-        return Corpus(
-            train=train,
-            validation=validation,
-            test=test,
-            sequence_length=self.sequence_length,
-            epoch_tokens=self.epoch_tokens,
-            validation_tokens=self.validation_tokens,
-            bytes_per_token=self.bytes_per_token,
-        )
+        parts: dict[str, Any] = {"train": train, "validation": validation, "test": test}
+        return Corpus(**parts, bytes_per_token=self.bytes_per_token, **self.lengths())
 
     def _kinds(self) -> list[list[Path]]:
         """Return the files for training, validation and test."""
         path = Path(self.path).expanduser().resolve()
         if path.is_file():
             return [[path], [], []]
-        found = sorted(path.glob("*.bin"))
-        test = [each for each in found if "test" in each.stem]
-        validation = [each for each in found if "val" in each.stem and each not in test]
-        train = [each for each in found if "train" in each.stem and each not in (*test, *validation)]
+        files = sorted(path.glob("*.bin"))
+        test = [file for file in files if "test" in file.stem]
+        validation = [file for file in files if "val" in file.stem and file not in test]
+        train = [file for file in files if "train" in file.stem and file not in (*test, *validation)]
         if not train:
             raise TokenError(
                 f"there is no file {path}: set data.path to a .bin file, or a folder with train.bin and val.bin"
@@ -112,23 +113,26 @@ def mapped(path: Path, dtype: str = "uint16") -> Tokens:
 
     if dtype not in TYPES:
         raise TokenError(f"data.dtype={dtype!r} is not one of {', '.join(TYPES)}")
-    size = path.stat().st_size
-    start = np.fromfile(path, dtype="<i4", count=3)
-    kind = HEADERS.get((int(start[0]), int(start[1]))) if len(start) == 3 else None
-    begin, wide = (HEADER_BYTES, np.dtype(kind)) if kind else (0, np.dtype(dtype))
-    if (size - begin) % wide.itemsize:
-        raise TokenError(f"{path} has {size - begin:,} bytes of tokens, no multiple of {wide.itemsize} ({wide.name})")
-    count = (size - begin) // wide.itemsize
-    if kind and count != int(start[2]):
-        raise TokenError(f"{path} has {count:,} tokens, but its header says {int(start[2]):,}")
+    # A file of llm.c begins with a magic number, a version and the number of tokens; nanoGPT's have no header.
+    header = [int(number) for number in np.fromfile(path, dtype="<i4", count=3)]
+    typed = HEADERS.get((header[0], header[1])) if len(header) == 3 else None
+    offset, number_type = (HEADER_BYTES, np.dtype(typed)) if typed else (0, np.dtype(dtype))
+    size = path.stat().st_size - offset
+    count, rest = divmod(size, number_type.itemsize)
+    if rest:
+        raise TokenError(
+            f"{path} has {size:,} bytes of tokens, no multiple of {number_type.itemsize} ({number_type.name})"
+        )
+    if typed and count != header[2]:
+        raise TokenError(f"{path} has {count:,} tokens, but its header says {header[2]:,}")
     if not count:
         raise TokenError(f"{path} has no tokens")
-    tokens: Tokens = np.asarray(np.memmap(path, dtype=wide, mode="r", offset=begin, shape=(count,)))
+    tokens: Tokens = np.asarray(np.memmap(path, dtype=number_type, mode="r", offset=offset, shape=(count,)))
     return tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class Text(Lengths):
     """A file or a folder of texts in the order of their names, as bytes or by a file of the `tokenizers` package.
 
     Without a path: the sources of Python's standard library, without its tests. Texts are joined by a zero byte, or a
@@ -138,9 +142,6 @@ class Text:
     path: str | None = None
     pattern: str = "*"
     tokenizer: str | None = None
-    sequence_length: int | None = None
-    epoch_tokens: int | None = None
-    validation_tokens: int | None = None
 
     def files(self) -> Sequence[Path]:
         """Return all texts, and the tokenizer."""
@@ -155,22 +156,16 @@ class Text:
         tokens = self._tokenized(texts) if self.tokenizer else np.frombuffer(whole, dtype=np.uint8)
         if not len(tokens):
             raise TokenError(f"{self.path} has no text")
-        return Corpus(
-            train=(tokens,),
-            sequence_length=self.sequence_length,
-            epoch_tokens=self.epoch_tokens,
-            validation_tokens=self.validation_tokens,
-            bytes_per_token=len(whole) / len(tokens),
-        )
+        return Corpus(train=(tokens,), bytes_per_token=len(whole) / len(tokens), **self.lengths())
 
     def _texts(self) -> list[Path]:
         if self.path is None:
             return standard_library()
         path = Path(self.path).expanduser().resolve()
-        found = [path] if path.is_file() else sorted(each for each in path.rglob(self.pattern) if each.is_file())
-        if not found:
+        files = [path] if path.is_file() else sorted(file for file in path.rglob(self.pattern) if file.is_file())
+        if not files:
             raise TokenError(f"there is no file {self.pattern} in {path}: set data.path to a text or a folder of texts")
-        return found
+        return files
 
     def _tokenized(self, texts: Sequence[bytes]) -> Tokens:
         import numpy as np
@@ -197,8 +192,8 @@ _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__
 def standard_library() -> list[Path]:
     """Return the sources of Python's standard library, sorted by name."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    found = [each for each in root.rglob("*.py") if not _LEFT_OUT & set(each.relative_to(root).parts[:-1])]
-    return sorted(found, key=lambda path: path.relative_to(root).as_posix())
+    files = [file for file in root.rglob("*.py") if not _LEFT_OUT & set(file.relative_to(root).parts[:-1])]
+    return sorted(files, key=lambda file: file.relative_to(root).as_posix())
 
 
 def source_of(data: Mapping[str, Any]) -> TokenFiles | Text | None:
@@ -246,33 +241,37 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield errors of texts that are on this machine, with the numbers; reads all of a .bin file once."""
     data, model = config.get("data") or {}, config.get("model") or {}
     subject = f"data {data.get('name')!r}"
+    length = data.get("sequence_length") or model.get("sequence_length")
     try:
         source = source_of(data)
         if source is None:
             return
         vocabulary, place = model.get("vocabulary"), f"model.vocabulary={model.get('vocabulary')}"
-        length = data.get("sequence_length") or model.get("sequence_length")
         if model.get("name") == "hf" and model.get("path") != "???":
             known = transformers_config(model)
             vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
             yield from _transformers_errors(model, known, source, length)
-        if isinstance(source, Text):
-            sizes = {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
-        else:
-            kind = source.dtype
-            sizes = {
-                path: 1 + kept(path, f"largest {kind}", lambda path: int(mapped(path, kind).max()))
-                for path in source.files()
-            }
-        beyond = {path: size for path, size in sizes.items() if isinstance(vocabulary, int) and size > vocabulary}
-        for path, size in beyond.items():
+        sizes = _vocabularies(source).items()
+        beyond = [(path, size) for path, size in sizes if isinstance(vocabulary, int) and size > vocabulary]
+        for path, size in beyond:
             yield f"{subject}: {path} has tokens up to {size - 1}, beyond {place}"
+        # The number of sequences means nothing if the tokens are of another vocabulary.
         if not beyond and isinstance(length, int):
             yield from _count_errors(source.read("cpu"), length, config)
     except RequestError as error:
         yield str(error)
     except (TokenError, OSError, ValueError) as error:
         yield f"{subject}: {error}"
+
+
+def _vocabularies(source: TokenFiles | Text) -> dict[Path, int]:
+    """Return {file: one more than its largest token}; of a text, the file is its tokenizer's."""
+    if isinstance(source, Text):
+        return {Path(source.tokenizer): _size_of(source.tokenizer)} if source.tokenizer else {Path("bytes"): 256}
+    dtype = source.dtype
+    return {
+        path: 1 + kept(path, f"largest {dtype}", lambda path: int(mapped(path, dtype).max())) for path in source.files()
+    }
 
 
 def transformers_config(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,8 +281,8 @@ def transformers_config(model: Mapping[str, Any]) -> dict[str, Any]:
     folder = Path(model["path"]).expanduser()
     if not (folder / "config.json").is_file():
         raise RequestError(f"model.path={model['path']}: there is no config.json in {folder.resolve()}")
-    found: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-    return found | (model.get("config") or {})
+    stored: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+    return stored | (model.get("config") or {})
 
 
 def _transformers_errors(
@@ -307,20 +306,21 @@ def _transformers_errors(
 
 
 def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Iterator[str]:
-    sequences = sum(max(0, len(each) - 1) // length for each in corpus.train)
+    """Yield an error if the training sequences, or those of an epoch, are fewer than the largest batch."""
+    sequences = sum(max(0, len(tokens) - 1) // length for tokens in corpus.train)
     if not corpus.validation:
-        held = round(sequences * (config.get("trainable") or {}).get("val_fraction", 0.1))
-        most = held if corpus.validation_tokens is None else max(1, corpus.validation_tokens // length)
-        sequences -= min(held, most)
-    least = corpus.epoch_tokens and corpus.epoch_tokens // length
-    given = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")
-    batches = [each for each in given if isinstance(each, int)] if isinstance(given, list) else []
-    if sequences < 1 or max(batches, default=0) > sequences:
-        wanted = f"global_batch_size={max(batches)}" if batches else "one"
+        held_out = round(sequences * (config.get("trainable") or {}).get("val_fraction", 0.1))
+        most = held_out if corpus.validation_tokens is None else max(1, corpus.validation_tokens // length)
+        sequences -= min(held_out, most)
+    axis = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")
+    batches = [value for value in axis if isinstance(value, int)] if isinstance(axis, list) else []
+    largest = max(batches, default=1)
+    if sequences < largest:
+        wanted = f"global_batch_size={largest}" if batches else "one"
         tokens = sum(map(len, corpus.train))
         yield f"{tokens:,} tokens are {sequences:,} training sequences of {length}, fewer than {wanted}"
-    elif least is not None and max(batches, default=1) > least:
-        batch = f"global_batch_size={max(batches)} × {length}" if batches else f"one sequence of {length}"
+    elif corpus.epoch_tokens and corpus.epoch_tokens // length < largest:
+        batch = f"global_batch_size={largest} × {length}" if batches else f"one sequence of {length}"
         yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens"
 
 
@@ -329,4 +329,5 @@ def _size_of(tokenizer: str) -> int:
     content = json.loads(Path(tokenizer).expanduser().read_bytes())
     vocabulary = content["model"]["vocab"]
     ids = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else range(len(vocabulary))
-    return 1 + max(int(each) for each in [*ids, *(each["id"] for each in content.get("added_tokens") or ())])
+    added_ids = [token["id"] for token in content.get("added_tokens") or ()]
+    return 1 + max(map(int, [*ids, *added_ids]))

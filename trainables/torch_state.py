@@ -129,4 +129,4 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     """Set the state of torch's global generators."""
     torch.set_rng_state(state["cpu"].cpu())
     if state["cuda"]:
-        torch.cuda.set_rng_state_all([each.cpu() for each in state["cuda"]])
+        torch.cuda.set_rng_state_all([generator_state.cpu() for generator_state in state["cuda"]])

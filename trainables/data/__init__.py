@@ -47,7 +47,7 @@ def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset | Corpus:
     read = _read if place == "cpu" else _read.__wrapped__
     try:
         files = [(str(path), path.stat()) for path in _source(wanted).files()]
-        return read(wanted, tuple((path, found.st_size, found.st_mtime_ns) for path, found in files), place)
+        return read(wanted, tuple((path, status.st_size, status.st_mtime_ns) for path, status in files), place)
     except (DataError, TokenError) as error:
         raise DataError(f"data {config['name']!r}: {error}") from error
 

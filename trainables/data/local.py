@@ -79,10 +79,10 @@ class Digits:
 
     def files(self) -> Sequence[Path]:
         """Return the table inside scikit-learn, found without importing it, which would take longer than a trial."""
-        found = importlib.util.find_spec("sklearn")
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec("sklearn")
+        if spec is None or not spec.submodule_search_locations:
             raise DataError("scikit-learn, which ships the digits, is not installed")
-        return [Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"]
+        return [Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"]
 
     def read(self, device: str) -> Samples:
         """Read the grey levels 0 to 16, scaled to 0 to 255."""

@@ -26,8 +26,8 @@ class Sequences:
     def __init__(self, files: Sequence[Tokens], length: int, places: Tensor | None = None) -> None:
         """Take the sequences at `places`, all by default. A sequence does not cross files."""
         # Views: row k of a file is its tokens k·length to (k + 1)·length, and the one after.
-        self._rows = [sliding_window_view(each, length + 1)[::length] for each in files if len(each) > length]
-        self._ends = np.cumsum([len(each) for each in self._rows])
+        self._rows = [sliding_window_view(tokens, length + 1)[::length] for tokens in files if len(tokens) > length]
+        self._ends = np.cumsum([len(rows) for rows in self._rows])
         self.length, self._files = length, tuple(files)
         self._places = torch.arange(int(self._ends[-1]) if len(self._ends) else 0) if places is None else places
 

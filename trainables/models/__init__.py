@@ -88,7 +88,7 @@ def _made(factory: Callable[..., Any], of_data: Mapping[str, Any], options: Mapp
 def repeated_blocks(model: nn.Module, *, wanted_for: str) -> nn.ModuleList:
     """Return the torch.nn.ModuleList with the most parameters. Raises RequestError if there is none."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    sizes = [sum(parameter.numel() for parameter in each.parameters()) for each in lists]
+    sizes = [sum(parameter.numel() for parameter in blocks.parameters()) for blocks in lists]
     if not any(sizes):
         raise RequestError(f"{wanted_for} needs a model that holds its blocks in a torch.nn.ModuleList")
     return lists[sizes.index(max(sizes))]
@@ -139,6 +139,6 @@ def mismatch(config: Mapping[str, Any]) -> str:
         return f"{about}: it returns something of type {type(logits).__name__}, not logits"
     axis = -1 if isinstance(loaded, Corpus) else 1
     if logits.ndim != len(wanted) or logits.shape[axis] < wanted[axis]:
-        shapes = ["×".join(map(str, each)) for each in (wanted, tuple(logits.shape))]
+        shapes = ["×".join(map(str, sides)) for sides in (wanted, tuple(logits.shape))]
         return f"{about}: logits of {shapes[0]} are needed, and it returns {shapes[1]}"
     return ""

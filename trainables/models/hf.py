@@ -48,9 +48,9 @@ def from_transformers(
     if longest is not None and sequence_length is not None and sequence_length > longest:
         raise RequestError(f"model.sequence_length={sequence_length} is beyond the {longest} positions of {path}")
     if pretrained:
-        further = {"ignore_mismatched_sizes": True} if of_images else {}
+        options = {"ignore_mismatched_sizes": True} if of_images else {}
         model: nn.Module = family.from_pretrained(
-            folder, config=read, local_files_only=True, dtype="float32", **further
+            folder, config=read, local_files_only=True, dtype="float32", **options
         )
     else:
         model = family.from_config(read, dtype="float32")

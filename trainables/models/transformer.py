@@ -133,7 +133,7 @@ class Attention(nn.Module):
             cos, sin = self.get_buffer("cos")[:length], self.get_buffer("sin")[:length]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if self.kv_heads != self.heads:
-            k, v = (each.repeat_interleave(self.heads // self.kv_heads, dim=1) for each in (k, v))
+            k, v = (heads.repeat_interleave(self.heads // self.kv_heads, dim=1) for heads in (k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         attended: Tensor = self.out(mixed.transpose(1, 2).reshape(count, length, width))
         return attended

@@ -224,9 +224,11 @@ class Muon(torch.optim.Optimizer):
         if not hasattr(torch.optim, "Muon"):
             raise RequestError("optimizer=muon needs torch.optim.Muon, which torch has from 2.9 on")
         blocks = repeated_blocks(module, wanted_for="optimizer=muon")
-        matrices = [each for each in blocks.parameters() if each.ndim == 2 and each.requires_grad]
-        theirs = {id(each) for each in matrices}
-        others = [each for each in module.parameters() if id(each) not in theirs and each.requires_grad]
+        matrices = [parameter for parameter in blocks.parameters() if parameter.ndim == 2 and parameter.requires_grad]
+        theirs = {id(matrix) for matrix in matrices}
+        others = [
+            parameter for parameter in module.parameters() if id(parameter) not in theirs and parameter.requires_grad
+        ]
         self._parts: tuple[torch.optim.Optimizer, ...] = (
             torch.optim.Muon(
                 matrices,

@@ -126,7 +126,7 @@ class Replicas:
             return
         every = self.ranks.each(accuracy)
         self.context.summarize({"replica_accuracies": list(every)})
-        accuracies = ", ".join(f"{each:.4f}" for each in every)
+        accuracies = ", ".join(f"{own:.4f}" for own in every)
         self.context.remark(
             f"{self.count} independent models, of which the first is reported; accuracies: {accuracies}"
         )

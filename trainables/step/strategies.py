@@ -41,9 +41,10 @@ class FlatExchange:
         """
         for value in (*model.parameters(), *model.buffers()):
             dist.broadcast(value.data, src=0)
-        self._parameters, self._noise = [each for each in model.parameters() if each.requires_grad], noise
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._noise = noise
         first = self._parameters[0]
-        sizes = [each.numel() for each in self._parameters]
+        sizes = [parameter.numel() for parameter in self._parameters]
         whole = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         self._sent = whole.to(wire or whole.dtype)
         self._places = self._in_layout(self._sent.split(sizes))
@@ -52,7 +53,7 @@ class FlatExchange:
     @torch.no_grad()
     def __call__(self) -> None:
         """Replace the rank's gradients by the mean over all ranks. Raises ValueError for a parameter without one."""
-        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if len(gradients) < len(self._parameters):
             unused = len(self._parameters) - len(gradients)
             raise ValueError(f"strategy=ddp: {unused} of the model's parameters take no part in its forward pass")

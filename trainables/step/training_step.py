@@ -39,22 +39,22 @@ class Objective:
         if self.of_tokens:
             self._require_tokens_fit(tuple(outputs.shape), targets)
             return
-        found, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
-        alike = len(found) == len(wanted) and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
-        if not alike or found[1] < self.num_classes:
+        shape, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
+        alike = len(shape) == len(wanted) and (shape[0], *shape[2:]) == (wanted[0], *wanted[2:])
+        if not alike or shape[1] < self.num_classes:
             labels = "a label for each pixel" if targets.ndim > 1 else "a label for each image"
             raise ValueError(
-                f"the model's outputs are {'×'.join(map(str, found)) or 'a single number'}, and {self.num_classes}"
+                f"the model's outputs are {'×'.join(map(str, shape)) or 'a single number'}, and {self.num_classes}"
                 f" classes with {labels} need {'×'.join(map(str, wanted))}"
             )
 
-    def _require_tokens_fit(self, found: tuple[int, ...], targets: Tensor) -> None:
-        if len(found) != 3 or found[:2] != tuple(targets.shape):
+    def _require_tokens_fit(self, shape: tuple[int, ...], targets: Tensor) -> None:
+        if len(shape) != 3 or shape[:2] != tuple(targets.shape):
             wanted = "×".join(map(str, (*targets.shape, self.num_classes)))
-            raise ValueError(f"the model's outputs are {'×'.join(map(str, found))}, and a token each needs {wanted}")
-        if found[2] < self.num_classes:
+            raise ValueError(f"the model's outputs are {'×'.join(map(str, shape))}, and a token each needs {wanted}")
+        if shape[2] < self.num_classes:
             raise ValueError(
-                f"the data have tokens up to {self.num_classes - 1}, but the model's vocabulary has {found[2]}"
+                f"the data have tokens up to {self.num_classes - 1}, but the model's vocabulary has {shape[2]}"
             )
 
 

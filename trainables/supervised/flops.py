@@ -116,7 +116,7 @@ def nominal_flops_per_s(device: str, precision: Precision) -> float:
 def nominal_peak(name: str, precision: Precision) -> float:
     """Return the peak of a GPU by its name: `NVIDIA H100 80GB HBM3`. NaN if it is not known."""
     words = re.split(r"[ -]", name)
-    known = [each for each in PEAKS if all(word in words for word in each.split())]
+    known = [name for name in PEAKS if all(word in words for word in name.split())]
     form = "half" if precision.autocast else "tf32" if precision.tf32 else "fp32"
     return PEAKS[max(known, key=len)].get(form, math.nan) if known else math.nan
 

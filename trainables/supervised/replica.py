@@ -252,7 +252,9 @@ class RankLocalPasses:
     def take_pass(self, samples: int) -> None:
         """Take a pass with `STEP_TENSORS` in memory; the model stays as it was. Raises the out-of-memory error."""
         with self._unchanged():
-            reserved = [torch.empty_like(each) for each in self._model.parameters() for _ in range(STEP_TENSORS)]
+            reserved = [
+                torch.empty_like(parameter) for parameter in self._model.parameters() for _ in range(STEP_TENSORS)
+            ]
             self._prepare(samples)()
             self._clock.read()
             del reserved

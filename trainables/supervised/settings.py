@@ -133,7 +133,9 @@ class Settings:
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
         """Return the settings among the section's keys; the orchestrator reads the others."""
-        return Settings(**{each.name: config[each.name] for each in fields(Settings) if each.name in config})
+        return Settings(
+            **{setting.name: config[setting.name] for setting in fields(Settings) if setting.name in config}
+        )
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.identity import ID_DIGITS, digest, equivalent_cells, without
+from sweeps.identity import ID_DIGITS, axes_without_effect, digest, equivalent_cells, without
 from tests.unit.sweeps.setups import expanded, setup
 
 JSON = st.recursive(
@@ -78,3 +78,14 @@ def test_any_other_difference_prevents_equivalence(change):
 def test_user_code_may_implement_a_rule_by_its_name(trainable):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
     assert not equivalent_cells([replace(each, trainable=trainable) for each in (one, other)])
+
+
+@pytest.mark.parametrize(
+    ("axes", "without_effect"),
+    [
+        ({"gpus": [1], "device_batch_size": [32, 64], "data.width": [1, 2]}, ["data.width"]),  # no rank receives it
+        ({"gpus": [1, 2], "device_batch_size": [32, 64]}, []),
+    ],
+)
+def test_axis_that_no_rank_receives_is_without_effect(axes, without_effect):
+    assert axes_without_effect(expanded(axes), axes) == without_effect
