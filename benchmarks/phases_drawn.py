@@ -96,7 +96,7 @@ def compared(
     answers = [recommended(request, ends) for ends in (list(whole.values()), part)]
     cells = {end.cell_id: (end.gpus, training(end.axes)) for end in whole.values()}
     spent = hours(part) + sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
-    least = min(seconds for seconds, short in true.values() if short <= request.criteria.margin)
+    least = min(seconds for seconds, short in true.values() if short <= request.settings.report.margin)
     return {
         "same": len({cells[answer.cell_id] for answer in answers}) == 1,
         "full_p_best": answers[0].p_best,

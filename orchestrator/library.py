@@ -234,7 +234,7 @@ def run_sweep(
         redirect_stdout(nowhere) if quiet else lasting_stdout(),
         _configured(config, overrides, config_dir) as configured,
     ):
-        mode, folder = configured.request.mode, configured.request.results_dir
+        mode, folder = configured.request.settings.mode, configured.request.results_dir
         if mode not in (*RUNNING, "report"):
             raise ConfigError([f"mode={mode}: run_sweep takes mode={', '.join(RUNNING)} and report; plan_sweep plans"])
         return SweepResults(exit_status=MODES[mode](configured), folder=folder)

@@ -184,13 +184,13 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
     """Return the trials and the cells, compared according to the request."""
     return collect(
         records,
-        scaling=request.criteria.scaling,
-        baseline=request.criteria.baseline,
-        reference_batch_size=request.criteria.reference_batch_size,
-        price_per_gpu_hour=request.criteria.price_per_gpu_hour,
-        margin=request.criteria.margin,
-        metric=request.criteria.metric.name,
-        higher_is_better=request.criteria.metric.higher_is_better,
+        scaling=request.scaling,
+        baseline=request.settings.sweep.baseline,
+        reference_batch_size=request.reference_batch_size,
+        price_per_gpu_hour=request.settings.report.price_per_gpu_hour,
+        margin=request.settings.report.margin,
+        metric=request.metric.name,
+        higher_is_better=request.metric.higher_is_better,
     )
 
 

@@ -68,15 +68,15 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
-    after, metric = request.selection.early_stop_after, request.criteria.metric
-    behind = BEHIND * request.criteria.margin
+    after, metric = request.early_stop_after, request.metric
+    behind = BEHIND * request.settings.report.margin
     settings = RunSettings(
         early_stopping=(
             EarlyStopping(after=after, behind=behind, metric=metric.name, sign=metric.sign) if after else None
         ),
         workers=request.cluster.workers,
-        limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
-        sampling=Sampling(hz=request.telemetry_hz),
+        limits=Limits(hang_s=request.settings.hang_s, time_limit_s=request.settings.time_limit_s),
+        sampling=Sampling(hz=request.settings.telemetry.hz),
     )
     if request.cluster.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
@@ -112,5 +112,5 @@ def _cluster(request: Request) -> ClusterSpec:
         gpus=int(here.gpus),
         labels=request.cluster.labels,
         asks=request.cluster.wait_s > 0,
-        verbose=request.verbose,
+        verbose=request.settings.verbose,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from orchestrator.config.hydra_section import check_writable, saved_without_secr
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import initialised, primary, with_primary, with_search_path
+from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.run.provenance import versions
@@ -125,8 +126,8 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
         return without_sweep(composition)
     sweep = checked(composition)
     request = sweep.request
-    if request.mode not in RUNNING:
-        return MODES[request.mode](replace(sweep, results=results))
+    if request.settings.mode not in RUNNING:
+        return MODES[request.settings.mode](replace(sweep, results=results))
     check_writable(composition.hydra, request.results_dir)
     return _in_jobs(lambda task: run_job(composition.for_hydra(), task), lambda config: sweep)
 
@@ -171,7 +172,7 @@ def check_sweeps(overrides: Sequence[str]) -> None:
         place = request.store or str(request.results_dir)
         fingerprint = configured.grid.fingerprint()
         others, expected = first_in.setdefault(place, (own, fingerprint))
-        if request.mode in RUNNING and not request.allow_changed and fingerprint != expected:
+        if request.settings.mode in RUNNING and not request.settings.allow_changed and fingerprint != expected:
             errors.append(
                 f"{prefix}its results would go to {place}, as those with {' '.join(others)} do, but the configs differ:"
                 " give each sweep a folder, for example with 'results_dir=results/${hydra:job.num}'"
@@ -192,8 +193,8 @@ def _in_jobs(run: Callable[[TaskFunction], None], sweep_of: Callable[[DictConfig
         figure = None  # stays None for a refused sweep: the results in its folder belong to another one
         try:
             sweep = sweep_of(config)
-            statuses.append(MODES[sweep.request.mode](sweep))
-            figure = objective_of(sweep.request.results_dir, sweep.request.returned)
+            statuses.append(MODES[sweep.request.settings.mode](sweep))
+            figure = objective_of(sweep.request.results_dir, sweep.request.settings.sweeper.objective)
         except ConfigError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
@@ -220,13 +221,13 @@ def _in_jobs(run: Callable[[TaskFunction], None], sweep_of: Callable[[DictConfig
 BEST = {"max": max, "min": min}
 
 
-def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
-    """Return the best value of any ok cell in the column `section["column"]` of `summary.csv`, for a Hydra sweeper.
+def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float | None:
+    """Return the best value of any ok cell in the column `objective.column` of `summary.csv`, for a Hydra sweeper.
 
     Return None without a column or a value: Hydra's Optuna sweeper takes that as a failure (and stops with an error at
     a NaN). Raises KeyError, listing the columns, if the table has no such column.
     """
-    column = section["column"]
+    column = objective.column
     if column is None:
         return None
     path = Layout(results_dir).table("summary.csv")
@@ -237,7 +238,7 @@ def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
     if rows and column not in rows[0]:
         raise KeyError(f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}")
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
-    return BEST[section["best"]](figures) if figures else None
+    return BEST[objective.best](figures) if figures else None
 
 
 def _why(error: Exception) -> str:

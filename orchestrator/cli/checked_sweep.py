@@ -64,11 +64,11 @@ def checked(composition: Composition) -> CheckedSweep:
     wrong_axes = list(axis_errors(config, axes))
     errors += [*wrong_axes, *axis_value_errors(axes)]
     remarks: list[str] = []
-    if request.mode not in READING:
+    if request.settings.mode not in READING:
         elsewhere = asks_cluster(request)
 
         def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
-            runs_here = request.mode in RUNNING and not elsewhere
+            runs_here = request.settings.mode in RUNNING and not elsewhere
             return list(_trial_errors(config, composition.arguments, whole=whole, runs_here=runs_here))
 
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.

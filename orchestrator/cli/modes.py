@@ -51,13 +51,13 @@ def _plan(checked: CheckedSweep) -> int:
     if plan.changed:
         first, others = plan.changed[0], len(plan.changed) - 1
         changes = f"{first}, and {others} more" if others else first
-        refusal = "" if request.allow_changed else ", and mode=run would refuse to continue with them"
+        refusal = "" if request.settings.allow_changed else ", and mode=run would refuse to continue with them"
         remarks.append(
             f"{request.results_dir} holds results from another configuration or other code ({changes}): "
             f"left out here{refusal}"
         )
-    criteria = request.criteria
-    print(printable(text_of(plan, request.format, criteria.price_per_gpu_hour, remarks, criteria.currency)))
+    price = request.settings.report.price_per_gpu_hour
+    print(printable(text_of(plan, request.settings.format, price, remarks, request.currency)))
     return 0
 
 
@@ -95,7 +95,7 @@ def _status(checked: CheckedSweep) -> int:
     from orchestrator.cli.overview import show_status, status_of
 
     status = status_of(checked.request.results_dir)
-    if checked.request.format == "json":
+    if checked.request.settings.format == "json":
         print(json.dumps(status))
     else:
         show_status(status, _console())

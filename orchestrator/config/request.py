@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.schema import value_at
+from orchestrator.config.settings import Settings, read
 from orchestrator.store.cloud import is_uri
 from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
@@ -73,58 +74,6 @@ class Cluster:
             wait_s=section["wait_s"],
             workers=config["workers"],
             dashboard=section["dashboard"],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Which of the sweep's trials run, and which run again."""
-
-    phases: bool
-    """Whether to train only cells that can change the recommendation."""
-    early_stop_after: float | None
-    """The share of its budget after which a trial that is far behind may end; None: no trial is stopped early."""
-    limit: BudgetLimits
-    rerun: Rerun
-    rerun_invalid: float
-    """The largest share of trials that are run again because something disturbed their timing."""
-
-    @staticmethod
-    def of(config: Mapping[str, Any]) -> Selection:
-        """Read from a resolved config."""
-        sweep, budget = config["sweep"], config["sweep"]["budget"]
-        return Selection(
-            phases=sweep["phases"] is not None,
-            early_stop_after=sweep["early_stop_after"] if sweep["early_stop"] else None,
-            limit=BudgetLimits(
-                gpu_hours=budget["gpu_hours"],
-                wall_s=budget["wall_s"],
-                cost=budget["cost"],
-                price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
-            ),
-            rerun=Rerun.of(config["rerun"]),
-            rerun_invalid=config["rerun_invalid"],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failures:
-    """How trials that fail or hang are treated."""
-
-    retries: int
-    equal_failures: int | None
-    """How many cells may fail for the same reason before the rest is not run."""
-    hang_s: float | None
-    time_limit_s: float | None
-
-    @staticmethod
-    def of(config: Mapping[str, Any]) -> Failures:
-        """Read from a resolved config."""
-        return Failures(
-            retries=config["retries"],
-            equal_failures=config["equal_failures"],
-            hang_s=config["hang_s"],
-            time_limit_s=config["time_limit_s"],
         )
 
 
@@ -212,113 +161,70 @@ VAL_ACCURACY = Metric()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Criteria:
-    """The criteria by which cells are compared."""
-
-    scaling: str
-    """strong or weak."""
-    baseline: Mapping[str, Any] | None
-    reference_batch_size: int | None
-    """The batch size at which accuracies are compared; None if the trainable has none."""
-    objective: str
-    """The quantity that the recommendation minimises."""
-    metric: Metric
-    margin: float
-    """How much worse than the baseline's the metric may be, in its unit."""
-    target: Target | None
-    price_per_gpu_hour: float | None
-    currency: str
-    """The currency of `price_per_gpu_hour`."""
-
-    @staticmethod
-    def of(config: Mapping[str, Any], axes: Axes) -> Criteria:
-        """Read from a resolved config."""
-        sweep, report = config["sweep"], config["report"]
-        # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
-        derived = "strong" if "global_batch_size" in axes else "weak"
-        return Criteria(
-            scaling=derived if sweep["scaling"] == "auto" else sweep["scaling"],
-            baseline=sweep["baseline"],
-            reference_batch_size=value_at(config, "trainable.reference_batch_size"),
-            objective=report["objective"],
-            metric=Metric.of(config),
-            margin=report["margin"],
-            target=target(config),
-            price_per_gpu_hour=report["price_per_gpu_hour"],
-            currency=report["currency"] or AT_YOUR_PRICE,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
-    """The part of the config that says what to do, as opposed to what a trial does."""
+    """What a command line asks for: the settings in its config, and the values that follow from them."""
 
-    mode: str
+    settings: Settings
     arguments: Sequence[str]
     """The command line, from which further commands are derived."""
-    verbose: bool
     sweep: Sweep
     """As written: the axis `gpus` may be the string `auto`."""
-    selection: Selection
-    failures: Failures
     cluster: Cluster
-    criteria: Criteria
     results_dir: Path
     """The folder of this sweep's results."""
     store: str | None
     """The URI that results are copied to; None if they stay in the folder."""
-    allow_changed: bool
-    telemetry_hz: float
+    scaling: str
+    """strong or weak."""
+    reference_batch_size: int | None
+    """The batch size at which accuracies are compared; None if the trainable has none."""
+    metric: Metric
+    target: Target | None
+    rerun: Rerun
+    limit: BudgetLimits
+    early_stop_after: float | None
+    """The share of its budget after which a trial that is far behind may end; None: no trial is stopped early."""
     budget: Mapping[str, Any]
     """A trial's length."""
-    claims: Sequence[Any]
-    """As in the config."""
-    fail_on: str | None
-    """The verdict that fails the sweep: refuted, or inconclusive as well."""
-    shows_all: bool
-    """Whether a sweep prints its tables at the end, besides its summary."""
-    html: bool
-    """Whether to write a report in addition to the tables."""
-    format: str
-    """How `mode=plan`, `status` and `list` print: table or json."""
-    predict: Mapping[str, Any]
-    """The GPU counts to predict, and what is known of the nodes."""
-    compare_with: str | None
-    """The results of another sweep to compare with."""
-    returned: Mapping[str, Any]
-    """`sweeper.objective`: a column of the summary, and which of its figures is best."""
     trackers: Mapping[str, Any]
     """The section `tracker`: for each tracker, whether it is enabled, and its options."""
     tune: Mapping[str, Any]
     """The section `tune`: Ray Tune callbacks, and where Tune's own copy goes."""
 
+    @property
+    def currency(self) -> str:
+        """The unit of costs."""
+        return self.settings.report.currency or AT_YOUR_PRICE
+
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
         """Read the request from a resolved config and its parsed axes; `cli.checked_sweep` checks it."""
-        sweep, place = config["sweep"], str(config["results_dir"])
+        settings = read(Settings, config)
+        sweep, limit, place = settings.sweep, settings.sweep.budget, str(settings.results_dir)
         store = place if is_uri(place) else None
+        folder = Path(place if store is None else settings.local_results_dir).expanduser()
+        # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
+        derived = "strong" if "global_batch_size" in axes else "weak"
         return Request(
-            mode=config["mode"],
+            settings=settings,
             arguments=tuple(arguments),
-            verbose=config["verbose"],
-            sweep=Sweep(name=sweep["name"], axes=axes, zip=sweep["zip"], exclude=sweep["exclude"]),
-            selection=Selection.of(config),
-            failures=Failures.of(config),
+            sweep=Sweep(name=sweep.name, axes=axes, zip=sweep.zip, exclude=sweep.exclude),
             cluster=Cluster.of(config),
-            criteria=Criteria.of(config, axes),
-            results_dir=Path(place if store is None else config["local_results_dir"]).expanduser() / str(sweep["name"]),
+            results_dir=folder / str(sweep.name),
             store=store,
-            allow_changed=config["allow_changed"],
-            telemetry_hz=config["telemetry"]["hz"],
+            scaling=derived if sweep.scaling == "auto" else sweep.scaling,
+            reference_batch_size=value_at(config, "trainable.reference_batch_size"),
+            metric=Metric.of(config),
+            target=target(config),
+            rerun=Rerun.of(settings.rerun),
+            limit=BudgetLimits(
+                gpu_hours=limit.gpu_hours,
+                wall_s=limit.wall_s,
+                cost=limit.cost,
+                price_per_gpu_hour=settings.report.price_per_gpu_hour,
+            ),
+            early_stop_after=sweep.early_stop_after if sweep.early_stop else None,
             budget=config.get("budget") or {},
-            claims=sweep["claims"],
-            fail_on=config["claims"]["fail_on"],
-            shows_all=config["report"]["show"] == "all",
-            html=config["report"]["html"],
-            format=config["format"],
-            predict=config["predict"],
-            compare_with=config["compare"]["with"],
-            returned=config["sweeper"]["objective"],
             trackers=config.get("tracker") or {},
             tune=config["tune"],
         )
@@ -357,16 +263,16 @@ class Terms:
         `arguments` are those that produced the results, if they are not the request's own: a report may be requested
         by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
         """
-        sweep, criteria = request.sweep, request.criteria
+        sweep, report = request.sweep, request.settings.report
         is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
-            objective=criteria.objective,
-            metric=criteria.metric,
-            margin=criteria.margin,
-            target=criteria.target,
+            objective=report.objective,
+            metric=request.metric,
+            margin=report.margin,
+            target=request.target,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
-            price_per_gpu_hour=criteria.price_per_gpu_hour,
-            currency=criteria.currency,
+            price_per_gpu_hour=report.price_per_gpu_hour,
+            currency=request.currency,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,

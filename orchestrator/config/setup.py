@@ -85,8 +85,10 @@ class Grid:
             self._trials[shapes] = with_bases(own_trials, lambda axes: self._at(dict(axes), nodes)[0])
         all_trials = self._trials[shapes]
         if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
-            errors = [*baseline_errors(self._request.criteria.baseline or {}, [trial.axes for trial in all_trials])]
-            errors += rerun_errors(self._request.selection.rerun, all_trials)
+            errors = [
+                *baseline_errors(self._request.settings.sweep.baseline or {}, [trial.axes for trial in all_trials])
+            ]
+            errors += rerun_errors(self._request.rerun, all_trials)
             if errors:
                 raise ConfigError(errors)
         return all_trials

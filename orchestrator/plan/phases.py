@@ -84,7 +84,7 @@ class Prospects:
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
         # The cell that will be the baseline, as far as that does not depend on accuracies.
-        reference = request.criteria.reference_batch_size
+        reference = request.reference_batch_size
         baseline = next((trial.cell_id for trial in plain if trial.batch.global_batch_size == reference), "")
         blank = Prospects(
             baseline=baseline,
@@ -106,9 +106,9 @@ def _levels(
     request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
     """Return the predicted objective of each cell; empty if the objective does not follow from throughput."""
-    if request.criteria.objective == "energy" or request.criteria.target is not None:
+    if request.settings.report.objective == "energy" or request.target is not None:
         return {}
-    by_cost = request.criteria.objective == "cost"
+    by_cost = request.settings.report.objective == "cost"
     levels: dict[str, float] = {}
     for trial in planned:
         seconds = _seconds(trial, probed.get(speed(trial.axes), {}))
@@ -142,7 +142,7 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     bounds = {ids[row]: outlook.bound(row) for row in rows}
 
     # A first seed is given up far below the baseline's same seed: its cell may still have better seeds.
-    metric, distance = request.criteria.metric, GIVEN_UP * request.criteria.margin
+    metric, distance = request.metric, GIVEN_UP * request.settings.report.margin
     first_bound, first_bounds = None, dict[int, float]()
     if baseline is not None:
         first_bound = float(contenders.cells["score"][baseline]) - distance

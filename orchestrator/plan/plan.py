@@ -203,11 +203,10 @@ def plan_now(checked: CheckedSweep) -> Plan:
         history = History(replay(journal).records if journal.exists() else ())
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
-    selection = request.selection
     grid = checked.grid.with_outputs(history.outputs)
     fingerprint = grid.fingerprint()
     rows = history.rows_under(fingerprint)
-    planned = Plan.with_bases(grid.trials(nodes), rows, nodes, selection.rerun, Layout(request.results_dir))
+    planned = Plan.with_bases(grid.trials(nodes), rows, nodes, request.rerun, Layout(request.results_dir))
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

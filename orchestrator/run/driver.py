@@ -110,7 +110,7 @@ class SweepRun:
             self.console.print(f"journal: {unusable}", style="red", markup=False, soft_wrap=True)
         history, request = self.journal.history, self.checked.request
         changes = history.changes(self._fingerprint)
-        if changes and history.has_answers and not request.allow_changed:
+        if changes and history.has_answers and not request.settings.allow_changed:
             heading = f"{request.results_dir} holds results from another configuration or other code:"
             way_on = "choose another results_dir, or continue here with allow_changed=true"
             result = "plan and tables then leave out the results of what has changed"
@@ -148,9 +148,7 @@ class SweepRun:
     def plan(self, nodes: Sequence[Node]) -> Plan:
         """Compare the trials on these nodes with the journal."""
         rows = self.journal.history.rows_under(self._fingerprint)
-        return Plan.with_bases(
-            self.checked.grid.trials(nodes), rows, nodes, self.checked.request.selection.rerun, self.layout
-        )
+        return Plan.with_bases(self.checked.grid.trials(nodes), rows, nodes, self.checked.request.rerun, self.layout)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.
@@ -161,7 +159,7 @@ class SweepRun:
         check_hardware(self.checked.request, self.journal.history.hardware, hardware)
         value = {
             "fingerprint": self._fingerprint,
-            "rerun": sorted(plan.again) if plan.named else self.checked.request.selection.rerun.word,
+            "rerun": sorted(plan.again) if plan.named else self.checked.request.rerun.word,
             "driver": self.checked.secrets.value(origin(self.checked.secrets.value(self.checked.request.arguments))),
             "hardware": hardware,
             "planned": len(plan.trials),
@@ -182,8 +180,8 @@ class SweepRun:
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
         waiting = len(plan.may_run(waits=request.cluster.wait_s > 0))
-        retries = Retries(request.failures.retries, history.failures)
-        display = Display(self.console, waiting=waiting, metric=request.criteria.metric)
+        retries = Retries(request.settings.retries, history.failures)
+        display = Display(self.console, waiting=waiting, metric=request.metric)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.layout, self.journal, display, self.interrupt, retries=retries, secrets=self.checked.secrets
@@ -193,7 +191,9 @@ class SweepRun:
                     (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
                     for trial, reason in plan.without_room
                 )
-            more_seeds = partial(self.checked.grid.further, nodes=plan.nodes) if request.mode == "settle" else None
+            more_seeds = (
+                partial(self.checked.grid.further, nodes=plan.nodes) if request.settings.mode == "settle" else None
+            )
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds:
                 backend = backend or self.start_backend(stack)[0]
@@ -210,9 +210,9 @@ class SweepRun:
     def _trial_queue(
         self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float, timings: SharedTimings
     ) -> TrialQueue:
-        allowed, wait_s = self.checked.request.failures.equal_failures, self.checked.request.cluster.wait_s
+        allowed, wait_s = self.checked.request.settings.equal_failures, self.checked.request.cluster.wait_s
         spent = SweepBudget(
-            limit=self.checked.request.selection.limit,
+            limit=self.checked.request.limit,
             gpu_s=self.journal.history.spent_gpu_s,
             wall_s=time.monotonic() - began_s,
         )

@@ -94,7 +94,7 @@ class SweepSummary:
             ends=tuple(record for record in rows.values() if record.trial_id in ids),
             missing=missing,
             findings=report.findings,
-            failed_claims=_failed_claims(report.verdicts, request.fail_on),
+            failed_claims=_failed_claims(report.verdicts, request.settings.claims.fail_on),
         )
 
     @property
@@ -252,7 +252,7 @@ def report_on(
     steps = _Steps(layout)
 
     # The decision. Only some claims need the curves, which take long to read in a large sweep.
-    claims = [Claim.of(claim) for claim in request.claims]
+    claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
     curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
     by_cell = curves.by_cell if curves else None
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
@@ -281,11 +281,11 @@ def report_on(
     steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
 
     # The report.
-    if request.html:
+    if request.settings.report.html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
     findings = [*findings, *(curves.findings if curves else ())]
     unsound = None
-    if request.html and curves:
+    if request.settings.report.html and curves:
         rows, by_cell = curves.rows, curves.by_cell
         steps.run("curves.parquet", lambda: write_curves(layout, rows))
         distances = steps.run("loss_distance.md", lambda: _write_distances(layout, cells, by_cell))
@@ -316,7 +316,7 @@ def report_on(
         trials=trials,
         cells=cells,
         trained=trained(trials, fingerprint, most=40),
-        shows_all=request.shows_all,
+        shows_all=request.settings.report.show == "all",
         recommendation=recommendation,
         decision=decision,
         verdicts=judged,
@@ -346,8 +346,7 @@ def _read_curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
 
 def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
     """Return the critical batch by branching; None without branches."""
-    criteria = request.criteria
-    metric, margin, reference = criteria.metric, criteria.margin, criteria.reference_batch_size
+    metric, margin, reference = request.metric, request.settings.report.margin, request.reference_batch_size
     if reference is None:
         return None
     rows = branches(trials, cells, metric, margin, reference)

@@ -36,7 +36,7 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
     # A model that only one of the two knows is no change.
     kinds = before.keys() & now.keys()
     changes = difference({kind: before[kind] for kind in kinds}, {kind: now[kind] for kind in kinds})
-    if changes and not request.allow_changed:
+    if changes and not request.settings.allow_changed:
         heading = f"{request.results_dir} holds results from other hardware:"
         way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
         raise ConfigError([heading, *changes, way_on])

@@ -215,7 +215,7 @@ class Repetitions:
     """
 
     def __init__(self, request: Request, plan: Plan, further: FurtherSeeds | None) -> None:
-        self._share = request.selection.rerun_invalid
+        self._share = request.settings.rerun_invalid
         self._plan = plan
         self._further = further
         self._is_done = False
@@ -256,7 +256,7 @@ class Rounds:
         repetitions = Repetitions(request, plan, self._further)
         self._sources: list[TrialSource]
         # Repetitions come before the end: good measurements may open further cells.
-        if request.selection.phases:
+        if request.settings.sweep.phases:
             by_phases = Phases(request, plan)
             self._sources = [by_phases.next, repetitions.next, by_phases.rest]
         else:
@@ -363,8 +363,8 @@ def _without(base: TrialRecord) -> TrialOutcome:
 
 def _to_run(request: Request, plan: Plan, history: History) -> list[TrialSpec]:
     """Return the trials that may run, also those that may wait for room; not those stopped early before."""
-    selection = request.selection
-    stays_stopped = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
+    leaves_out = request.settings.sweep.phases or request.early_stop_after
+    stays_stopped = leaves_out and request.rerun.word == "none"
     stopped: set[str] = set()
     if stays_stopped:
         stopped = {trial_id for trial_id, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named

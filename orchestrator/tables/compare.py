@@ -35,13 +35,13 @@ Frames = tuple[pd.DataFrame, pd.DataFrame]
 
 def compared(request: Request) -> str:
     """Return the Markdown that mode=compare prints. Raises ConfigError if one of the two folders has no results."""
-    if request.compare_with is None:
+    if request.settings.compare.with_ is None:
         raise ConfigError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
-    folder = Path(request.compare_with).expanduser()
+    folder = Path(request.settings.compare.with_).expanduser()
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
-    return comparison_of(this, other, (request.results_dir, folder), request.criteria.metric)
+    return comparison_of(this, other, (request.results_dir, folder), request.metric)
 
 
 def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric) -> str:

@@ -46,12 +46,12 @@ def predicted(request: Request) -> str:
     # Without any line that is long enough, the refusals below say how many counts are needed.
     usable = [line for line in every if line.has_enough_counts] or every
     link = Link(
-        gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
-        bandwidth_gb_s=request.predict["bandwidth_gb_s"],
-        latency_s=request.predict["latency_s"],
+        gpus_per_node=request.settings.predict.gpus_per_node or node_size(trials),
+        bandwidth_gb_s=request.settings.predict.bandwidth_gb_s,
+        latency_s=request.settings.predict.latency_s,
     )
     # All refusals are told at once, before anything is predicted.
-    wanted = [(line, gpus) for line in usable for gpus in request.predict["gpus"]]
+    wanted = [(line, gpus) for line in usable for gpus in request.settings.predict.gpus]
     refusals = dict.fromkeys(refusal for line, gpus in wanted for refusal in line.refusals(gpus, link))
     if refusals:
         raise ConfigError([f"mode=predict: {refusal}" for refusal in refusals])

@@ -130,7 +130,7 @@ def drive(request: dict[str, Any], configured: Any) -> None:
     for number in SIGNALS if configured else ():  # as the program itself begins
         signal.signal(number, end_at_once)
     failpoints.arm()
-    sys.exit(MODES[configured.request.mode](configured) if configured else orchestrator())
+    sys.exit(MODES[configured.request.settings.mode](configured) if configured else orchestrator())
 
 
 if __name__ == "__main__":

@@ -35,11 +35,20 @@ def _shipped() -> Request:
 def request(given: Request | None = None, **changes: Any) -> Request:
     """A request (unless given, that of `sweep=batch_scaling`) with these fields changed, in whichever part they are."""
     result = given or _shipped()
-    for part in ("sweep", "selection", "failures", "cluster", "criteria"):
-        before = getattr(result, part)
-        there = {name: changes.pop(name) for name in list(changes) if hasattr(before, name)}
-        result = replace(result, **{part: replace(before, **there)})
-    return replace(result, **changes)
+    if "predict" in changes:
+        changes["predict"] = replace(result.settings.predict, **changes["predict"])
+    values: Any = {}
+    for part in ("sweep", "cluster", ""):
+        values = getattr(result, part) if part else result
+        there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
+        result = replace(result, **{part: replace(values, **there)} if part else there)
+    settings = result.settings
+    for part in ("report", "sweep", ""):
+        values = getattr(settings, part) if part else settings
+        there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
+        settings = replace(settings, **{part: replace(values, **there)} if part else there)
+    assert not changes, changes
+    return replace(result, settings=settings)
 
 
 def unchecked(*arguments: str) -> CheckedSweep:

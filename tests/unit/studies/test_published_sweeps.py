@@ -118,7 +118,7 @@ def ended(trial):
 )
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
-    claims = [Claim.of(claim) for claim in asked.request.claims]
+    claims = [Claim.of(claim) for claim in asked.request.settings.sweep.claims]
     frames = collect_for(asked.request, [ended(trial) for trial in asked.grid.trials([SERVER])])
     epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)

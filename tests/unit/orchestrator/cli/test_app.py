@@ -15,6 +15,7 @@ from orchestrator.cli import app
 from orchestrator.cli.app import MANY, check_sweeps, main, objective_of
 from orchestrator.cli.modes import MODES
 from orchestrator.config.search_path import initialised
+from orchestrator.config.settings import SweeperObjectiveSection
 from sweeps.errors import ConfigError
 
 
@@ -86,7 +87,7 @@ def test_each_sweep_of_a_multirun_is_checked_again_before_it_starts(tmp_path, mo
     carried_out = []
 
     def breaks_the_code(configured):
-        carried_out.append(configured.request.criteria.margin)
+        carried_out.append(configured.request.settings.report.margin)
         code.write_text("def train(config, context:")
         return 0
 
@@ -184,18 +185,18 @@ def layout(layout):
     ("column", "best", "value"), [("val_accuracy", "max", 0.9), ("val_accuracy", "min", 0.8), ("epoch_s", "min", 20.0)]
 )
 def test_objective_is_the_best_value_of_ok_cells(layout, column, best, value):
-    assert objective_of(layout.root, {"column": column, "best": best}) == value
+    assert objective_of(layout.root, SweeperObjectiveSection(column=column, best=best)) == value
 
 
 def test_objective_is_none_without_values(layout, tmp_path):
-    assert objective_of(layout.root, {"column": None, "best": "max"}) is None
-    assert objective_of(tmp_path / "elsewhere", {"column": "epoch_s", "best": "max"}) is None
+    assert objective_of(layout.root, SweeperObjectiveSection(column=None, best="max")) is None
+    assert objective_of(tmp_path / "elsewhere", SweeperObjectiveSection(column="epoch_s", best="max")) is None
     layout.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\nc,ok,,\nd,oom,0.99,1\n")
-    assert objective_of(layout.root, {"column": "epoch_s", "best": "min"}) is None
+    assert objective_of(layout.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
     layout.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\n")
-    assert objective_of(layout.root, {"column": "epoch_s", "best": "min"}) is None
+    assert objective_of(layout.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
 
 
 def test_unknown_objective_column_lists_the_columns(layout):
     with pytest.raises(KeyError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
-        objective_of(layout.root, {"column": "acuracy", "best": "max"})
+        objective_of(layout.root, SweeperObjectiveSection(column="acuracy", best="max"))

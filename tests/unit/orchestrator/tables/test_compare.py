@@ -6,6 +6,7 @@ import pytest
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import VAL_ACCURACY as VAL
 from orchestrator.config.request import Metric
+from orchestrator.config.settings import CompareSection
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
@@ -130,7 +131,7 @@ def test_differences_of_configs_come_before_the_cells() -> None:
 def test_missing_results_are_errors(tmp_path: Any) -> None:
     def errors(compare_with: Any) -> Any:
         with pytest.raises(ConfigError) as caught:
-            compared(request(compare_with=compare_with, results_dir=tmp_path / "mine"))
+            compared(request(compare=CompareSection(with_=compare_with), results_dir=tmp_path / "mine"))
         return caught.value.errors[0]
 
     assert "compare.with" in errors(None)
