@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Status(StrEnum):
@@ -32,6 +34,11 @@ class Status(StrEnum):
         return rerun == "none" or self.is_result()
 
 
+def cost_of(gpu_hours: Any, price_per_gpu_hour: float | None) -> Any:
+    """Return the cost of GPU-hours, a number or an array; NaN without a price."""
+    return gpu_hours * (math.nan if price_per_gpu_hour is None else price_per_gpu_hour)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetLimits:
     """Limits of the section `sweep.budget`; None means no limit."""
@@ -51,9 +58,9 @@ class BudgetLimits:
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
         """Return a message about the first limit that this usage reaches; empty if there is none."""
         hours = gpu_s / 3600
-        cost = hours * (self.price_per_gpu_hour or 0.0)
-        usages = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
-        for name, used, limit in usages:
+        cost = cost_of(hours, self.price_per_gpu_hour)
+        usage = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
+        for name, used, limit in usage:
             if limit is not None and used >= limit:
                 return f"sweep.budget.{name}={limit:g} was used up"
         return ""

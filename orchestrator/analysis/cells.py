@@ -32,7 +32,7 @@ from orchestrator.statistics.intervals import (
 )
 from orchestrator.statistics.seeds_needed import seeds_to_settle
 from orchestrator.telemetry.timing_gate import Fault
-from sweeps.status import Status
+from sweeps.status import Status, cost_of
 
 
 def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
@@ -227,7 +227,8 @@ def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float 
 def _cost(cells: pd.DataFrame, held_s: pd.Series[Any], price_per_gpu_hour: float | None) -> pd.Series[Any]:
     """Return the cost of holding each cell's GPUs for this long; NaN without a price, and on CPUs."""
     gpu_hours = held_s / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
-    return gpu_hours * (np.nan if price_per_gpu_hour is None else price_per_gpu_hour)
+    cost: pd.Series[Any] = cost_of(gpu_hours, price_per_gpu_hour)
+    return cost
 
 
 COLUMNS = (

@@ -11,6 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.work import TOLERANCE, is_short
 from orchestrator.config.request import Metric, Terms
+from sweeps.status import cost_of
 from sweeps.target import Target
 
 
@@ -112,5 +113,7 @@ def measured(trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool 
         if terms.price_per_gpu_hour is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
             return replace(times, name=f"cost {purpose}", unit=unit, values=hours)
-        return replace(times, name=f"cost {purpose}", unit=terms.currency, values=hours * terms.price_per_gpu_hour)
+        return replace(
+            times, name=f"cost {purpose}", unit=terms.currency, values=cost_of(hours, terms.price_per_gpu_hour)
+        )
     return times

@@ -13,6 +13,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.text.numbers import counted, suited
 from sweeps.axes import is_number
 from sweeps.identity import SHOWN_DIGITS
+from sweeps.status import cost_of
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"
@@ -41,7 +42,7 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
             "expected_gpu_hours": forecast.gpu_hours,
             "expected_makespan_s": forecast.makespan_s,
             "trials_of_unknown_duration": forecast.unknown,
-            "expected_cost": None if price_per_gpu_hour is None else forecast.gpu_hours * price_per_gpu_hour,
+            "expected_cost": None if price_per_gpu_hour is None else cost_of(forecast.gpu_hours, price_per_gpu_hour),
             "nodes": [vars(node) for node in plan.nodes],
             "remarks": list(remarks),
         },
@@ -109,7 +110,8 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> It
     elif forecast.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
-        cost = "" if price_per_gpu_hour is None else f", cost {hours * price_per_gpu_hour:.2f} {currency}".rstrip()
+        amount = f", cost {cost_of(hours, price_per_gpu_hour):.2f} {currency}".rstrip()
+        cost = "" if price_per_gpu_hour is None else amount
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
         yield f"expected duration: {timedelta(seconds=round(makespan_s))}; {used}{cost}{few}"
 
