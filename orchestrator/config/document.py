@@ -37,17 +37,17 @@ def config_yaml(before: str) -> str:
 
 def _lines(keys: type[Any], indent: str) -> Iterator[str]:
     comments = _comments()[keys.__name__]
-    for each in fields(keys):
-        heading, inner = each.metadata["heading"], each.metadata.get("section")
+    for entry in fields(keys):
+        heading, inner = entry.metadata["heading"], entry.metadata.get("section")
         if heading:
             yield ""
             yield f"# ---- {heading} ".ljust(WIDTH, "-")
             yield ""
-        inner = StandardAxes if each.name == "axes" else inner
-        default = None if inner else each.default_factory()  # type: ignore[operator]
+        inner = StandardAxes if entry.name == "axes" else inner
+        default = None if inner else entry.default_factory()  # type: ignore[operator]
         items = default if isinstance(default, list) and default else []
         value = "" if inner or items else f" {_written(default)}"
-        yield from _commented(f"{indent}{each.name.rstrip('_')}:{value}", comments.get(each.name, ""))
+        yield from _commented(f"{indent}{entry.name.rstrip('_')}:{value}", comments.get(entry.name, ""))
         yield from (f"{indent}  - {item}" for item in items)
         if inner:
             yield from _lines(inner, f"{indent}  ")
@@ -93,10 +93,10 @@ def json_schema() -> dict[str, Any]:
 def _schema_of(keys: type[Any]) -> dict[str, Any]:
     comments = _comments()[keys.__name__]
     properties: dict[str, Any] = {}
-    for each in fields(keys):
-        inner = each.metadata.get("section")
-        about = {"description": comments[each.name]} if each.name in comments else {}
-        properties[each.name.rstrip("_")] = about | (_schema_of(inner) if inner else _of_kind(each.metadata["kind"]))
+    for entry in fields(keys):
+        inner = entry.metadata.get("section")
+        about = {"description": comments[entry.name]} if entry.name in comments else {}
+        properties[entry.name.rstrip("_")] = about | (_schema_of(inner) if inner else _of_kind(entry.metadata["kind"]))
     # A config file may have sections of the trainable's own.
     return {"type": "object", "properties": properties, "additionalProperties": keys is Settings}
 

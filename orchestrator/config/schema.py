@@ -30,13 +30,13 @@ def value_at(config: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _keys_of(keys: type[Any], prefix: str = "") -> Iterator[tuple[str, Kind]]:
-    for each in fields(keys):
-        dotted = prefix + each.name.rstrip("_")
-        inner = each.metadata.get("section")
+    for entry in fields(keys):
+        dotted = prefix + entry.name.rstrip("_")
+        inner = entry.metadata.get("section")
         if inner:
             yield from _keys_of(inner, f"{dotted}.")
         else:
-            yield dotted, each.metadata["kind"]
+            yield dotted, entry.metadata["kind"]
 
 
 SCHEMA: Mapping[str, Kind] = dict(_keys_of(Settings))
@@ -112,7 +112,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for key, instead in RENAMED.items():
         if (value := value_at(config, key)) is not None:
             yield f"there is no key {key}: write {instead.format(value=value)}"
-    known = [*OWN_SECTIONS, "budget", *(each.name for each in config_dir().iterdir() if each.is_dir())]
+    known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
     for section in config:
         if section not in known and (meant := nearest(str(section), known)):
             yield f"there is no section {section!r}{meant}"

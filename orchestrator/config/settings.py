@@ -53,10 +53,10 @@ def section(keys: type[Section], *, heading: str = "") -> Section:
 def read(keys: type[Section], config: Mapping[str, Any]) -> Section:
     """Return a section of a resolved config as a value; keys that the config lacks are None."""
     values: dict[str, Any] = {}
-    for each in fields(keys):  # type: ignore[arg-type]
-        value = config.get(each.name.rstrip("_"))
-        inner = each.metadata.get("section")
-        values[each.name] = read(inner, value or {}) if inner else value
+    for entry in fields(keys):  # type: ignore[arg-type]
+        value = config.get(entry.name.rstrip("_"))
+        inner = entry.metadata.get("section")
+        values[entry.name] = read(inner, value or {}) if inner else value
     return keys(**values)
 
 
@@ -77,7 +77,7 @@ class StandardAxes:
     seed: Any = key(None, count(0))
 
 
-AXES: Mapping[str, Kind] = {each.name: each.metadata["kind"] for each in fields(StandardAxes)}
+AXES: Mapping[str, Kind] = {entry.name: entry.metadata["kind"] for entry in fields(StandardAxes)}
 
 _IGNORED = [
     "data.root",
