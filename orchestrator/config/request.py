@@ -162,7 +162,7 @@ VAL_ACCURACY = Metric()
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command line asks for: the settings in its config, and the values that follow from them."""
+    """The request of a command line: the settings in its config, and the values that follow from them."""
 
     settings: Settings
     arguments: Sequence[str]
