@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ class Asked:
     results_dir = Path("results/s")
 
     def __init__(self, allow_changed: bool = False) -> None:
-        self.allow_changed = allow_changed
+        self.settings = SimpleNamespace(allow_changed=allow_changed)
 
 
 def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
