@@ -21,6 +21,7 @@ from orchestrator.config.schema import (
 from orchestrator.config.setup import CheckedSweep, Grid, code_in
 from orchestrator.config.wrong_overrides import CompositionError
 from orchestrator.schedule.cluster import Node
+from sweeps.axes import axes_errors
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
 
@@ -74,9 +75,11 @@ def checked(composition: Composition) -> CheckedSweep:
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.
         wrong = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
         errors += wrong
-        # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
-        if not wrong and not wrong_axes:
-            nodes = (_SOME_CLUSTER if request.cluster.address else this_machine(),)
+        nodes = (_SOME_CLUSTER if request.cluster.address else this_machine(),)
+        if wrong_axes:
+            # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
+            errors += axes_errors(grid.axes(nodes), request.sweep.zip, request.sweep.exclude)
+        elif not wrong:
             try:
                 trials = grid.trials(nodes, guessed=elsewhere, check=check)
             except ConfigError as error:

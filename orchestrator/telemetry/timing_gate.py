@@ -192,8 +192,10 @@ def _against(record: TrialRecord, median_clock_mhz: float | None) -> list[str]:
 
 def _too_few_workers(record: TrialRecord) -> str:
     """Return the reason if a part of the trial's processes or GPUs did not train; empty if that is not known."""
-    counts = [figure(record.metrics, name) for name in ("workers", "busy_gpus")]
-    known = [each for each in counts if each is not None]
+    # A rank per GPU has answered for it. Only one rank with several GPUs leaves to be told from their load who trained.
+    names = ("workers",) if record.ranks >= record.gpus else ("workers", "busy_gpus")
+    counts = [figure(record.metrics, name) for name in names]
+    known = [count for count in counts if count is not None]
     if not known or record.gpus <= 1 or min(known) >= record.gpus:
         return ""
     return f"{min(known):g} of {record.gpus:g} {'processes' if record.device == 'cpu' else 'GPUs'} trained"

@@ -99,6 +99,11 @@ def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason
     assert not reason or found.reasons[0] == reason
 
 
+def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made() -> None:
+    record = record_of(2, 0, metrics=QUIET | {"busy_gpus": 1}, ranks=2)
+    assert judged([record])[record.trial_id].fault is None
+
+
 @pytest.mark.parametrize(
     ("compute_s", "foreign", "fault"),
     [
