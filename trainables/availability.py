@@ -73,7 +73,7 @@ def runs_here(config: Mapping[str, Any]) -> bool:
 
     A plan may be made anywhere, and the nodes of a cluster may have other files.
     """
-    return config.get("mode") == "run" and not _cluster(config)
+    return config.get("mode") in ("run", "settle") and not _cluster(config)
 
 
 def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
@@ -83,4 +83,7 @@ def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
 
 
 def _cluster(config: Mapping[str, Any]) -> Any:
+    """Return the address of the cluster that runs the trials; nothing if this machine does."""
+    if config.get("backend") == "inprocess":
+        return None
     return (config.get("cluster") or {}).get("address") or os.environ.get("RAY_ADDRESS")

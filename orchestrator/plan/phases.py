@@ -126,7 +126,7 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     if budget.get("epochs") is not None:
         return None if per_epoch is None else float(per_epoch)
     samples = trial.batch.global_batch_size if budget.get("steps") is not None else 1
-    tokens = probe.get("sequence_length", 1) if budget.get("tokens") is not None else 1
+    tokens = (probe.get("sequence_length") or 1) if budget.get("tokens") is not None else 1
     return float(samples / tokens / pace)
 
 

@@ -210,7 +210,9 @@ class Session:
             "status": outcome.status.value,
             "note": outcome.note,
         }
-        figures = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
+        figures = {
+            name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", "sequence_length", *MEASURED)
+        }
         self._journal.append(Kind.PROBED, self._secrets.value(value | figures))
 
     def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:

@@ -167,7 +167,7 @@ class JournalCheck:
             if ended_as is None and not never_ran and not is_running:
                 self.violations.append(f"{where}: attempt {attempt} ended as {record.kind}, and had not been started")
             # A trial that was skipped by a rule of the sweep, or did not fit, may run later; so may a repetition.
-            may_run = record.value.get("skipped_by") or record.value.get("times")
+            may_run = record.value.get("skipped_by") or record.value.get("measures")
             if status is not None and status.is_final() and not may_run:
                 self.ended[trial_id] = status
 

@@ -40,9 +40,9 @@ class Kind(StrEnum):
     its command names and that changed during the attempt."""
     PROBED = "probed"
     """`{trial_id, measures, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
-    reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""
+    sequence_length, reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""
     ENDED = "ended"
-    """`{missing}`: the tables were written, and this many planned trials have no end."""
+    """`{missing, tables}`: the tables were written, each with its SHA-256, and `missing` planned trials have no end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class TrialOutcome(Exit):
     wall_s: float
     """Seconds from the request to start until the last rank's answer, on a monotonic clock."""
     skipped_by: str = ""
-    """The rule of the sweep that skipped the trial: `budget`, `early_stop` or `phases`."""
+    """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `base`."""
 
 
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:

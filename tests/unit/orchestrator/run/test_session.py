@@ -197,6 +197,14 @@ def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
     assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
 
 
+def test_a_probe_of_a_language_model_keeps_the_length_of_its_sequences(layout: Layout) -> None:
+    taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
+    taken_up.started(probe)
+    taken_up.finished(probe, replace(OK, metrics={"samples_per_s": 8.0, "sequence_length": 128}))
+    (record,) = replay(layout.journal).records
+    assert (record.value["samples_per_s"], record.value["sequence_length"]) == (8.0, 128)
+
+
 def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
     return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
 

@@ -189,6 +189,10 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
             *(sweep(), started(), finished(), started(1, "b"), finished(1, "failed", "b", measures="a"), sweep("all")),
             *(started(2), finished(2), started(2, "b"), finished(2, "ok", "b", measures="a"), ENDED),
         ],
+        [
+            *(sweep(), started(), finished(), started(1, "b"), finished(1, "ok", "b", measures="a")),
+            *(sweep(), started(2, "b"), finished(2, "ok", "b", measures="a"), ENDED),  # settling times it once more
+        ],
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )

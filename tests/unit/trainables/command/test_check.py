@@ -64,13 +64,22 @@ def test_a_missing_script_is_an_error(folder):
 def test_a_missing_program_is_an_error_where_trials_run(folder, argv, program, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (folder / "start.sh").write_text("#!/bin/sh\n")
-    (error,) = errors(config(argv=argv) | {"mode": "run"})
-    assert program in error and str(folder) in error
+    for mode in ("run", "settle"):
+        (error,) = errors(config(argv=argv) | {"mode": mode})
+        assert program in error and str(folder) in error
     assert list(errors(config(argv=argv) | {"mode": "plan"})) == []
     (folder / "start.sh").chmod(0o755)
     for sound in ("./start.sh", "{python} train.py", "python train.py"):
         assert list(errors(config(argv=sound) | {"mode": "run"})) == []
     assert list(errors(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
+
+
+def test_a_cluster_may_have_the_program_unless_trials_run_in_this_process(folder, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    asked = config(argv="absent") | {"mode": "run"}
+    assert list(errors(asked)) == []
+    (error,) = errors(asked | {"backend": "inprocess"})
+    assert "'absent'" in error
 
 
 def test_all_errors_are_reported():
