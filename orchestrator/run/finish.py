@@ -99,7 +99,7 @@ class SweepSummary:
 
     @property
     def exit_status(self) -> int:
-        """0 if every planned trial has a result or was skipped by a rule other than a budget, and no claim fails; else 1."""
+        """0 if every planned trial has a result or was skipped, though not by a budget, and no claim fails; else 1."""
         failed = any(record.status is Status.FAILED for record in self.ends)
         return 1 if failed or self.missing or self.over_budget() or self.failed_claims else 0
 

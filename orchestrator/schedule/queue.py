@@ -1,7 +1,7 @@
 """Decides what runs next. `TrialQueue` is the one owner of that question; the back end and the driver ask it.
 
-The order of trials and their places come from `scheduler`, waits for nodes from `waiting_for_nodes`. This module adds the budget,
-the retries, and the doubt in a sweep whose trials all fail for one reason.
+The order of trials and their places come from `scheduler`, waits for nodes from `waiting_for_nodes`. This module adds
+the budget, the retries, and the doubt in a sweep whose trials all fail for one reason.
 """
 
 from __future__ import annotations
