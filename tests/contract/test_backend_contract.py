@@ -53,7 +53,10 @@ OVERHEARD = Overheard()
 def ray_backend() -> Iterator[RayBackend]:
     before = set(psutil.Process().children(recursive=True))
     handler = signal.getsignal(signal.SIGTERM)
-    backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
+    by_uv = ["uv", "run", "--python", "/nonexistent/python", "pytest"]  # no worker would start by this command
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ray._private.runtime_env.uv_runtime_env_hook._get_uv_run_cmdline", lambda: by_uv)
+        backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
     assert signal.getsignal(signal.SIGTERM) is handler
     words = set[str]()
     for started in set(psutil.Process().children(recursive=True)) - before:

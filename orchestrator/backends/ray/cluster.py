@@ -77,7 +77,7 @@ class Cluster:
         private.reload_authentication()
         address = spec.address or os.environ.get("RAY_ADDRESS")
         self._local: LocalCluster | None = None  # none of the processes of an existing cluster is ours
-        with handler_kept(signal.SIGTERM), private.sigterm_unhandled():
+        with handler_kept(signal.SIGTERM), private.sigterm_unhandled(), private.no_environment_of_uv():
             if address:
                 context = _connect(address, shared)
             else:

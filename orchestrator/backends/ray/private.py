@@ -51,6 +51,16 @@ def sigterm_unhandled() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def no_environment_of_uv() -> Iterator[None]:
+    """Keep Ray from starting each worker by `uv run` if the driver was started so.
+
+    uv would find no project in the job's folder and use any Python. If this has no Ray, no trial ever starts.
+    """
+    with patched(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False):
+        yield
+
+
 SESSION = "session"
 """Name of the folder with the session's logs and sockets; Ray's own would exceed the length of a socket's path."""
 
