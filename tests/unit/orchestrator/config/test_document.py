@@ -60,6 +60,12 @@ def test_shipped_configs_fit_the_schema():
             assert [error.message for error in validator.iter_errors(content)] == [], file
 
 
+def test_shipped_sweeps_leave_groups_to_their_options():
+    """What `sweep=X` sets in `optimizer`, say, would otherwise stay with the user's `optimizer=Y`."""
+    for file in config_dir().glob("sweep/*.yaml"):
+        assert not files.load(file.read_text()).keys() & {"model", "data", "optimizer", "schedule"}, file
+
+
 def resolved_config(*overrides):
     with initialised():
         composition = Composition(rewritten(overrides))
