@@ -117,8 +117,6 @@ class InProcessBackend:
                 trial = start.trial
                 outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
                 trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
-            elif trial_queue.needs_trials:
-                listener.ticked()  # it may add some
             elif not trial_queue.over:  # what waits for other nodes waits for nothing here
                 return
 

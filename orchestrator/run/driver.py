@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from orchestrator.run.hardware import check_hardware, hardware_of, load_warning
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import origin
-from orchestrator.run.rounds import Rounds, SharedTimings
+from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
 from orchestrator.schedule.cluster import Node
@@ -37,12 +37,10 @@ from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import Finding, read_results
-from orchestrator.store.secrets import Secrets
 from orchestrator.text.numbers import counted
-from orchestrator.trackers.tracking import TrackedListener, Tracker, make_trackers
+from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
 from sweeps.status import Status, SweepBudget
-from sweeps.trial import TrialSpec
 
 
 def run(checked: CheckedSweep, console: Console) -> int:
@@ -55,7 +53,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
     check_reachable(request)
     check_extensions(request)
     layout = Layout(request.results_dir)
-    trackers = make_trackers(request.trackers, request.sweep.name, layout.root)
+    trackers = Trackers(make_trackers(request.trackers, request.sweep.name, layout.root), checked.secrets)
     made = not os.path.exists(layout.root)
     try:
         layout.create()
@@ -173,9 +171,7 @@ class SweepRun:
         if busy:
             self.console.print(busy, style="yellow", markup=False, soft_wrap=True)
 
-    def run_trials(
-        self, plan: Plan, backend: Backend | None, trackers: Mapping[str, Tracker], stack: ExitStack
-    ) -> Plan:
+    def run_trials(self, plan: Plan, backend: Backend | None, trackers: Trackers, stack: ExitStack) -> Plan:
         """Run what needs to run, on a back end that is started only then, and return the plan with added trials."""
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
@@ -184,7 +180,13 @@ class SweepRun:
         display = Display(self.console, waiting=waiting, metric=request.metric)
         with display, self.interrupt.said_by(display.say):
             session = Session(
-                self.layout, self.journal, display, self.interrupt, retries=retries, secrets=self.checked.secrets
+                self.layout,
+                self.journal,
+                display,
+                self.interrupt,
+                retries=retries,
+                secrets=self.checked.secrets,
+                trackers=trackers,
             )
             if not request.cluster.wait_s:
                 session.left_out(
@@ -195,21 +197,17 @@ class SweepRun:
                 partial(self.checked.grid.further, nodes=plan.nodes) if request.settings.mode == "settle" else None
             )
             rounds = Rounds(request, plan, session, history, more_seeds)
-            if rounds:
+            if rounds.has_trials:
                 backend = backend or self.start_backend(stack)[0]
-                timings = SharedTimings()
-                trial_queue = self._trial_queue(rounds.first, plan, retries, began_s, timings)
-                listener = SweepListener(session, trackers, self.checked.secrets, rounds, trial_queue, timings)
+                trial_queue = self._trial_queue(rounds, plan, retries, began_s)
                 # Called in the reverse order, before the back end closes.
-                stack.callback(listener.close)
+                stack.callback(trackers.close)
                 stack.callback(session.settle)
-                backend.run(trial_queue, self.layout.root, listener)
+                backend.run(trial_queue, self.layout.root, session)
                 self._account_for(trial_queue, session, rounds)
         return rounds.planned
 
-    def _trial_queue(
-        self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float, timings: SharedTimings
-    ) -> TrialQueue:
+    def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
         allowed, wait_s = self.checked.request.settings.equal_failures, self.checked.request.cluster.wait_s
         spent = SweepBudget(
             limit=self.checked.request.limit,
@@ -218,15 +216,14 @@ class SweepRun:
         )
         rows = self.journal.history.rows.values()
         return TrialQueue(
-            trials,
+            rounds.first,
             durations=planned.durations,
             budget=spent,
             patience=Patience(
                 wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, self.checked.request.cluster) else wait_s
             ),
             retries=retries,
-            more=True,
-            as_started=timings.as_started,
+            supplier=rounds,
             equal_failures=None if any(row.status is Status.OK for row in rows) else allowed,
         )
 
@@ -278,39 +275,6 @@ class SweepRun:
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
         return self.checked.grid.fingerprint()
-
-
-class SweepListener(TrackedListener):
-    """Passes the events of trials to the session and the trackers, and adds each round to the queue."""
-
-    def __init__(
-        self,
-        session: Session,
-        trackers: Mapping[str, Tracker],
-        secrets: Secrets,
-        rounds: Rounds,
-        queue: TrialQueue,
-        timings: SharedTimings,
-    ) -> None:
-        super().__init__(session, trackers, secrets)
-        self._rounds, self._queue, self._timings = rounds, queue, timings
-
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Forward the end of a trial; later ones may take its timing."""
-        super().finished(trial, outcome)
-        self._timings.ended(trial, self._rounds.row(trial.trial_id))
-        self._rounds.ended(trial, outcome)
-
-    def ticked(self) -> None:
-        """Refresh the display, and add the next round if it is time for it."""
-        super().ticked()
-        if not self._queue.needs_trials:
-            return
-        trials = self._rounds.next(self._queue.newly_left_out())
-        if trials:
-            self._queue.add(trials, time.monotonic())
-        else:
-            self._queue.close()
 
 
 def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:

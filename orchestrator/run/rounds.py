@@ -15,6 +15,7 @@ from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
+from orchestrator.schedule.queue import LeftOut
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.history import History, speed_group
 from orchestrator.store.record import TrialOutcome, TrialRecord
@@ -29,15 +30,13 @@ from sweeps.trial import TrialSpec
 MoreSeeds = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
 """Returns trials of the same cell as a given one, with these seeds."""
 
-Outcomes = Sequence[tuple[TrialSpec, TrialOutcome]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """The answer of one source: the trials to run next, and the waiting ones that will not run."""
 
     trials: Sequence[TrialSpec] = ()
-    left_out: Outcomes = ()
+    left_out: LeftOut = ()
     copied: Sequence[tuple[TrialSpec, TrialRecord]] = ()
     """Trials whose result is that of another trial, which has ended."""
     message: str = ""
@@ -197,7 +196,7 @@ class FurtherSeeds:
         count = counted(len(trials), "further seed is", "further seeds are")
         return Round(trials=trials, message=f"{recommendation.verdict}: {names}: {count} run")
 
-    def leave_out(self, ends: Outcomes) -> Outcomes:
+    def leave_out(self, ends: LeftOut) -> LeftOut:
         """Return the ends of other trials. A further seed gets no row, which would count against its cell."""
         for trial, end in ends:
             if trial.trial_id in self.added:
@@ -241,7 +240,7 @@ class Repetitions:
 
 
 class Rounds:
-    """The rounds of one driver."""
+    """The rounds of one driver, which it supplies to the trial queue."""
 
     def __init__(
         self, request: Request, plan: Plan, session: Session, history: History, more_seeds: MoreSeeds | None = None
@@ -251,6 +250,7 @@ class Rounds:
         self._session = session
         self._history = history
         self._waiting: Sequence[TrialSpec] = _to_run(request, plan, history)
+        self._timings = SharedTimings(history)
         self._further = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
         self._branches = Branches(plan, self._waiting, session)
         repetitions = Repetitions(request, plan, self._further)
@@ -267,7 +267,8 @@ class Rounds:
         self.first = self._round()
         """The trials of the first round."""
 
-    def __bool__(self) -> bool:
+    @property
+    def has_trials(self) -> bool:
         """Return whether there is anything to run."""
         return bool(self.first or self._waiting)
 
@@ -283,25 +284,25 @@ class Rounds:
         """The budget that ran out before the verdict was clear; empty otherwise."""
         return self._further.unsettled if self._further else ""
 
-    def next(self, left_out: Outcomes) -> Sequence[TrialSpec]:
+    def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
         """Journal what the last round left out. Return the next one; empty at the end of the sweep."""
         if self._session.stopping():
             return ()
         self.leave_out(left_out)
         return self._round()
 
-    def leave_out(self, ends: Outcomes) -> None:
+    def leave_out(self, ends: LeftOut) -> None:
         """Journal why trials will not run."""
         self._session.left_out(self._further.leave_out(ends) if self._further else ends)
+
+    def as_started(self, start: Start) -> TrialSpec:
+        """Return the trial, which leaves its timing to another trial if that has the same one."""
+        return self._timings.as_started(start)
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Note the end of a trial."""
         if outcome.status.is_result():
             self._branches.close(trial)
-
-    def row(self, trial_id: str) -> TrialRecord | None:
-        """Return how this trial ended, if it has."""
-        return self._history.of(trial_id).row
 
     def _round(self) -> Sequence[TrialSpec]:
         """Ask one source after the other until one has trials, and carry out what each of them says."""
@@ -329,30 +330,32 @@ class SharedTimings:
     This holds for the project's own training loop, whose steps take equally long at any rate, on the same nodes.
     """
 
-    def __init__(self) -> None:
-        self._places: dict[str, tuple[str, ...]] = {}
-        self._timed: dict[tuple[str, tuple[str, ...]], str] = {}
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._started: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        """The trials that this driver has started, by their steps and nodes."""
 
     def as_started(self, start: Start) -> TrialSpec:
         """Return the trial; it leaves its timing to another one with the same steps, seed and nodes if there is one."""
         trial, group = start.trial, speed_group(start.trial)
         if not group or trial.trainable not in LOOPS or trial.measures:
             return trial
-        place = self._places[trial.trial_id] = tuple(node.name for node in start.nodes)
-        timed_with = self._timed.get((group, place), trial.trial_id)
-        if timed_with == trial.trial_id:
+        place = tuple(node.name for node in start.nodes)
+        alike = self._started.setdefault((group, place), [])
+        timed = [trial_id for trial_id in alike if trial_id != trial.trial_id and self._is_timed(trial_id)]
+        alike.append(trial.trial_id)
+        if not timed:
             return trial
-        settings = {**(trial.config.get("trainable") or {}), "timed_with": timed_with}
+        settings = {**(trial.config.get("trainable") or {}), "timed_with": timed[0]}
         return replace(trial, config={**trial.config, "trainable": settings})
 
-    def ended(self, trial: TrialSpec, row: TrialRecord | None) -> None:
-        """Take the end of a trial; only a valid timing is shared."""
-        place = self._places.get(trial.trial_id)
-        if place is None or row is None or row.timed_with or "samples_per_s" not in row.metrics:
-            return
-        judgement = judged([row]).get(row.trial_id)
-        if judgement is not None and judgement.fault is None:
-            self._timed.setdefault((speed_group(trial), place), row.trial_id)
+    def _is_timed(self, trial_id: str) -> bool:
+        """Return whether the trial has ended, and its timing is valid and not that of another trial."""
+        trial = self._history.of(trial_id)
+        if trial.running or trial.row is None or trial.row.timed_with or "samples_per_s" not in trial.row.metrics:
+            return False
+        judgement = judged([trial.row]).get(trial_id)
+        return judgement is not None and judgement.fault is None
 
 
 def _without(base: TrialRecord) -> TrialOutcome:

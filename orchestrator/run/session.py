@@ -27,6 +27,7 @@ from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
+from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.printable import printable_line
@@ -51,6 +52,7 @@ class Session:
         *,
         retries: Retries | None = None,
         secrets: Secrets = NO_SECRETS,
+        trackers: Trackers | None = None,
     ) -> None:
         """`retries` belongs to the trial queue, which counts the attempts; the session asks it what follows."""
         self._layout = layout
@@ -60,6 +62,7 @@ class Session:
         self._interrupt = interrupt
         self._retries = retries or Retries()
         self._secrets = secrets
+        self._trackers = trackers or Trackers({})
         self._folders = TrialFolders(layout, secrets)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         """Running attempts: by trial, the start on a monotonic clock."""
@@ -93,6 +96,7 @@ class Session:
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)
         self._files[trial.trial_id] = file_states(trial)
         self._display.started(trial)
+        self._trackers.started(trial)
         reached(Moment.TRIAL_PREPARED)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -101,6 +105,7 @@ class Session:
             return
         self._folders.extend_curve(trial, rows)
         self._display.reported(trial, rows)
+        self._trackers.reported(trial, rows)
         reached(Moment.ROWS_ADDED)
 
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
@@ -130,6 +135,7 @@ class Session:
             value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
             self._journal.append(Kind.RETRIED, self._attempt(trial) | value)
             self._display.retried(trial, outcome)
+            self._trackers.finished(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
             return
         record = self._journal_end(trial, outcome)
@@ -137,6 +143,7 @@ class Session:
             # After the journal, so that a crash in between can still be continued.
             self._folders.drop_checkpoint(trial)
         self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
+        self._trackers.finished(trial, outcome)
         reached(Moment.TRIAL_FINISHED)
 
     def copied(self, trial: TrialSpec, original: TrialRecord) -> None:

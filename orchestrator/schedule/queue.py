@@ -7,9 +7,9 @@ the budget, the retries, and the doubt in a sweep whose trials all fail for one 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from typing import Protocol
 
 from orchestrator.schedule.cluster import Node, Shape, kept_gang
 from orchestrator.schedule.scheduler import Scheduler, Start
@@ -155,6 +155,23 @@ WORTH_S = 120.0
 """Work expected to be done sooner requests no further nodes, which would take about as long to come."""
 
 
+LeftOut = Sequence[tuple[TrialSpec, TrialOutcome]]
+"""Trials that will not start, and why."""
+
+
+class Supplier(Protocol):
+    """Adds trials to a queue whenever all of its trials have ended."""
+
+    def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
+        """Return further trials; empty if there are no others. `left_out` is new since the last call."""
+
+    def as_started(self, start: Start) -> TrialSpec:
+        """Return the trial with what is known only when it starts; its ids and its gang stay."""
+
+    def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """Take the end of an attempt."""
+
+
 class TrialQueue:
     """The trials of one run. A back end sets its nodes, takes trials, and reports their ends.
 
@@ -170,14 +187,10 @@ class TrialQueue:
         patience: Patience | None = None,
         retries: Retries | None = None,
         equal_failures: int | None = None,
-        more: bool = False,
-        as_started: Callable[[Start], TrialSpec] = attrgetter("trial"),
+        supplier: Supplier | None = None,
     ) -> None:
         """`retries`: None: no trial is retried. `equal_failures`: how many cells may fail for one reason before the
-        rest is not run; None: all.
-
-        `more`: whether the owner of the queue adds further trials when these have ended, until it calls `close`.
-        `as_started` adds to a trial what is known only when it starts; its ids and its gang stay.
+        rest is not run; None: all. `supplier`: None: no trials follow.
         """
         self._trials = list(trials)
         self._durations = durations or Durations()
@@ -191,8 +204,8 @@ class TrialQueue:
         self._scheduler: Scheduler | None = None
         self._shapes: set[Shape] = set()
         self._nodes: Sequence[Node] = ()
-        self._is_closed = not more
-        self._as_started = as_started
+        self._supplier = supplier
+        self._is_closed = supplier is None
         self._began_s = 0.0
         self._ends = self._added = self._reported = 0
         self.left_out: list[tuple[TrialSpec, TrialOutcome]] = []
@@ -212,20 +225,6 @@ class TrialQueue:
         ends_early = self.no_nodes or bool(self.all_failing)
         return not self._running and (ends_early or (self._is_closed and not len(self)))
 
-    @property
-    def needs_trials(self) -> bool:
-        """True if nothing runs or waits, so that the owner has to call `add` or `close`."""
-        return not (self._is_closed or self._running or len(self) or self.over)
-
-    def add(self, trials: Sequence[TrialSpec], now_s: float) -> None:
-        """Add further trials."""
-        self._add(trials)
-        self._give_up_unplaced(now_s)
-
-    def close(self) -> None:
-        """Declare that no further trials will be added."""
-        self._is_closed = True
-
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._scheduler is None:
@@ -240,6 +239,25 @@ class TrialQueue:
 
     def next(self, now_s: float) -> Start | None:
         """Return the trial to start now, if any."""
+        start = self._next_waiting(now_s)
+        while start is None and self._supplier is not None and self._needs_trials:
+            trials = self._supplier.next(self.newly_left_out())
+            self._is_closed = not trials
+            self._add(trials)
+            # The budget may be used up, or no node fits: the supplier is asked again then.
+            self._give_up_unplaced(now_s)
+            start = self._next_waiting(now_s)
+        if start is None:
+            return None
+        self._running[start.trial.trial_id] = (start.trial, now_s)
+        return start if self._supplier is None else replace(start, trial=self._supplier.as_started(start))
+
+    @property
+    def _needs_trials(self) -> bool:
+        """True if nothing runs or waits, and the supplier may add trials."""
+        return not (self._is_closed or self._running or len(self) or self.over)
+
+    def _next_waiting(self, now_s: float) -> Start | None:
         scheduler = self._placed()
         if self.no_nodes:
             return None
@@ -251,11 +269,7 @@ class TrialQueue:
             self._add_again(self._failures.release())
             skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
             self._leave_out((trial, skipped) for trial in scheduler.waiting())
-        start = scheduler.next(now_s)
-        if start is None:
-            return None
-        self._running[start.trial.trial_id] = (start.trial, now_s)
-        return replace(start, trial=self._as_started(start))
+        return scheduler.next(now_s)
 
     def ended(self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None) -> None:
         """Report the end of a trial; `outcome` is None if unknown. The trial may be retried."""
@@ -268,6 +282,8 @@ class TrialQueue:
         self._ends += 1
         if self._ends % max(1, self._added // REVISIONS) == 0:
             self._placed().revise()
+        if outcome and self._supplier is not None:
+            self._supplier.ended(trial, outcome)
         if outcome and self._retries and self._retries.count(trial, outcome):
             self.retry(trial)
 
@@ -298,9 +314,9 @@ class TrialQueue:
     @property
     def needs_gangs(self) -> bool:
         """True if a trial that fits the current nodes waits, or may be added next, and could use an idle gang."""
-        return len(self) > len(self._unplaced) or self.needs_trials
+        return len(self) > len(self._unplaced) or self._needs_trials
 
-    def newly_left_out(self) -> Sequence[tuple[TrialSpec, TrialOutcome]]:
+    def newly_left_out(self) -> LeftOut:
         """Return what was left out since the last call."""
         reported, self._reported = self._reported, len(self.left_out)
         return self.left_out[reported:]

@@ -15,7 +15,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
-from orchestrator.store.record import Listener, TrialOutcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
 from sweeps.errors import ConfigError
@@ -116,21 +116,19 @@ def _enabled(section: Mapping[str, Any]) -> list[str]:
     return [name for name in KINDS if section.get(name, {}).get("enabled") is True]
 
 
-class TrackedListener:
-    """Forwards events to the session, which writes the journal, then to the trackers, without probes and secrets."""
+class Trackers:
+    """The trackers of one driver. They receive neither probes nor secrets."""
 
-    def __init__(self, session: Listener, trackers: Mapping[str, Tracker], secrets: Secrets = NO_SECRETS) -> None:
-        self._session, self._trackers, self._secrets = session, dict(trackers), secrets
+    def __init__(self, trackers: Mapping[str, Tracker], secrets: Secrets = NO_SECRETS) -> None:
+        self._trackers, self._secrets = dict(trackers), secrets
 
     def started(self, trial: TrialSpec) -> None:
         """Start a run."""
-        self._session.started(trial)
         if not trial.measures:
             self._each(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log rows at their epochs."""
-        self._session.reported(trial, rows)
         if trial.measures:
             return
         for row in rows:
@@ -138,20 +136,11 @@ class TrackedListener:
 
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """End the run as the trial ended."""
-        self._session.finished(trial, outcome)
         if trial.measures:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
         note = printable_line(self._secrets.text(outcome.note))
         self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, note))
-
-    def ticked(self) -> None:
-        """Forward to the session; trackers need no ticks."""
-        self._session.ticked()
-
-    def stopping(self) -> bool:
-        """Return whether the session wants to stop."""
-        return self._session.stopping()
 
     def close(self) -> None:
         """Close the trackers."""

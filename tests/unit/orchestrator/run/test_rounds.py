@@ -52,6 +52,7 @@ class Nothing:
 
     def __init__(self, rows=None):
         self.rows = {} if rows is None else rows
+        self.running = set()
         self.probes, self.repeated = {}, set()
 
 
@@ -115,7 +116,7 @@ def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
     )
-    assert source and source.first == TRIALS[:1] and notes.told == [("disturbed timings", 1)]
+    assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed timings", 1)]
     assert not source.next([])
 
 
@@ -270,27 +271,37 @@ def starting(rule, *, gpus=1, batch=64, seed=0, node="a", measures=""):
     )
 
 
+def sharing(*starts, **metrics):
+    """Return the timings that a driver shares after these trials have started and ended with these metrics."""
+    history = Nothing()
+    history.of = lambda key: SimpleNamespace(row=history.rows.get(key), running=key in history.running)
+    timings = SharedTimings(history)
+    for start in starts:
+        assert timings.as_started(start) == start.trial
+        history.rows[start.trial.trial_id] = replace(ended(start.trial), metrics=metrics)
+    return timings, history
+
+
 def timed_with(timings, start):
     return timings.as_started(start).config.get("trainable", {}).get("timed_with")
 
 
 def test_timing_is_shared_between_rules_of_one_batch_and_seed():
-    timings, first = SharedTimings(), starting("none")
-    assert timings.as_started(first) == first.trial
-    timings.ended(first.trial, replace(ended(first.trial), metrics={"samples_per_s": 100.0}))
+    first = starting("none")
+    timings, history = sharing(first, samples_per_s=100.0)
     assert timed_with(timings, starting("linear")) == timed_with(timings, starting("sqrt")) == first.trial.trial_id
     others = [starting("linear", seed=1), starting("linear", batch=32), starting("linear", gpus=2)]
     others += [starting("linear", node="b"), starting("lars"), starting("adascale"), starting("linear", measures="x")]
     assert not any(timed_with(timings, each) for each in [first, *others])
+    history.running.add(first.trial.trial_id)
+    assert timed_with(timings, starting("linear")) is None
 
 
 @pytest.mark.parametrize(
     "metrics", [{}, {"samples_per_s": 100.0, "foreign_cpu": 0.5}, {"samples_per_s": 100.0, "window_s": 0.1}]
 )
 def test_invalid_timing_is_not_shared(metrics):
-    timings, first = SharedTimings(), starting("none")
-    timings.as_started(first)
-    timings.ended(first.trial, replace(ended(first.trial), metrics=metrics))
+    timings, _ = sharing(starting("none"), **metrics)
     assert timed_with(timings, starting("linear")) is None
 
 

@@ -244,49 +244,68 @@ def test_retry_comes_before_others_once_its_place_is_free():
     assert trial_queue.next(2.0).trial is first.trial
 
 
-def test_owner_adds_trials_when_nothing_runs_or_waits():
-    trial_queue = on(TrialQueue(trials(1), more=True), ONE)
-    assert trial_queue.next(0.0).trial.trial_id == "0"
-    assert trial_queue.next(1.0) is None and not trial_queue.over and not trial_queue.needs_trials
-    trial_queue.ended("0", 2.0)
-    assert (
-        trial_queue.needs_trials
-        and trial_queue.needs_gangs
-        and not trial_queue.over
-        and trial_queue.newly_left_out() == []
-    )
-    trial_queue.add([trial("homeless", "quick", ranks=9), trial("more", "quick")], 2.0)
-    assert not trial_queue.needs_trials and ids(trial_queue.newly_left_out()) == [("homeless", Status.INFEASIBLE)]
-    assert trial_queue.next(2.0).trial.trial_id == "more" and trial_queue.newly_left_out() == []
+class Supply:
+    """A supplier of these rounds, which notes what it is told."""
+
+    def __init__(self, *rounds):
+        self._rounds = list(rounds)
+        self.left_out, self.ends = [], []
+
+    def next(self, left_out):
+        self.left_out += ids(left_out)
+        return self._rounds.pop(0) if self._rounds else []
+
+    def as_started(self, start):
+        return start.trial
+
+    def ended(self, trial, outcome):
+        self.ends.append(trial.trial_id)
+
+
+def test_queue_asks_its_supplier_when_nothing_runs_or_waits():
+    supply = Supply([trial("homeless", "quick", ranks=9)], [trial("more", "quick")])
+    trial_queue = on(TrialQueue(trials(1), supplier=supply), ONE)
+    supply.as_started = lambda start: dataclasses.replace(start.trial, timing="shared")
+    assert trial_queue.next(0.0).trial.timing == "shared"
+    assert trial_queue.next(1.0) is None and not trial_queue.over
+    trial_queue.ended("0", 2.0, TrialOutcome(status=Status.OK, wall_s=1.0))
+    assert trial_queue.needs_gangs and not trial_queue.over and supply.ends == ["0"]
+    assert trial_queue.next(2.0).trial.trial_id == "more" and supply.left_out == [("homeless", Status.INFEASIBLE)]
     trial_queue.ended("more", 3.0)
-    assert trial_queue.needs_trials
-    trial_queue.close()
-    assert trial_queue.over and not trial_queue.needs_trials and trial_queue.next(3.0) is None
+    assert trial_queue.next(3.0) is None and trial_queue.over and supply.ends == ["0"]
 
 
-def test_queue_without_nodes_needs_no_trials():
-    trial_queue = on(TrialQueue([], more=True), ONE)
+def test_supplier_is_asked_again_once_a_budget_is_used_up():
+    supply = Supply(trials(2)[1:])
+    trial_queue = on(TrialQueue(trials(1), supplier=supply, budget=SweepBudget(limit=BudgetLimits(wall_s=1.0))), ONE)
+    assert trial_queue.next(2.0) is None and trial_queue.over
+    assert supply.left_out == [("0", Status.SKIPPED), ("1", Status.SKIPPED)]
+
+
+def test_queue_without_nodes_asks_for_no_trials():
+    supply = Supply(trials(1))
+    trial_queue = on(TrialQueue([], supplier=supply), ONE)
     on(trial_queue, now_s=EMPTY_CLUSTER_S)
-    assert trial_queue.no_nodes and trial_queue.over and not trial_queue.needs_trials
+    assert trial_queue.no_nodes and trial_queue.over and trial_queue.next(EMPTY_CLUSTER_S) is None
+    assert len(trial_queue) == 0
 
 
 def test_time_waited_before_the_plan_counts_for_its_trials_only():
     patience = Patience(wait_s=10.0, waited_s=10.0)
-    trial_queue = on(TrialQueue(trials(1, ranks=3), patience=patience, more=True), ONE)
+    supply = Supply([trial("late", "quick", ranks=5)])
+    trial_queue = on(TrialQueue(trials(1, ranks=3), patience=patience, supplier=supply), ONE)
     assert ids(trial_queue.left_out) == [("0", Status.INFEASIBLE)]
-    trial_queue.add([trial("late", "quick", ranks=5)], 0.0)
+    assert trial_queue.next(0.0) is None
     assert len(on(trial_queue, ONE, now_s=9.0)) == 1 and len(on(trial_queue, ONE, now_s=10.0)) == 0
 
 
 def test_large_round_is_revised_a_limited_number_of_times(monkeypatch):
     made, revise = [], Scheduler.revise
     monkeypatch.setattr(Scheduler, "revise", lambda self: made.append(revise(self)))
-    trial_queue = on(TrialQueue([trial("first", "quick")], more=True), ONE)
+    trial_queue = on(TrialQueue([trial("first", "quick")], supplier=Supply(trials(4 * REVISIONS))), ONE)
     for now_s in range(4 * REVISIONS + 1):
         trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(status=Status.OK, wall_s=1.0))
-        if trial_queue.needs_trials and now_s == 0:
-            trial_queue.add(trials(4 * REVISIONS), now_s)
-    assert trial_queue.needs_trials
+    assert trial_queue.next(now_s) is None and trial_queue.over
     assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
 
 
@@ -350,7 +369,7 @@ def failures_after(ends, cells=3):
 
 def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
     """Return what ran, in order, on one node, and the queue; a further round is added when nothing runs or waits."""
-    trial_queue, ran, rounds = TrialQueue(trials, equal_failures=cells, more=True), [], list(rounds)
+    trial_queue, ran = TrialQueue(trials, equal_failures=cells, supplier=Supply(*rounds)), []
     now_s = 0.0
     trial_queue.set_nodes([NODE], now_s)
     for _ in range(1000):
@@ -360,8 +379,6 @@ def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
             now_s += 1.0
             ran.append(start.trial)
             trial_queue.ended(start.trial.trial_id, now_s, outcome_of(start.trial))
-        elif trial_queue.needs_trials:
-            trial_queue.add(rounds.pop(0), now_s) if rounds else trial_queue.close()
     assert trial_queue.over
     return ran, trial_queue
 
