@@ -51,16 +51,13 @@ def check_reachable(request: Request) -> None:
         raise ConfigError([f"{key}={address}: no cluster answers there ({error})"]) from error
 
 
-def asks_cluster(request: Request) -> bool:
-    """Return whether the nodes are those of a running cluster, which has to be asked for them."""
-    return request.cluster.backend == "ray" and bool(_address(request)[1])
-
-
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
     """Return the nodes if they are known without starting anything; None if only a cluster knows them."""
     if request.cluster.backend == "inprocess":
-        return make_backend(request).nodes()
-    return None if asks_cluster(request) else (this_machine(),)
+        from orchestrator.backends.inprocess import slot
+
+        return (slot(),)
+    return None if _address(request)[1] else (this_machine(),)
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:

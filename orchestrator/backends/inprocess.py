@@ -15,8 +15,16 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import abandoned, outcome_of
+from orchestrator.backends.backend import (
+    RANK_ENTRY,
+    GuardedListener,
+    Limits,
+    Overdue,
+    RunSettings,
+    Watch,
+    abandoned,
+    outcome_of,
+)
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
@@ -87,6 +95,11 @@ FORGET = "trainables.isolation:forget"
 """Called once per back end: the program may have changed its folder and environment since its last sweep."""
 
 
+def slot() -> Node:
+    """Return the only slot of this back end: one core of this machine, and no GPU."""
+    return Node(name=socket.gethostname(), cpus=1, gpus=0)
+
+
 class InProcessBackend:
     """A back end with a single slot: one core, no GPU. A trial of several ranks is infeasible here.
 
@@ -103,7 +116,7 @@ class InProcessBackend:
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the one slot."""
-        return (Node(name=socket.gethostname(), cpus=1, gpus=0),)
+        return (slot(),)
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Do nothing: there is only one slot."""

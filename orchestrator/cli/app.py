@@ -29,7 +29,6 @@ from orchestrator.config.search_path import initialised, primary, with_primary, 
 from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED
-from orchestrator.run.provenance import versions
 from orchestrator.store.layout import Layout
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
@@ -48,6 +47,8 @@ MANY = 10
 def main(arguments: Sequence[str]) -> int:
     """Carry out the command line (without the program's name) and return the exit status."""
     if "--version" in arguments:  # Hydra's own answer is Hydra's version
+        from orchestrator.run.provenance import versions  # imported here so that --help stays quick
+
         print(versions())
         return 0
     try:
@@ -103,13 +104,13 @@ def _flag_errors(flags: Namespace) -> Iterator[str]:
 
 def _show(flags: Namespace, overrides: Sequence[str]) -> int:
     """Let Hydra show its config or help; compose the config here only to explain what does not compose."""
-    from orchestrator.cli.checked_sweep import composed  # imported here so that --help stays quick
-
     try:
         show(primary(), overrides, flags)
     except ConfigError:
         raise
     except WRONG as error:
+        from orchestrator.cli.checked_sweep import composed  # imported here so that --help stays quick
+
         composed(overrides)
         raise ConfigError([_why(error)]) from None
     except SystemExit as end:

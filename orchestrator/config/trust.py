@@ -62,7 +62,7 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: t
                 f"to trust it, set it on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
-        if name == UNSET or name in registered(shipped):  # `cli.checks` reports what is not set
+        if name == UNSET or name in registered(shipped):  # `cli.checked_sweep` reports what is not set
             continue
         module = name.partition(":")[0]
         if not _within(name, listed):

@@ -20,10 +20,9 @@ from orchestrator.config.setup import CheckedSweep
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import SweepSummary, have_not_run
-from orchestrator.run.hardware import check_hardware, hardware_of, load_warning
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
-from orchestrator.run.provenance import origin
+from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests

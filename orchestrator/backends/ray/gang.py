@@ -25,8 +25,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import abandoned, died, moved, outcome_of
+from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch, abandoned, died, moved, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.store.record import TrialOutcome

@@ -1,11 +1,14 @@
 """From overrides to a checked sweep: what is refused before anything starts."""
 
+import json
+
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.cli.checked_sweep import checked, composed
+from orchestrator.cli.checked_sweep import axis_errors, checked, composed, request_errors, setup_errors, setup_remarks
 from orchestrator.config.search_path import initialised
 from sweeps.errors import ConfigError
+from tests.unit.orchestrator.requests import shipped_config, with_value
 
 
 @pytest.mark.parametrize("key", ["rerun", "sweep.baseline"])
@@ -58,3 +61,187 @@ def test_sweep_without_a_name_lists_the_choices(capsys):
     assert main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "sweep=batch_scaling" in line
+
+
+CONFIG = shipped_config()
+AXES = {"gpus": [1], "seed": [0]}
+
+
+def errors(config, axes=AXES):
+    return [*request_errors(config, axes), *axis_errors(config, axes), *setup_errors(config)]
+
+
+def test_shipped_config_has_no_errors():
+    assert errors(CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("sweep.budget.cost", 5, ["report.price_per_gpu_hour"]),
+        ("sweep.baseline", {"gpu": 1}, ["'gpu'", "'gpus'"]),
+        ("sweep.baseline", {"seed": 0}, ["'seed'", "gpus"]),
+        ("sweep.claims", [{"sentence": "s", "expression": "speedup(gpu=2, device=cpu) > 1"}], ["'gpu'", "'gpus'"]),
+        ("sweep.claims", ["speedup >"], ["'speedup >'"]),
+        ("results_dir", "ftp://host/path", ["'ftp://host/path'", "s3://"]),
+        ("mode", "predict", ["predict.gpus"]),
+        ("strategy", "ddp", []),
+        ("trainable._target_", "a.b.train", ["'a.b.train'"]),
+        ("trainable._target_", "???", []),
+        ("trainable.repetition", {"budget": 2}, ["{'budget': 2}"]),
+        ("trainable.probe", "short", ["'short'"]),
+        ("trainable._ignores_", "lr_rule", ["'lr_rule'"]),
+        ("trainable._check_", "math:nope", ["'math:nope'", "'nope'"]),
+        ("trainable._remarks_", "math:nope", ["'math:nope'", "'nope'"]),
+        ("trainable.width", "???", []),
+        ("budget.steps", 5, ["epochs=10", "steps=5"]),
+        ("budget.epochs", None, ["none"]),
+    ],
+)
+def test_error_is_one_line_with_key_and_value(key, value, told):
+    config = with_value(CONFIG, key, value)
+    if key == "strategy":
+        config = with_value(config, "trainable.strategy", "own_ranks")
+    (line,) = errors(config)
+    assert key.removesuffix(".steps").removesuffix(".epochs") in line
+    assert all(part in line for part in told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"cluster.address": "auto"}, ["cluster.address"]),
+        ({"sweep.early_stop": "asha"}, ["sweep.early_stop"]),
+        ({"tune.storage_path": "s3://bucket"}, ["tune"]),
+        ({"sweep.phases": ["probe", "train"], "report.objective": "none"}, ["sweep.phases"]),
+    ],
+)
+def test_keys_that_contradict_one_another_are_an_error(changes, keys):
+    config = with_value(CONFIG, "backend", "inprocess")
+    for key, value in changes.items():
+        config = with_value(config, key, value)
+    (line,) = errors(config)
+    assert all(key in line for key in keys)
+
+
+def test_axis_that_changes_no_trial_is_an_error():
+    (line,) = axis_errors(CONFIG, {"workers": ["warm", "fresh"]})
+    assert "'workers'" in line
+    assert not list(axis_errors(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
+
+
+def test_labels_need_a_cluster(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = with_value(CONFIG, "cluster.labels", {"market-type": "spot"})
+    (line,) = errors(config)
+    assert "cluster.labels" in line and "cluster.address" in line
+    assert not errors(with_value(config, "cluster.address", "auto"))
+    assert not errors(config | {"mode": "report"}) and not errors(config | {"mode": "launch"})
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert not errors(config)
+    assert len(errors(config | {"backend": "inprocess"})) == 1
+
+
+def test_gpu_type_contradicts_trials_on_cpus():
+    config = with_value(CONFIG, "cluster.gpu_type", "H100")
+    assert not errors(config)
+    on_cpus = with_value(config, "resources.device", "cpu")
+    (line,) = errors(on_cpus)
+    assert "cluster.gpu_type=H100" in line and "resources.device=cpu" in line
+    assert not list(request_errors(on_cpus, {"resources.device": ["cpu", "cuda"]}))
+
+
+@pytest.mark.parametrize(
+    ("axes", "ignored"),
+    [
+        ({"gpus": "auto", "lr_rule": ["none"], "seed": [0, 1]}, []),
+        ({"lr_rule": ["none", "sqrt"]}, ["lr_rule"]),
+        ({"model.width": [8, 16], "lr_multiplier": [1, 2], "gpus": [1, 2]}, ["model.width", "lr_multiplier"]),
+    ],
+)
+def test_axes_that_the_trainable_ignores_are_remarked(axes, ignored):
+    config = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_rule", "lr_multiplier", "model"]}}
+    found = list(setup_remarks(config, axes))
+    assert len(found) == bool(ignored)
+    assert all(f"mine.training ignores {', '.join(ignored)}:" in line for line in found)
+
+
+def remarks(capsys, *arguments):
+    """Return the remarks of a plan for CPUs."""
+    assert main(["sweep=batch_scaling", "resources.device=cpu", *arguments, "mode=plan", "format=json"]) == 0
+    return json.loads(capsys.readouterr().out)["remarks"]
+
+
+@pytest.fixture
+def noop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("trainable=noop", "backend=inprocess", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]", "report.html=false")
+    return ["sweep=batch_scaling", "sweep.axes.lr_rule=[none,sqrt]", "sweep.axes.device_batch_size=[32]", *given]
+
+
+def test_plan_ends_and_run_begins_with_the_remarks(noop, capsys):
+    (remark,) = remarks(capsys, *noop[1:])
+    assert "lr_rule" in remark
+    assert main([*noop, "mode=plan"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"note: {remark}"
+    assert main(noop) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"note: {remark}"
+
+
+def test_each_variant_is_remarked_once(noop, tmp_path, capsys):
+    axis = 'sweep.axes."data.root"=[here,there]'
+    found = remarks(capsys, *noop[1:], "trainable=supervised", "data=cifar10", "sweep.axes.lr_rule=[none]", axis)
+    assert len(found) == 2
+    assert all(f"{tmp_path}/{place}/" in line for place, line in zip(("here", "there"), found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "is_remarked"),
+    [
+        (["sweep.axes.device_batch_size=[64,128]"], "trainable.reference_batch_size", True),
+        (["sweep.axes.device_batch_size=[32,128]"], "trainable.reference_batch_size", False),
+        (["sweep.axes.device_batch_size=[64]"], "trainable.reference_batch_size", False),
+        (
+            ["sweep.axes.device_batch_size=[64,128]", "report.objective=none"],
+            "trainable.reference_batch_size",
+            False,
+        ),
+        (["budget.steps=300"], "budget.steps=300", True),
+        (["budget.samples=9600"], "budget", False),
+        (["budget.steps=300", "sweep.axes.device_batch_size=[32]"], "budget.steps", False),
+    ],
+)
+def test_sweep_over_batches_without_reference_or_equal_work_is_remarked(capsys, given, key, is_remarked):
+    assert any(key in line for line in remarks(capsys, "sweep.axes.gpus=[1]", *given)) is is_remarked
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "is_remarked"),
+    [
+        ("true --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", True),
+        ("true --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1]", False),
+        ("true -n {gpus} --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", False),
+        ("true --bs {global_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", False),  # as DataParallel takes it
+    ],
+)
+def test_command_without_its_gpus_is_remarked(capsys, words, gpus, is_remarked):
+    found = remarks(capsys, "trainable=command", f"trainable.argv='{words}'", f"sweep.axes.gpus={gpus}")
+    assert any(line.startswith("trainable.argv") and "{gpus}" in line for line in found) is is_remarked
+
+
+@pytest.mark.parametrize(
+    ("trainable", "axis", "copied"),
+    [
+        ("function", "'optimizer.momentum'=[0.5,0.9]", "'sweep.axes.\"trainable.momentum\"=[0.5,0.9]'"),
+        ("function", "optimizer=[sgd,adam]", "trainable.optimizer_name"),
+        ("function", "schedule=[constant,cosine]", ""),
+        ("noop", "'optimizer.momentum'=[0.5,0.9]", ""),
+        ("supervised", "'optimizer.momentum'=[0.5,0.9]", ""),
+    ],
+)
+def test_axis_that_no_trial_receives_is_refused(trainable, axis, copied, capsys):
+    given = ["trainable._target_=trainables.noop:train"] if trainable == "function" else []
+    axes = ["sweep.axes.gpus=[1]", "sweep.axes.lr_rule=[none]", f"sweep.axes.{axis}"]
+    status = main(["sweep=batch_scaling", "mode=plan", f"trainable={trainable}", *given, *axes])
+    told = capsys.readouterr().err
+    assert (status, copied in told, "does not reach" in told) == (2 if copied else 0, True, bool(copied)), told

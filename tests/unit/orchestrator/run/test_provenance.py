@@ -1,9 +1,16 @@
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from orchestrator.run.provenance import commit, origin
+from orchestrator.run import provenance
+from orchestrator.run.provenance import check_hardware, commit, hardware_of, load_warning, origin
+from orchestrator.schedule.cluster import Node
+from sweeps.errors import ConfigError
+from tests.contract.trials import trial
 
 
 def test_command_line_is_recorded() -> None:
@@ -32,3 +39,56 @@ def test_outside_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pyte
     found = origin([])
     assert "commit" not in found and "orchestrator_commit" not in found
     assert found["command"] == "python -m orchestrator" and found["packages"]["torch"]
+
+
+H100 = Node(name="a", cpus=8, gpus=2, gpu_type="H100")
+A100 = Node(name="b", cpus=8, gpus=2, gpu_type="A100")
+CPUS = Node(name="c", cpus=8, gpus=0)
+ON_CPU, ON_GPU = trial("one", "quick"), replace(trial("two", "quick"), device="cuda")
+
+
+class Asked:
+    results_dir = Path("results/s")
+
+    def __init__(self, allow_changed: bool = False) -> None:
+        self.settings = SimpleNamespace(allow_changed=allow_changed)
+
+
+def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
+    request: Any = Asked(**asked)
+    check_hardware(request, before, now)
+
+
+def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: A CPU @ 3 GHz\n")
+    monkeypatch.setattr(provenance, "_CPU_INFO", info)
+    assert hardware_of([ON_GPU], [H100, CPUS, H100], here=False) == {"gpu": "H100"}
+    assert hardware_of([ON_GPU], [H100, A100], here=False) == {"gpu": "A100 + H100"}
+    assert hardware_of([ON_CPU], [H100], here=True) == {"cpu": "A CPU @ 3 GHz"}
+    assert hardware_of([ON_CPU], [H100], here=False) == {}
+    assert hardware_of([], [H100], here=True) == {}
+
+
+def test_changed_hardware_is_refused_unless_allowed() -> None:
+    before = {"gpu": "H100"}
+    with pytest.raises(ConfigError) as caught:
+        check(before, {"gpu": "A100"})
+    assert "gpu: 'H100' → 'A100'" in caught.value.errors and "allow_changed=true" in caught.value.errors[-1]
+    check(before, {"gpu": "A100"}, allow_changed=True)
+    check(before, {"gpu": "H100"})
+
+
+def test_only_hardware_known_on_both_sides_is_compared() -> None:
+    check({"gpu": "H100"}, {"cpu": "A CPU"})
+    check({}, {"gpu": "A100"})
+
+
+@pytest.mark.parametrize(
+    ("share", "timing", "told"), [(0.4, "exclusive", True), (0.4, "shared", False), (0.04, "exclusive", False)]
+)
+def test_a_busy_machine_is_announced(share: float, timing: Any, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "load_now", lambda: (share, "chrome"))
+    warning = load_warning([replace(ON_CPU, timing=timing)])
+    assert bool(warning) is told
+    assert not told or ("40%" in warning and "chrome" in warning)
