@@ -21,7 +21,7 @@ from typing import Any
 
 from sweeps.axes import is_number
 from sweeps.target import Target
-from trainables.command.process import OutputLines
+from trainables.command.process import SEARCHED, OutputLines
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import ANSI, EpochClock, ProgressBars, StepTimes
 from trainables.context import DivergedError
@@ -193,6 +193,7 @@ class CommandMetrics:
             for row in rows:
                 self._clock.seen(row["epoch"])
             return rows
+        line = line[:SEARCHED]
         values = self._values(lambda reading: reading.of_line(line))
         rows = self._begin_row(line, values)
         self._open |= values
@@ -225,7 +226,7 @@ class CommandMetrics:
 
     def open_line(self, text: str) -> None:
         """Read a line that has no end yet: progress bars write the end before the next state."""
-        if self._bars is not None and self._bars.read(text):
+        if self._bars is not None and self._bars.read(text[:SEARCHED]):
             self.reports += 1
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:

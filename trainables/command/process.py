@@ -1,4 +1,7 @@
-"""One run of a command: start it, read its output from files, stop it, and explain a failure."""
+"""One run of a command: start it, read its output from files, stop it, and explain a failure.
+
+Output is read in bounded amounts, so that a command that prints faster than it is read escapes no limit.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,14 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
-from uuid import uuid4
 
-from trainables.command import process_tree
+from trainables.command.process_tree import CpuTimes, Tree
 from trainables.context import DivergedError, TrialTimeoutError
 from trainables.rank import OUT_OF_MEMORY_TEXTS
 
@@ -26,6 +27,21 @@ POLL_S = 0.1
 
 LONGEST = 2**20
 """Characters after which a line is returned although it has no end yet."""
+
+SEARCHED = 2**13
+"""Characters of a line in which patterns are searched: many patterns take quadratic time on long lines."""
+
+CHUNK = 2**16
+"""Bytes that are read at once."""
+
+READ_S, READ_LAST_S = 0.2, 5.0
+"""The longest time for reading lines at each poll, and after the command's end."""
+
+BACKLOG, TAIL = 2**23, 2**16
+"""If more bytes than BACKLOG are unread after a poll, all but the last TAIL are skipped."""
+
+LOG_MOST, LOG_KEPT = 2**26, 2**23
+"""A log of more bytes than LOG_MOST is cut to its first and last LOG_KEPT bytes."""
 
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")  # progress bars rewrite a line with \r
 _PORTS = range(20_000, 30_000)
@@ -68,74 +84,79 @@ class Listener:
     """Asks the command to stop by itself; returns whether it can."""
 
 
-def run(command: Command, listener: Listener, cpu: process_tree.CpuTimes) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class CommandExit:
+    """How a command ended."""
+
+    status: int | None
+    """The exit status (negative: the signal that killed it); None if it was stopped by `should_stop()`."""
+    remarks: Sequence[str]
+    """What a reader of the trial's row should know."""
+
+
+def run(command: Command, listener: Listener, cpu: CpuTimes) -> CommandExit:
     """Run the command to its end, calling the listener; `cpu` gets the CPU times of its processes.
 
-    Returns the exit status (negative: the signal that killed it), or None if it was stopped because `should_stop()` was
-    true. None of its processes is left when this function returns or raises, or when this process is killed. Raises
-    TrialTimeoutError, OSError if the command cannot be started, and whatever the listener raises.
+    None of its processes is left when this function returns or raises, or when this process is killed, except for
+    those that this user may not end. Raises TrialTimeoutError, OSError if the command cannot be started, and whatever
+    the listener raises.
     """
     streams = {"stdout": OutputLines(command.stdout), "stderr": OutputLines(command.stderr)}
+    with _new_file(command.stdout) as out, _new_file(command.stderr) as err:
+        tree = Tree(command.words, command.environment, command.cwd, (out, err), command.grace_s)
+    survivors: list[str] | None = None
+    try:
+        status, has_timed_out = _watched(tree, command, listener, cpu, streams)
+    finally:
+        tree.begin_to_end()
+        while survivors is None:
+            survivors = tree.survivors(POLL_S)
+            # A command that ignores SIGTERM may go on printing.
+            for output in streams.values():
+                output.shorten()
+    remarks = [remark for stream, output in streams.items() for remark in output.remarks(stream)]
+    remarks += [f"{survivor} could not be ended, and still runs" for survivor in survivors]
+    if has_timed_out:
+        message = f"the command ran longer than timeout_s={command.timeout_s:g}"
+        raise TrialTimeoutError("; ".join([message, *remarks]))
+    return CommandExit(status=status, remarks=remarks)
+
+
+def _watched(
+    tree: Tree, command: Command, listener: Listener, cpu: CpuTimes, streams: Mapping[str, OutputLines]
+) -> tuple[int | None, bool]:
+    """Return the exit status of the command, None if it was stopped, and whether its time is over."""
     started = time.monotonic()
     stop_by: float | None = None
-    with _started(command) as process:
-        progress = True
-        while True:
-            try:
-                exit_code = process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                exit_code = None
-            for stream, output in streams.items():
-                for line in output.new(ended=exit_code is not None):
-                    listener.on_line(stream, line)
-                    progress = True
-                if output.open_line:
-                    listener.on_open_line(output.open_line)
-            cpu.look(process.pid, reported=listener.on_look())
-            now = time.monotonic()
-            if exit_code is not None:
-                return exit_code if stop_by is None else None
-            if stop_by is not None and now > stop_by:
-                return None
-            if stop_by is None and listener.should_stop(progress=progress or cpu.has_grown()):
-                if not listener.ask_to_stop():
-                    return None
-                stop_by = now + command.grace_s
-            progress = False
-            if command.timeout_s and now - started > command.timeout_s:
-                raise TrialTimeoutError(f"the command ran longer than timeout_s={command.timeout_s:g}")
-
-
-@contextmanager
-def _started(command: Command) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the command in a new session; on leaving the block, end all that is left of its process tree."""
-    # Processes that leave the session still have the token in their environment.
-    token = uuid4().hex
-    environment = {**command.environment, process_tree.TOKEN: token}
-    with _new_file(command.stdout) as out, _new_file(command.stderr) as err:
-        process = subprocess.Popen(
-            list(command.words),
-            cwd=command.cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
-    guard = -1
-    try:
-        guard = process_tree.guard(process.pid, token, command.grace_s, environment)
-        yield process
-    finally:
-        process_tree.end(process.pid, token, command.grace_s)
-        process.wait()
-        if guard >= 0:
-            process_tree.dismiss(guard)
+    progress = True
+    while True:
+        status = tree.wait(POLL_S)
+        for stream, output in streams.items():
+            for line in output.new(ended=status is not None):
+                listener.on_line(stream, line)
+                progress = True
+            if output.open_line:
+                listener.on_open_line(output.open_line)
+            output.shorten()
+        cpu.look(tree.pid, reported=listener.on_look())
+        now = time.monotonic()
+        if status is not None:
+            return (status if stop_by is None else None), False
+        if stop_by is not None and now > stop_by:
+            return None, False
+        if stop_by is None and listener.should_stop(progress=progress or cpu.has_grown()):
+            if not listener.ask_to_stop():
+                return None, False
+            stop_by = now + command.grace_s
+        progress = False
+        if command.timeout_s and now - started > command.timeout_s:
+            return None, True
 
 
 def _new_file(path: Path) -> BinaryIO:
     """Open an empty file that only its owner can read. Raises OSError if the path is a link."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb")
+    # With O_APPEND the command writes to the end of a log that `shorten` has cut.
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), "wb")
 
 
 def free_port() -> int:
@@ -156,23 +177,97 @@ class OutputLines:
         self._offset = 0
         self.open_line = ""
         """What has been read of a line that has no end yet."""
+        self._lines: deque[str] = deque()
+        """Lines that have been read and not returned yet."""
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._is_inside_line = False
+        """Whether the beginning of the next line was skipped."""
+        self._skipped = self._removed = 0
+        """Bytes that were not read because there were too many, and bytes that were removed from the log."""
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
-        """Yield the lines written since the last call; with `ended`, also a last line without a line end."""
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                while data := file.read(LONGEST):
-                    self._offset += len(data)
-                    *lines, self.open_line = _LINE_ENDS.split(self.open_line + self._decoder.decode(data))
-                    if len(self.open_line) > LONGEST:
-                        lines, self.open_line = [*lines, self.open_line], ""
-                    yield from lines
+        """Yield lines written since the last call, for READ_S at most; a long backlog is skipped.
+
+        With `ended`, also yields a last line without a line end.
+        """
+        # A pipe or a device would make the reader wait.
+        if self.path.is_file():
+            yield from self._timely(READ_LAST_S if ended else READ_S)
+            unread = self.path.stat().st_size - self._offset
+            if unread > (TAIL if ended else BACKLOG):
+                self._skip(unread - TAIL)
+            if ended:
+                yield from self._timely(READ_LAST_S)
+            if ended and self._lines:
+                self._skip(self.path.stat().st_size - self._offset)
         # A program that is killed leaves its last line without an end.
         if ended and self.open_line:
             line, self.open_line = self.open_line, ""
             yield line
+
+    def _timely(self, seconds: float) -> Iterator[str]:
+        """Yield lines until none is left, or the time is over."""
+        until = time.monotonic() + seconds
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            while True:
+                while self._lines:
+                    if time.monotonic() > until:
+                        return
+                    yield self._lines.popleft()
+                # A line without an end returns nothing until it is LONGEST.
+                data = file.read(CHUNK) if time.monotonic() <= until else b""
+                if not data:
+                    return
+                self._offset += len(data)
+                *lines, self.open_line = _LINE_ENDS.split(self.open_line + self._decoder.decode(data))
+                if self._is_inside_line and lines:
+                    # A part of a number would be another number.
+                    self._is_inside_line = False
+                    del lines[0]
+                elif self._is_inside_line:
+                    self.open_line = ""
+                if len(self.open_line) > LONGEST:
+                    lines, self.open_line = [*lines, self.open_line], ""
+                self._lines.extend(lines)
+
+    def _skip(self, unread: int) -> None:
+        """Skip so many unread bytes, and the lines that wait to be returned."""
+        self._skipped += unread + sum(map(len, self._lines)) + len(self.open_line)
+        self._offset += unread
+        self._lines.clear()
+        self.open_line = ""
+        self._is_inside_line = True
+        self._decoder.reset()
+
+    def shorten(self) -> None:
+        """Cut a log of more than LOG_MOST bytes to its head and tail; output that is written meanwhile may be lost."""
+        # The command may have removed its log.
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if size <= LOG_MOST:
+            return
+        with self.path.open("r+b") as file:
+            file.seek(size - LOG_KEPT)
+            tail = file.read(LOG_KEPT)
+            file.truncate(LOG_KEPT)
+        self._removed += size - 2 * LOG_KEPT
+        with self.path.open("ab") as file:
+            file.write(f"\n[… {self._removed / 1e6:.0f} MB are removed here …]\n".encode() + tail)
+            end = file.tell()
+        unread = size - self._offset
+        if unread > LOG_KEPT:
+            self._skip(unread - LOG_KEPT)
+        self._offset = end - min(unread, LOG_KEPT)
+
+    def remarks(self, stream: str) -> Iterator[str]:
+        """Yield a line for each loss of output."""
+        if self._skipped:
+            yield (
+                f"{stream} grew faster than it could be read: {self._skipped / 1e6:.1f} MB were skipped, and with them"
+                " the metrics that they had"
+            )
+        if self._removed:
+            yield f"{stream}.log was too long: {self._removed / 1e6:.0f} MB were removed from its middle"
 
 
 _MEMORY_ERRORS = (
@@ -200,7 +295,7 @@ class FailureCause:
 
     def read(self, stream: str, line: str) -> None:
         """Take a line of output; the first line of each kind counts."""
-        text = line.strip()
+        text = line[:SEARCHED].strip()
         if not text:
             return
         if not self._memory_line and any(pattern.search(text) for pattern in self._memory):

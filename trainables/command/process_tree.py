@@ -1,25 +1,30 @@
 """A command and every process that it started, ended together, even if the process that runs the command is killed.
 
-A process belongs to the tree if it descends from the command, is in its process group, or has the tree's token in its
-environment: launchers start new sessions, and daemons leave their parents. PR_SET_PDEATHSIG would reach the
-command alone, and fires when a thread ends. Therefore a guard, this module run as a script, waits until its parent is
-gone and ends the tree. It imports psutil only, so that it starts quickly and needs no path to this package.
+The command is the child of a guard, which is this module run as a script. The guard is a subreaper: the kernel gives it
+each descendant whose parent has ended, so that no process leaves the tree by a new session or another environment. The
+guard ends the tree when it is asked to, and when the process that runs the command is gone. It imports psutil only, so
+that it starts quickly and needs no path to this package.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import json
 import math
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import psutil
-
-TOKEN = "SWEEP_ATTEMPT"
-"""The environment variable that marks the processes of one attempt."""
 
 LOOK_EVERY_S = 1.0
 PROGRESS = 0.01
@@ -31,61 +36,104 @@ IDLE_CORES = 0.02
 BUSY_SHARE = 0.1
 """A process that trains uses at least this share of what the busiest one uses."""
 
+START_S = 60.0
+"""The longest that the guard may take to start."""
 
-def members(pid: int, token: str) -> list[psutil.Process]:
-    """Return the living processes of the tree, except this one."""
-    tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, pid, token)}
-    try:
-        tree |= {child.pid: child for child in psutil.Process(pid).children(recursive=True)}
-    except psutil.NoSuchProcess:
-        pass  # the command itself is gone; what it left behind has the token
-    return [process for key, process in tree.items() if key != os.getpid() and _is_alive(process)]
+KILL_S = 5.0
+"""How long killed processes may take to end: a process that waits for a broken disk never does."""
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
-def end(pid: int, token: str, grace_s: float) -> int:
-    """Terminate the tree, wait at most `grace_s`, and kill what is left; return how many processes there were."""
-    there = members(pid, token)
-    for process in there:
-        _signal(process, kill=False)
-    deadline = time.monotonic() + grace_s
-    left = there
-    while left and time.monotonic() < deadline:
-        _, left = psutil.wait_procs(left, timeout=0.05)
-        left = [process for process in left if _is_alive(process)]
-    while killed := members(pid, token):  # includes processes that were started in the meantime
-        for process in killed:
-            _signal(process, kill=True)
-        psutil.wait_procs(killed, timeout=0.2)
-    return len(there)
+class GuardLostError(RuntimeError):
+    """The guard of a command was killed, so that the exit status of the command is unknown."""
 
 
-def guard(pid: int, token: str, grace_s: float, environment: Mapping[str, str]) -> int:
-    """Start a process that ends the tree once this process is gone.
+class Tree:
+    """A started command, its descendants and their guard."""
 
-    Returns a descriptor; give it to `dismiss` once the tree has ended.
-    """
-    reading, writing = os.pipe()
-    own = {key: value for key, value in environment.items() if key != TOKEN}
-    arguments = [sys.executable, "-P", __file__, str(pid), token, str(grace_s)]
-    try:
-        # The script forks and returns, because Ray kills the children of the processes that it ends.
-        subprocess.run(arguments, stdin=reading, env=own, start_new_session=True, check=True, timeout=60)
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    return writing
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        output: tuple[BinaryIO, BinaryIO],
+        grace_s: float,
+    ) -> None:
+        """Start the command with `output` as its stdout and stderr. Raises OSError if it cannot be started.
 
+        `grace_s` is the time from SIGTERM to SIGKILL when the tree is ended.
+        """
+        self._control, theirs = socket.socketpair()
+        self._received = b""
+        with theirs:
+            try:
+                # The script forks and returns, because Ray kills the children of the processes that it ends.
+                subprocess.run(
+                    [sys.executable, "-P", __file__],
+                    stdin=theirs.fileno(),
+                    stdout=output[0],
+                    stderr=output[1],
+                    start_new_session=True,
+                    check=True,
+                    timeout=START_S,
+                )
+            except BaseException:
+                self._control.close()
+                raise
+        command = {"words": list(words), "environment": dict(environment), "cwd": str(cwd), "grace_s": grace_s}
+        self._control.settimeout(START_S)
+        self._control.sendall(json.dumps(command).encode() + b"\n")
+        start = self._message()
+        if "error" in start:
+            self._control.close()
+            number, text, name = start["error"]
+            raise OSError(number, text, name)
+        self.pid: int = start["pid"]
 
-def dismiss(descriptor: int) -> None:
-    """Let a guard exit without ending anything: other processes may have the same ids by now."""
-    try:
-        os.write(descriptor, b"!")
-    except BrokenPipeError:
-        pass  # the guard was killed
-    finally:
-        os.close(descriptor)
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status of the command (negative: the signal that killed it); None if it still runs.
+
+        Raises GuardLostError.
+        """
+        self._control.settimeout(timeout_s)
+        try:
+            return int(self._message()["exit"])
+        except TimeoutError:
+            return None
+
+    def begin_to_end(self) -> None:
+        """Let the guard end all processes of the tree; the same happens if this process is killed."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+
+    def survivors(self, timeout_s: float) -> list[str] | None:
+        """Return the processes that could not be ended, after `begin_to_end`; None if the guard needs more time."""
+        self._control.settimeout(timeout_s)
+        try:
+            message = self._message()
+        except TimeoutError:
+            return None
+        except GuardLostError:
+            # Its processes have other parents by now, but those that the command started are still known.
+            for process in descendants(self.pid):
+                with suppress(psutil.Error):
+                    process.kill()
+            message = {"survivors": []}
+        if "survivors" not in message:
+            return None  # the command ended by itself in the meantime
+        self._control.close()
+        return list(message["survivors"])
+
+    def _message(self) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            data = self._control.recv(4096)
+            if not data:
+                raise GuardLostError("the process that watches the command was killed")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
 
 
 class CpuTimes:
@@ -149,37 +197,121 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _belongs(process: psutil.Process, pid: int, token: str) -> bool:
-    try:
-        return process.pid == pid or os.getpgid(process.pid) == pid or process.environ().get(TOKEN) == token
-    except (psutil.Error, OSError):
-        return False  # it has ended, or belongs to another user
-
-
 def _is_alive(process: psutil.Process) -> bool:
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
         return False
 
 
-def _signal(process: psutil.Process, *, kill: bool) -> None:
+class _Guard:
+    """The parent of the command: a process that the command cannot leave."""
+
+    def __init__(self) -> None:
+        self._control = socket.socket(fileno=0)
+        self._command_pid = 0
+        self._denied: set[int] = set()
+        """Processes of other users, which only those may end."""
+
+    def main(self) -> None:
+        """Start the command, wait for its end and for the end of its parent, and end all its descendants."""
+        _become_subreaper()
+        woken, wake = socket.socketpair()
+        for end in (woken, wake):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # otherwise no child wakes the guard
+        with self._control.makefile("rb") as requests:
+            line = requests.readline()
+        # The parent was killed while the guard started.
+        if not line:
+            return
+        command = json.loads(line)
+        try:
+            process = subprocess.Popen(
+                command["words"],
+                cwd=command["cwd"],
+                env=command["environment"],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell(error=[error.errno, error.strerror, error.filename])
+            return
+        except ValueError as error:  # a zero byte in a word
+            self._tell(error=[errno.EINVAL, str(error), None])
+            return
+        self._command_pid = process.pid
+        self._tell(pid=process.pid)
+        self._reap()
+        while True:
+            ready, _, _ = select.select([self._control, woken], [], [])
+            if self._control in ready:
+                break
+            woken.recv(4096)
+            self._reap()
+        self._tell(survivors=self._end(command["grace_s"]))
+
+    def _tell(self, **message: Any) -> None:
+        with suppress(OSError):  # the process that runs the command may be gone
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+    def _reap(self) -> None:
+        """Take the exit statuses of children that have ended, and tell that of the command."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self._command_pid:
+                self._tell(exit=os.waitstatus_to_exitcode(status))
+
+    def _end(self, grace_s: float) -> list[str]:
+        """Terminate all descendants, wait at most `grace_s`, and kill what is left; return what could not be ended."""
+        kill_at = time.monotonic() + grace_s
+        for process in self._living():
+            self._signal(process, signal.SIGTERM)
+            # A stopped process takes no other signal.
+            self._signal(process, signal.SIGCONT)
+        while self._living() and time.monotonic() < kill_at:
+            time.sleep(0.02)
+        give_up_at = time.monotonic() + KILL_S
+        while (killed := self._living()) and time.monotonic() < give_up_at:
+            # Processes may have been started in the meantime.
+            for process in killed:
+                self._signal(process, signal.SIGKILL)
+            time.sleep(0.02)
+        survivors = [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
+        return [_described(process) for process in survivors]
+
+    def _living(self) -> list[psutil.Process]:
+        """Return all living descendants that this user may end."""
+        self._reap()
+        descendants = psutil.Process().children(recursive=True)
+        return [process for process in descendants if process.pid not in self._denied and _is_alive(process)]
+
+    def _signal(self, process: psutil.Process, number: int) -> None:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            pass  # it has ended
+        except psutil.AccessDenied:
+            self._denied.add(process.pid)
+
+
+def _described(process: psutil.Process) -> str:
     try:
-        (process.kill if kill else process.terminate)()
-    except psutil.NoSuchProcess:
-        pass  # it has ended
+        return f"{process.name()} (process {process.pid}, of user {process.username()})"
+    except psutil.Error:
+        return f"process {process.pid}"
 
 
-def main() -> None:
-    """Fork, wait until no process holds the other end of stdin, and end the tree unless dismissed."""
-    pid, token, grace_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    if os.fork():
-        return
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    if not os.read(0, 1):
-        end(pid, token, grace_s)
+def _become_subreaper() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and not os.fork():
+    _Guard().main()

@@ -64,7 +64,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             ask_to_stop=adapter.ask_to_stop if adapter else lambda: False,
         )
         cpu = CpuTimes()
-        exit_code = process.run(command, listener, cpu)
+        command_exit = process.run(command, listener, cpu)
         output.finish()
         for row in [*file.rows(metrics), *metrics.last_row()]:
             context.report(row)
@@ -73,8 +73,10 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         figures = _work(metrics, adapter, settings) | figures
         workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
-        if exit_code is not None:
-            output.failure.check(exit_code, settings.ok_exit_codes)
+        for remark in command_exit.remarks:
+            context.remark(remark)
+        if command_exit.status is not None:
+            output.failure.check(command_exit.status, settings.ok_exit_codes)
             if adapter is not None and adapter.took_no_step(found_nothing=metrics.found_nothing):
                 raise UntrainedError("the command took no optimizer step")
             if why:

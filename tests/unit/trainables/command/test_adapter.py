@@ -431,5 +431,5 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
 
     asked = iter([False, True])
     listener = process.Listener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
-    assert process.run(command, listener, process_tree.CpuTimes()) is None
+    assert process.run(command, listener, process_tree.CpuTimes()).status is None
     assert (tmp_path / "out").read_text() == "saved\n"

@@ -1,10 +1,16 @@
+import os
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from trainables.command import process
-from trainables.command.process import CommandError, FailureCause, OutputLines
-from trainables.context import DivergedError
+from trainables.command import process, process_tree
+from trainables.command.process import Command, CommandError, CommandExit, FailureCause, Listener, OutputLines
+from trainables.command.process_tree import CpuTimes
+from trainables.context import DivergedError, TrialTimeoutError
 
 
 def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
@@ -87,6 +93,106 @@ def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
 
 def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LONGEST", 8)
+    monkeypatch.setattr(process, "CHUNK", 4)
     (tmp_path / "out").write_bytes(b"x" * 20)
     output = OutputLines(tmp_path / "out")
-    assert list(output.new()) == ["x" * 16] and list(output.new(ended=True)) == ["x" * 4]
+    assert list(output.new()) == ["x" * 12] and list(output.new(ended=True)) == ["x" * 8]
+
+
+def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"CHUNK": 8, "BACKLOG": 40, "TAIL": 14}.items():
+        monkeypatch.setattr(process, name, number)
+    (tmp_path / "out").write_text("".join(f"line {number}\n" for number in range(100, 200)))
+    output = OutputLines(tmp_path / "out")
+    monkeypatch.setattr(process, "READ_S", -1.0)  # the first look returns nothing, and finds too long a backlog
+    assert list(output.new()) == [] and len(list(output.remarks("stdout"))) == 1
+    assert list(output.new(ended=True)) == ["line 199"]
+
+
+def test_a_long_log_keeps_its_head_and_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in {"LOG_MOST": 60, "LOG_KEPT": 10}.items():
+        monkeypatch.setattr(process, name, number)
+    path = tmp_path / "out"
+    path.write_text("first one\n" + "x" * 50 + "\n" + "the last\n")
+    output = OutputLines(path)
+    assert list(output.new()) == ["first one", "x" * 50, "the last"]
+    output.shorten()
+    assert path.read_text().startswith("first one\n") and path.read_text().endswith("]\n\nthe last\n")
+    with path.open("a") as file:
+        file.write("next\n")
+    assert list(output.new()) == ["next"]
+
+
+def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line: Any = None) -> CommandExit:
+    command = Command(
+        words=words,
+        environment=dict(os.environ),
+        cwd=folder,
+        stdout=folder / "stdout.log",
+        stderr=folder / "stderr.log",
+        timeout_s=timeout_s,
+        grace_s=0.5,
+    )
+    listener = Listener(on_line=on_line or (lambda stream, line: None), should_stop=lambda **_: False)
+    return process.run(command, listener, CpuTimes())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: print('a' * 99)",
+        "while True: print('1' * 9999, end='')",
+        "while True: sys.stdout.buffer.write(os.urandom(100_000))",
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: print('a' * 99)",
+    ],
+    ids=["lines", "one line", "binary", "stopped", "deaf"],
+)
+def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
+        monkeypatch.setattr(process, name, number)
+
+    def slow(stream: str, line: str) -> None:
+        time.sleep(0.001)  # as for many patterns
+
+    started = time.monotonic()
+    with pytest.raises(TrialTimeoutError, match="timeout_s=1"):
+        run(tmp_path, [sys.executable, "-S", "-c", f"import os, signal, sys\n{code}"], timeout_s=1.0, on_line=slow)
+    assert time.monotonic() - started < 20
+    assert (tmp_path / "stdout.log").stat().st_size <= 2**20
+
+
+def test_a_process_without_session_and_environment_ends_with_the_command(tmp_path: Path) -> None:
+    daemon = "env -i setsid --fork sleep 87654"
+    assert run(tmp_path, ["bash", "-c", f"{daemon}; exit 3"]).status == 3
+    running = [process for process in psutil.process_iter() if _words(process) == ["sleep", "87654"]]
+    assert not running
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
+    except psutil.Error:
+        return []
+
+
+def test_a_process_that_may_not_be_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program with the rights of another user, as after `sudo`, takes no signal."""
+    guard = tmp_path / "guard.py"
+    guard.write_text(
+        "import psutil, runpy\n"
+        "def denied(self, number): raise psutil.AccessDenied(self.pid)\n"
+        "psutil.Process.send_signal = denied\n"
+        f"runpy.run_path({process_tree.__file__!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(process_tree, "__file__", str(guard))
+    command_exit = run(tmp_path, ["bash", "-c", "sleep 3 & exit 0"])
+    assert command_exit.status == 0 and "sleep" in command_exit.remarks[0]
+
+
+def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    with pytest.raises(PermissionError, match="text"):
+        run(tmp_path, [str(tmp_path / "text")])
+    with pytest.raises(OSError, match="null byte"):
+        run(tmp_path, ["echo", "a\0b"])
