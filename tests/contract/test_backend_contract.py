@@ -159,6 +159,7 @@ def test_a_process_is_kept_after_success(played: Recorder) -> None:
     assert played.outcomes["first"].metrics["pid"] == played.outcomes["second"].metrics["pid"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ray"], indirect=True)
 def test_a_process_is_replaced_after_a_failure(played: Recorder) -> None:
     assert played.outcomes["first"].metrics["pid"] != played.outcomes["last"].metrics["pid"]
@@ -267,6 +268,7 @@ def test_sharing_trials_run_side_by_side(gangs: tuple[Recorder, Path]) -> None:
     assert sorted(started[-2:]) == [*SHARING] and len(started) == 8
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Path) -> None:
     recorder = Recorder(stop_at_row=True)
     ray_backend.run([trial("runs", "stubborn")], tmp_path, recorder)
@@ -305,6 +307,7 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_an_early_stop_keeps_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

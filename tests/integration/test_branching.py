@@ -64,6 +64,7 @@ def test_killed_sweep_comes_to_the_same_losses(place, after):
     assert losses(place) == continued and not checkpoints(place)
 
 
+@pytest.mark.slow
 def test_failed_base_leaves_its_branches_out(place):
     broken = (*TINY, "hydra.searchpath=[]", "trainable.precision=fp16", "optimizer.lr=1e30")
     status, out, err = place.run(*broken)

@@ -56,6 +56,7 @@ def test_any_config_key_can_be_an_axis(place):
     assert sorted(summary["trainable.lr"].unique()) == [0.1, 0.2] and (summary.n_ok == 3).all()
 
 
+@pytest.mark.slow
 def test_multirun_runs_whole_sweeps(place):
     status, out, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "sweep.name=one,two", "--multirun")
     assert status == 0, err

@@ -43,6 +43,7 @@ def test_rerun_repeats_only_selected_trials(place):
     assert "0123456789" in place.run(*narrow, "rerun=[0123456789]")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["results/traced", "results/traced/journal.jsonl", "results/traced/trials"])
 def test_results_that_disappear_end_the_sweep(place, what):
     started = place.start("sweep=traced", *SMALL, "trainable.pause_s=2")
@@ -61,6 +62,7 @@ def test_a_diverged_trial_is_a_result(place):
 EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")
 
 
+@pytest.mark.slow
 def test_a_systematic_failure_leaves_the_rest_for_later(place):
     status, out, err = place.run("sweep=traced", *EQUAL, "equal_failures=3")
     assert status == 1, out + err

@@ -51,6 +51,7 @@ def test_a_file_that_trials_make_does_not_identify_them(command: Command) -> Non
     assert "every trial writes log.txt" in out and "2 of 2 trials were finished before" in out
 
 
+@pytest.mark.slow
 def test_a_file_that_a_user_edits_makes_other_trials(command: Command) -> None:
     (command.folder / "log.txt").write_text("of a user, extended by trials\n")
     assert command.run()[0] == 0 and command.runs == 2

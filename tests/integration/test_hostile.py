@@ -156,6 +156,7 @@ def test_links_do_not_leave_the_results(finished: Place, tmp_path: Path, name: s
         assert (outside / "mine").read_bytes() == (b"" if name == "journal.jsonl" else b"mine")
 
 
+@pytest.mark.slow
 def test_the_results_folder_may_be_a_link(finished: Place, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "results").mkdir()

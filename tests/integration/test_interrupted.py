@@ -39,6 +39,7 @@ def test_a_sweep_continues_after_a_signal(place, number, status):
     assert len(place.finished()) == 8 and not set(done) & set(place.ran()[3:])
 
 
+@pytest.mark.slow
 def test_kill_9_loses_and_repeats_no_trial(place):
     moments = random.Random(7)
     again = []

@@ -93,6 +93,7 @@ def test_a_whole_section_replaces_the_default():
     assert "no package or module" in str(told.value)
 
 
+@pytest.mark.slow
 def test_a_later_sweep_uses_the_current_folder(folder, monkeypatch):
     run_sweep(SMALL, quiet=True)
     (folder / "there").mkdir()

@@ -1,5 +1,6 @@
 """Test the value that Hydra's sweepers receive from every sweep."""
 
+import pytest
 from hydra.experimental.callback import Callback
 
 from orchestrator.cli.app import main
@@ -33,6 +34,7 @@ def test_a_multirun_returns_the_objective(tmp_path, monkeypatch):
     assert status == 0 and RETURNED == [16.0, 16.0]
 
 
+@pytest.mark.slow
 def test_a_refused_sweep_has_no_objective(tmp_path, monkeypatch):
     """The second sweep finds results of another config in its folder."""
     monkeypatch.chdir(tmp_path)

@@ -36,6 +36,7 @@ def test_tensorboard_has_a_run_for_each_trial(folder):
     assert events.Scalars("trial/ok")[0].value == 1 and events.PluginTagToContent("hparams")
 
 
+@pytest.mark.slow
 def test_each_attempt_is_a_tensorboard_run(folder):
     pytest.importorskip("tensorboard")
     one = SMALL | {"sweep.axes.seed": [0], "tracker.tensorboard.enabled": True}

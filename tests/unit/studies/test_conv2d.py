@@ -65,6 +65,7 @@ def test_phases_are_reported() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_ranks_divide_the_batch(pair: Processes) -> None:
     answers = run_two(pair, **asked(), shares=(6, 2))
     assert answers[0]["metrics"] == answers[1]["metrics"] and answers[0]["metrics"]["samples"] == 8

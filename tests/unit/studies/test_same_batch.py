@@ -27,6 +27,7 @@ def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
         assert times["samples_per_s"] * times["window_s"] / times["window_steps"] == pytest.approx(25)
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_the_same_from_a_shared_loader(pair: Processes) -> None:
     shared, own = (
         run_two(pair, SAME, shares=(25, 7), grad_accum_steps=2, config=config(input=kind))[0]

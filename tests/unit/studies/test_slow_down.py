@@ -23,6 +23,7 @@ def alone() -> tuple[list[list[float]], dict[str, Any]]:
     return trained(request(shares=(120,), config=EXACT))
 
 
+@pytest.mark.slow
 def test_shares_that_follow_speed_change_no_update(pair: Processes, alone: tuple[Any, Any]) -> None:
     asked = {"shares": (60, 60), "config": slowed(1, 3.0), "strategy": "ddp_unequal", "rendezvous": rendezvous()}
     results = pair.call(

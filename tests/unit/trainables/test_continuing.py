@@ -144,7 +144,12 @@ PAIRS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
+ALWAYS = "dropout, unequal"
+
+
+@pytest.mark.parametrize(
+    "name", [ALWAYS, *(pytest.param(name, marks=pytest.mark.slow) for name in PAIRS if name != ALWAYS)]
+)
 def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path) -> None:
     asked = asked_of(PAIRS[name])
     if asked["strategy"] == "ddp_unequal":  # each training by itself would find other shares: compare the second part

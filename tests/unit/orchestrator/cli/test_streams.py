@@ -58,6 +58,7 @@ def test_full_disk_does_not_end_the_program(who: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "status"), [("run", 0), ("plan", 1)])
 def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path: Path, mode: str, status: int) -> None:
     overrides = ("sweep=batch_scaling", "backend=inprocess", "trainable=noop", "report.html=false", f"mode={mode}")

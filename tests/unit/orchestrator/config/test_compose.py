@@ -44,6 +44,7 @@ def test_error_in_a_config_file_is_one_line(
     assert not any("full_key" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_own_model_replaces_the_keys_of_the_shipped_one(capsys: pytest.CaptureFixture[str]) -> None:
     own = ("model.name=trainables.models.images:mlp", "trusted_modules=[trainables]")
     one = ("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]", *own)

@@ -276,6 +276,7 @@ def test_bound_is_lower_while_the_baseline_has_further_seeds():
     assert within.mean() == pytest.approx(1 - SURE, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.977, 0.971, 0.968, 0.962])
 def test_probabilities_match_simulated_sweeps(mean: float) -> None:
     """With a flat prior: the true value is drawn around what was seen, and the seed to come around that."""

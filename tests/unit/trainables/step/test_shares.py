@@ -195,6 +195,7 @@ def shares_told(request: dict[str, Any]) -> list[int]:
     return shares
 
 
+@pytest.mark.slow
 def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) -> None:
     gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
     config = asked(20, "auto")["config"]

@@ -55,6 +55,7 @@ def test_branch_at_the_same_batch_continues_its_base(folder: Path, point: int) -
     assert found == whole[first : first + 2]
 
 
+@pytest.mark.slow
 def test_ranks_of_a_branch_continue_those_of_its_base(folder: Path, pair: Processes) -> None:
     whole = rows(run_two(pair, shares=(BATCH // 2,) * 2, **base(folder))[0])
     assert rows(run_two(pair, shares=(BATCH // 2,) * 2, **branch(folder, EPOCH))[0]) == whole[1:2]

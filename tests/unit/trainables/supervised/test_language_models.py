@@ -49,6 +49,7 @@ def test_losses_are_those_of_one_rank_for_every_layout(data: dict[str, Any], pai
         assert losses(answer) == pytest.approx(plain, rel=1e-5), name
 
 
+@pytest.mark.slow
 def test_layouts_drift_apart_only_by_rounding(data: dict[str, Any], pair: Processes) -> None:
     """In float32 the losses of 96 steps differ by up to 5e-4: sums of gradients are rounded in another order."""
     config = CONFIG | {"data": data, "trainable": SETTINGS | {"precision": "fp64"}, "budget": {"steps": 96}}

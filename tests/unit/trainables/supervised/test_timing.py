@@ -147,7 +147,9 @@ def undelayed(pair: Processes) -> dict[str, float]:
     return of_two(pair, "")
 
 
-@pytest.mark.parametrize("place", PARTS)
+@pytest.mark.parametrize(
+    "place", [place if place == "communication" else pytest.param(place, marks=pytest.mark.slow) for place in PARTS]
+)
 def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
     found = of_two(pair, place)
     grew = {part: found[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
@@ -157,6 +159,7 @@ def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float]
     assert abs(rest) <= 0.1 * found["step_s"], (found, rest)
 
 
+@pytest.mark.slow
 def test_single_rank_has_no_communication() -> None:
     metrics = delayed(request(config=TIMED), "host")
     assert metrics["step_host_s"] >= DELAY_S and metrics["step_communication_s"] == 0
