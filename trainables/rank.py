@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sweeps.axes import is_number
+from sweeps.metric import is_higher_better
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import Batch, LearningRate
@@ -160,6 +162,10 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     returned: Any = trainable(request["config"], context)  # None, except from functions written for Ray Tune
     if isinstance(returned, Mapping):
         context.summarize(returned)
+    for name, given in context.metrics.items():
+        value = given.item() if hasattr(given, "item") else given
+        if isinstance(value, float) and not math.isfinite(value) and is_higher_better(name) is not None:
+            raise DivergedError(f"the last {name} is {value}")
     metrics = plain(context.metrics)
     # Figures of no training would win every comparison of speed.
     for name in ("steps", "samples"):

@@ -37,6 +37,7 @@ from sweeps.axes import Axes, axes_errors
 from sweeps.branch import POINT
 from sweeps.errors import ConfigError, nearest
 from sweeps.identity import axes_without_effect
+from sweeps.metric import is_higher_better
 from sweeps.probe import PROBE, REPETITION
 from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import TrialSpec
@@ -173,6 +174,12 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if cluster["labels"] and config["mode"] in (*RUNNING, "plan") and not has_cluster:
         hint = "there is none: set cluster.address, or remove the labels (cluster.gpu_type works without a cluster)"
         yield f"cluster.labels={cluster['labels']} choose among the nodes of a cluster, but {hint}"
+    metric = config["report"]["metric"]
+    if isinstance(metric, str) and metric != "auto" and is_higher_better(metric) is None:
+        yield (
+            f"report.metric={metric}: the name does not tell whether more of it is better; write"
+            f" 'report.metric={{name: {metric}, better: higher}}' (or lower)"
+        )
     yield from tracker_errors(config["tracker"])
     if sweep["claims"]:
         yield from claim_errors(config, axes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from orchestrator.config.settings import Settings, read
 from orchestrator.store.cloud import is_uri
 from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
+from sweeps.metric import is_higher_better
 from sweeps.rerun import Rerun
 from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
@@ -77,10 +78,6 @@ class Cluster:
         )
 
 
-_LOWER_IS_BETTER = ("loss", "error", "perplexity", "bits", "rmse", "mae", "mse", "fid", "wer")
-"""A metric with one of these in its name is better when lower, unless `report.metric` says otherwise."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A validation metric that trials report.
@@ -107,8 +104,8 @@ class Metric:
     @staticmethod
     def named(name: str) -> Metric:
         """Return the metric of this name; the name says whether lower is better."""
-        is_lower_better = any(part in name.lower() for part in _LOWER_IS_BETTER)
-        return Metric(name=name, higher_is_better=not is_lower_better)
+        # A check refuses a metric of choice whose name does not tell.
+        return Metric(name=name, higher_is_better=is_higher_better(name) is not False)
 
     @property
     def label(self) -> str:
@@ -123,7 +120,17 @@ class Metric:
     @property
     def short_label(self) -> str:
         """The metric as the head of a narrow column, such as `val acc`."""
-        return "val acc" if self.name == "val_accuracy" else self.name.replace("_", " ")
+        return "val acc" if self.name == "val_accuracy" else f"{self.name.replace('_', ' ')} {self.arrow}"
+
+    @property
+    def heading(self) -> str:
+        """The metric as the head of a wide column, with its direction."""
+        return self.label if self == VAL_ACCURACY else f"{self.label} {self.arrow}"
+
+    @property
+    def arrow(self) -> str:
+        """The better direction as a sign, for heads of columns."""
+        return "↑" if self.higher_is_better else "↓"
 
     @property
     def sign(self) -> float:
@@ -190,6 +197,17 @@ class Request:
     """The section `tracker`: for each tracker, whether it is enabled, and its options."""
     tune: Mapping[str, Any]
     """The section `tune`: Ray Tune callbacks, and where Tune's own copy goes."""
+
+    def judged_by(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
+        """Return the request with the metric that trials report, given their `metrics`, if it names none.
+
+        A validation loss is the metric of choice if no trial reports a validation accuracy.
+        """
+        reported = {name for values in metrics for name in values}
+        is_open = self.settings.report.metric == "auto" and self.target is None
+        if is_open and "val_loss" in reported and not {"accuracy", self.metric.name} & reported:
+            return replace(self, metric=Metric.named("val_loss"))
+        return self
 
     @property
     def currency(self) -> str:

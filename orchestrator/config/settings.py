@@ -253,8 +253,8 @@ class ReportSection:
         ),
     )
     """the validation metric by which cells are compared: any that trials report; auto: val_loss for data=tokens and
-    text, else val_accuracy. Lower is better for metrics named after a loss or an error, else higher; {name: bleu,
-    better: higher} says so (or lower)"""
+    text, and where no trial reports an accuracy; else val_accuracy. Well-known names tell which direction is better;
+    {name: confidence, better: higher} (or lower) tells it for any other name"""
     target: float | None = key(None, Number(null=True))
     """a value of the metric: time_to_target_s is the training time until it is first reached"""
     margin: float = key(0.01, positive(null=False))

@@ -206,6 +206,7 @@ class Contenders:
 
         Every timing but a straggler's counts here: disturbed ones are repeated later.
         """
+        request = request.judged_by(record.metrics for record in ok)
         trials, cells = collect_for(request, ok)
         trials = trials.assign(timing_valid=trials["timing_fault"] != Fault.STRAGGLER.value)
         return Contenders.of(trials, cells.assign(timing_valid=True), Terms.of(request, cell_axes(ok)))

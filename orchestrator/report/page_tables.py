@@ -188,10 +188,10 @@ def _with_measured(columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, m
     unit, throughput = throughput_of(frame)
     metrics: dict[str, Callable[[Row], str]] = {}
     if metric.name not in ("accuracy", "val_accuracy"):
-        metrics[metric.label] = _measured(metric.name, _three)
+        metrics[metric.heading] = _measured(metric.name, _three)
     for name in further_metrics(cells):
         if name != metric.name:
-            metrics[Metric(name=name).label] = _measured(name)
+            metrics[Metric.named(name).label] = _measured(name)
     # Quantities that matter stand beside those that they are compared with.
     first_accuracy = next(title for title in columns if title.endswith("accuracy"))
     before = {first_accuracy: metrics, "epoch [s]": {unit: _timed(throughput)}}

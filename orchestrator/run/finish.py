@@ -247,6 +247,7 @@ def report_on(
     and does not affect the other steps.
     """
     records, fingerprint = list(history.rows.values()), history.fingerprint or {}
+    request = request.judged_by(record.metrics for record in records)
     trials, cells = collect_for(request, records)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(layout)

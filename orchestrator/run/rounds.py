@@ -174,7 +174,8 @@ class FurtherSeeds:
         from orchestrator.decision.more_seeds import with_more
 
         rows = list(history.rows.values())
-        recommendation = decide(*collect_for(self._request, rows), Terms.of(self._request, cell_axes(rows)))
+        request = self._request.judged_by(row.metrics for row in rows)
+        recommendation = decide(*collect_for(request, rows), Terms.of(request, cell_axes(rows)))
         cells = {trial.cell_id: trial for trial in self._plan.trials}
         seeds: dict[str, list[int]] = {}
         for row in rows:

@@ -34,8 +34,8 @@ def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str
     elif column != "accuracy":
         no_test = "No trial reported an accuracy on a test set. " if metric == VAL_ACCURACY else ""
         about = (
-            f"{no_test}This is {column}, which is used to choose cells. ±: half-width of the 95% interval over the ok"
-            f" seeds ({method(cells)}). It is not compared with the reference batch."
+            f"{no_test}This is {column} ({metric.better} is better), which is used to choose cells. ±: half-width of"
+            f" the 95% interval over the ok seeds ({method(cells)}). It is not compared with the reference batch."
         )
         content = [about, "", markdown(accuracy_frame(cells, metric)), ""]
     else:

@@ -126,7 +126,8 @@ def _times(value: float) -> str:
 
 
 def _three(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}"
+    # Three decimals show nothing of a small loss.
+    return "" if math.isnan(value) else f"{value:.3g}" if 0 < abs(value) < 0.01 else f"{value:.3f}"
 
 
 def gpu_count_table(recommendation: Recommendation) -> TextTable | None:
@@ -176,7 +177,7 @@ def _trade_offs(recommendation: Recommendation, cells: Sequence[TradeOff | None]
         f"{COLUMNS[recommendation.deciding_time]} [{time.name}]": [
             time.number(cell.time_s) if cell else "" for cell in cells
         ],
-        recommendation.metric.label: [_three(cell.metric) if cell else "" for cell in cells],
+        recommendation.metric.heading: [_three(cell.metric) if cell else "" for cell in cells],
         f"{COLUMNS['cost']} [{cost.name}]": [cost.number(cell.cost) if cell else "" for cell in cells],
     }
 

@@ -7,23 +7,23 @@ the output has no times, the arrival of the epochs' lines gives the time of an e
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import json
 import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
+from sweeps.metric import is_higher_better, usual_name
 from sweeps.target import Target
-from trainables.command.process import SEARCHED, OutputLines
+from trainables.command.numbers import UnclearNumberError, as_number, number_at
+from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS, with_any_number
+from trainables.command.process import SEARCHED
 from trainables.command.settings import CommandSettings
-from trainables.command.step_times import ANSI, EpochClock, ProgressBars, StepTimes
+from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, StepTimes
 from trainables.context import DivergedError
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -39,8 +39,6 @@ TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
 """How repeated values become one; `steady`: the median from the second on."""
 
 _DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
-_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 _KEYS = ("json", "regex", "scale", "invert", "take")
 PROGRESS_BAR = "tqdm"
 """The declaration of `step_s` that reads the states of progress bars."""
@@ -84,23 +82,26 @@ class Reading:
         if not isinstance(invert := long.get("invert", False), bool):
             raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
         try:
-            pattern = re.compile(str(long["regex"])) if "regex" in long else None
+            pattern = with_any_number(str(long["regex"])) if "regex" in long else None
         except re.error as error:
             raise ValueError(f"{subject}={long['regex']!r} is not a regular expression: {error}") from error
         key = None if pattern else str(long.get("json", column))
         return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
 
     def of_line(self, line: str) -> float | None:
-        """Return the number in a line of output; None if the line has none."""
+        """Return the number in a line of output; None if the line has none. Raises UnclearNumberError."""
         match = self.pattern.search(line) if self.pattern else None
-        return self._scaled(_first_group(match)) if match is not None else None
+        start, end = _first_span(match) if match is not None else (-1, -1)
+        if start < 0:
+            return None
+        return self._scaled(number_at(line, start, end, self.column, has_scale=self.scale != 1 or self.invert))
 
-    def of_row(self, row: Mapping[str, Any]) -> float | None:
-        """Return the number in a JSON object; None if the object has none."""
-        return self._scaled(row.get(self.key)) if self.key else None
+    def of_row(self, row: Row) -> float | None:
+        """Return the number in a JSON object; None if the object has none. Raises UnclearNumberError."""
+        value = row.value(self.key, self.column) if self.key else None
+        return self._scaled(as_number(value, self.column, has_scale=self.scale != 1 or self.invert))
 
-    def _scaled(self, value: Any) -> float | None:
-        number = as_number(value)
+    def _scaled(self, number: float | None) -> float | None:
         if number is None or (self.invert and not number):
             return None
         if self.invert:
@@ -108,28 +109,43 @@ class Reading:
         return number if self.scale == 1 else number * self.scale
 
 
-def as_number(value: Any) -> float | None:
-    """Return a number, also from text (`1,234.5`; `1.2K`; `1:02:03` in seconds); None for anything else.
-
-    Whole numbers stay whole.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if not isinstance(value, str):
-        return value
-    text = value.replace(",", "").strip()
-    if text[-1:] in _SUFFIXES and text[:-1].replace(".", "", 1).isdigit():
-        return float(text[:-1]) * _SUFFIXES[text[-1]]
-    if clock := _CLOCK.fullmatch(text):
-        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
-    try:
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    except ValueError:
-        return None
-
-
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys with the position in the training; a JSON line with `epoch` is a row of the learning curve."""
+
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+class Row:
+    """A JSON object or a line of a table, whose nested keys are joined: `val/acc`."""
+
+    def __init__(self, mapping: Mapping[str, Any]) -> None:
+        self._values = dict(_flattened(mapping))
+        self._by_words = {_SEPARATORS.sub("_", key.lower()): value for key, value in reversed(self._values.items())}
+        self._by_usual_name = {usual_name(key): value for key, value in reversed(self._values.items())}
+
+    def value(self, key: str, column: str) -> Any:
+        """Return the value at a key, however it is separated; for the column's own name, that of any usual name."""
+        if key in self._values:
+            return self._values[key]
+        words = _SEPARATORS.sub("_", key.lower())
+        if words in self._by_words or key != column:
+            return self._by_words.get(words)
+        return self._by_usual_name.get(column)
+
+    @property
+    def position(self) -> dict[str, float]:
+        """The position in the training, by `POSITION`."""
+        numbers = {name: as_number(self._by_words.get(name), "steps") for name in POSITION}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _flattened(mapping: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
 
 SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
 """Columns that hold a speed."""
@@ -138,9 +154,9 @@ SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
 class CommandMetrics:
     """The metrics in lines of output; only those that the config declares, since anything may look like a number.
 
-    Rows come from JSON lines with an `epoch`. Without those, a line that names another epoch (`epoch_pattern`) starts
-    the next row; without an `epoch_pattern`, a repeated metric does. If no line has a time, the time between the
-    epochs' lines counts, provided that they are epochs: they are named, or as many as in the budget.
+    Rows come from JSON lines with an `epoch`. Without those, a line that names another epoch starts the next row. If no
+    line does, a repeated metric starts it, unless a progress bar is drawn again. If no line has a time, the time
+    between the epochs' lines counts, provided that they are epochs: they are named, or as many as in the budget.
     `global_batch_size` is in samples; None if unknown.
     """
 
@@ -151,24 +167,40 @@ class CommandMetrics:
         epochs: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         target: Target | None = None,
+        processes: int = 1,
     ) -> None:
         """`epochs` is the length of the budget. Raises ValueError naming a metric with an invalid declaration."""
         self._settings, self._target = settings, target
-        self._global_batch_size = global_batch_size
+        self._global_batch_size, self._processes = global_batch_size, processes
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
-        self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
-        self._step_pattern = re.compile(settings.step_pattern) if settings.step_pattern else None
-        self._epoch = ""
-        """The epoch that the last line named."""
+        self._epoch_pattern = re.compile(settings.epoch_pattern or NAMED_EPOCH)
+        self._step_pattern = re.compile(settings.step_pattern or NAMED_STEP)
+        self._named: float | None = None
+        """The epoch that a line has named last, perhaps before its first metric."""
+        self._names: dict[str, float] = {}
+        """The places of epochs that have no number."""
+        self._epoch: float | None = None
+        """The epoch of the open row; None if no line names epochs."""
         self._step: float | None = None
         self._seen: dict[str, list[float]] = {}
-        """The values of each column, in their order."""
+        """The finite values of each column, in their order."""
+        self._last: dict[str, float] = {}
+        """The last value of each column, finite or not."""
+        self._timed_epoch: float | None = None
+        """The epoch of the last `epoch_s`."""
         self._open: dict[str, float] = {}
         """The row that patterns have not completed yet."""
+        self._unclear: dict[str, str] = {}
+        """Why a number of a column was not read."""
+        self._process: str | None = None
+        """The mark of the process whose lines are read; None if lines have no mark."""
+        self._drawn: dict[str, float] = {}
+        """The count of each progress bar's last line."""
         self._evaluation_s = 0.0
         """The time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it."""
         self._rows = 0
-        self._rows_name_epochs = False
+        self._json_rows: set[tuple[Any, ...]] = set()
+        """What each JSON line with an epoch was about."""
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
         self._steps = StepTimes(clock)
@@ -184,67 +216,118 @@ class CommandMetrics:
         """How many lines had a metric, or a step of a progress bar."""
 
     def line(self, line: str) -> list[dict[str, Any]]:
-        """Return the rows that this line completes, usually none. Raises DivergedError if a loss is not finite."""
+        """Return the rows that this line completes, usually none. Raises DivergedError if losses are not finite."""
         self.open_line(line)
         line = ANSI.sub("", line)
-        json_row = _json_object(line)
-        if json_row is not None:
-            rows = self.row(json_row)
-            for row in rows:
-                self._clock.seen(row["epoch"])
-            return rows
+        if self._is_of_another_process(line):
+            return []
+        mapping = mapping_in(line)
+        row = Row(mapping) if mapping is not None else None
+        if row is not None and "epoch" in row.position:
+            return self._of_row(row, line)
         line = line[:SEARCHED]
-        values = self._values(lambda reading: reading.of_line(line))
-        rows = self._begin_row(line, values)
-        self._open |= values
-        step = self._step_pattern.search(line) if self._step_pattern is not None else None
+        values = self._values(line, row)
+        bar = BarState.of(line) if values else None
+        self._name_epoch(line, bar)
+        rows = self._begin_row(values, bar, is_of_row=row is None or self._epoch is not None)
+        step = self._step_pattern.search(line)
         if step is not None:
             self._step = as_number(_first_group(step))
-        self._take(values)
+        elif bar is not None and not self._settings.step_pattern:
+            self._step = bar.done
+        self._take(values, self._epoch)
         return rows
 
-    def _begin_row(self, line: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
-        """Note the epoch of a line; return the row before it, if the line begins another one."""
-        if self._epoch_pattern is None:
-            rows = self.last_row() if values.keys() & self._open.keys() else []
-            # The first line of a row counts: the last one may follow the last evaluation.
-            if values and not self._open and not self._rows_name_epochs:
-                self._clock.seen(self._rows)
-            return rows
+    def _is_of_another_process(self, line: str) -> bool:
+        """Return whether the line is marked, as `[rank1]:`, with another process than the first that had a metric."""
+        mark = OTHER_PROCESS.match(line)
+        if mark is None:
+            return False
+        if self._process is None and self._values(line, None):
+            self._process = mark[1]
+        return self._process not in (None, mark[1])
+
+    def _name_epoch(self, line: str, bar: BarState | None) -> None:
+        """Note the epoch that a line names, in words or as the count of a bar over the budget's epochs."""
         match = self._epoch_pattern.search(line)
-        if match is None:
+        if match is not None:
+            name = _first_group(match)
+            number = as_number(name)
+            # Epochs without a number are counted.
+            self._named = self._names.setdefault(name, len(self._names)) if number is None else number
+        elif bar is not None and bar.total is not None and bar.total == self._budget_epochs and bar.done:
+            self._named = bar.done
+
+    def _begin_row(self, values: Mapping[str, float], bar: BarState | None, *, is_of_row: bool) -> list[dict[str, Any]]:
+        """Open a row if the line begins one, and return the row before it."""
+        # Without a pattern, the name of an epoch may be a setting; it counts once a metric follows.
+        if self._named is not None and (values or self._settings.epoch_pattern):
+            begins = self._clock.seen(self._named)
+            self._epoch = self._named if begins else self._epoch
+            self._named = None
+        elif not values or not is_of_row or self._json_rows:
             return []
-        epoch_before, self._epoch = self._epoch, _first_group(match)
-        rows = self.last_row() if self._epoch != epoch_before else []
-        number = as_number(self._epoch)
-        self._clock.seen(self._rows if number is None else number)
+        elif self._epoch is None:
+            begins = bool(values.keys() & self._open.keys()) and not self._is_drawn_again(bar)
+            # The first line of a row counts: the last one may follow the last evaluation.
+            if begins or not self._open:
+                self._clock.seen(self._rows + begins)
+        else:
+            begins = False
+        rows = self.last_row() if begins else []
+        self._open |= values
         return rows
 
-    def _values(self, read: Callable[[Reading], float | None]) -> dict[str, float]:
-        values = {reading.column: read(reading) for reading in self._readings}
-        return {column: value for column, value in values.items() if value is not None}
+    def _is_drawn_again(self, bar: BarState | None) -> bool:
+        """Return whether a progress bar is in a further state of the same run."""
+        if bar is None:
+            return False
+        done_before = self._drawn.get(bar.name, math.inf)
+        self._drawn[bar.name] = bar.done
+        return bar.done >= done_before
+
+    def _values(self, line: str, row: Row | None) -> dict[str, float]:
+        """Return the numbers in a line, and in the object that it holds, by column."""
+        values = {}
+        for reading in self._readings:
+            try:
+                value = reading.of_row(row) if row is not None and reading.key else reading.of_line(line)
+            except UnclearNumberError as error:
+                self._unclear[reading.column] = str(error)
+                continue
+            if value is not None:
+                values[reading.column] = value
+        return values
 
     def open_line(self, text: str) -> None:
         """Read a line that has no end yet: progress bars write the end before the next state."""
         if self._bars is not None and self._bars.read(text[:SEARCHED]):
             self.reports += 1
 
-    def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def row(self, mapping: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a JSON object, or a line of a table, as a row if it has an epoch."""
-        values = self._values(lambda reading: reading.of_row(row))
-        position = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
+        return self._of_row(Row(mapping), "")
+
+    def _of_row(self, row: Row, line: str) -> list[dict[str, Any]]:
+        position, values = row.position, self._values(line, row)
         self._step = position.get("step", position.get("steps", self._step))
-        self._evaluation_s += as_number(row.get("eval_runtime")) or 0.0
-        self._take(values)
-        if "epoch" not in position:
+        self._evaluation_s += as_number(row.value("eval_runtime", "")) or 0.0
+        epoch = position.get("epoch")
+        self._take(values, epoch)
+        if epoch is None:
             return []
-        self._rows_name_epochs = True
-        return [position | values]
+        about = (*position.items(), *values)
+        is_repeated = about in self._json_rows
+        self._json_rows.add(about)
+        if line:
+            self._clock.seen(epoch)
+        # Every process may print the same row.
+        return [] if is_repeated else [position | values]
 
     def last_row(self) -> list[dict[str, Any]]:
         """Return the row that patterns have found since the last one; call it again when the command has ended."""
         values, self._open = self._open, {}
-        if not values or self._rows_name_epochs:
+        if not values or self._json_rows:
             return []
         self._rows += 1
         return [{"epoch": self._rows} | values]
@@ -264,13 +347,19 @@ class CommandMetrics:
     def _reported(self) -> dict[str, Any]:
         takes = {reading.column: TAKES[reading.take] for reading in self._readings}
         reported: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
+        # A trial whose last loss or accuracy is not finite has diverged, however good the earlier ones were.
+        reported |= {
+            column: value
+            for column, value in self._last.items()
+            if not math.isfinite(value) and is_higher_better(column) is not None
+        }
         by_trainer = any((reading.column, reading.key) == ("train_s", "train_runtime") for reading in self._readings)
         if by_trainer and "train_s" in reported:
             reported["train_s"] -= self._evaluation_s
         return reported
 
     def _of_epochs(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        epochs_s, samples_per_epoch = self._seen.get("epoch_s", []), self._settings.samples_per_epoch
+        epochs_s, samples_per_epoch = self._epochs_s, self._settings.samples_per_epoch
         if not epochs_s:
             return {}
         derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
@@ -309,8 +398,8 @@ class CommandMetrics:
         return {"samples": samples_per_epoch * self._epochs}
 
     def _of_target(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        epochs_s = self._seen.get("epoch_s", [])
-        values = self._seen.get(self._target.metric, []) if self._target else []
+        epochs_s = self._epochs_s
+        values = self._of_one_process(self._seen.get(self._target.metric, [])) if self._target else []
         # An epoch's time and its metric belong together only if each epoch has both.
         if self._target is None or len(epochs_s) != len(values):
             return {}
@@ -348,6 +437,21 @@ class CommandMetrics:
         by_steps = self.is_timed_elsewhere or (self._bars is not None and self._bars.figures())
         return bool(self._epochs and self._clock.figures()) and not by_steps and not set(SPEEDS) & set(self._seen)
 
+    @property
+    def _epochs_s(self) -> list[float]:
+        return self._of_one_process(self._seen.get("epoch_s", []))
+
+    def _of_one_process(self, values: list[float]) -> list[float]:
+        """Return one value for each epoch, the largest, if each process printed one and no line names epochs."""
+        count = self._processes
+        if self._names_epochs or count == 1 or len(values) != count * (self._budget_epochs or 0):
+            return values
+        return [max(values[place : place + count]) for place in range(0, len(values), count)]
+
+    @property
+    def _names_epochs(self) -> bool:
+        return bool(self._json_rows) or self._epoch is not None
+
     def work(self) -> dict[str, Any]:
         """Return the `epochs` that the lines tell of, and `work_source`; {} if they tell of none.
 
@@ -355,47 +459,67 @@ class CommandMetrics:
         """
         if "epochs" in self._seen:
             return {"work_source": "declared"}
-        is_named = self._rows_name_epochs or self._epoch_pattern is not None
-        named = self._clock.work(self._budget_epochs) if is_named else 0.0
-        timed = len(self._seen.get("epoch_s", ()))
+        named = self._clock.work(self._budget_epochs) if self._names_epochs else 0.0
+        timed = len(self._epochs_s)
         if named:
             return {"epochs": named, "work_source": "declared"}
         if timed > 1:  # a single time may be that of any epoch
             return {"epochs": timed, "work_source": "declared"}
+        if self._rows == self._processes * (self._budget_epochs or 0):
+            return {"epochs": self._rows / self._processes, "work_source": "assumed"}
         return {"work_source": "assumed"} if self._rows else {}
 
     @property
     def _epochs(self) -> float:
         """Return how many epochs there were; 0 if the lines may be about something else."""
-        is_named = self._rows_name_epochs or self._epoch_pattern is not None
-        return self._clock.epochs if is_named or self._clock.epochs == self._budget_epochs else 0
+        return self._clock.epochs if self._names_epochs or self._clock.epochs == self._budget_epochs else 0
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
         metrics = self._settings.metrics.items()
         bars = {"step_s"} if self._bars is not None and self._bars.figures() else set()
-        return [column for column, given in metrics if given is not None and column not in {*self._seen, *bars}]
+        return [column for column, given in metrics if given is not None and column not in {*self._last, *bars}]
 
     @property
     def found_nothing(self) -> bool:
         """Return whether no metric has been read."""
-        return not self._seen and not self.reports
+        return not self._last and not self.reports
 
     @property
     def remark_on_steps(self) -> str:
         """Return what to change if only some steps seem to be reported; else an empty string."""
         return self._steps.remark()
 
-    def _take(self, values: Mapping[str, float]) -> None:
-        loss = values.get("loss", 0.0)
-        if not math.isfinite(loss):
+    @property
+    def unclear(self) -> Mapping[str, str]:
+        """Why numbers of these columns were not read."""
+        return self._unclear
+
+    def _take(self, values: Mapping[str, float], epoch: float | None) -> None:
+        loss, loss_before = (of.get("loss", 0.0) for of in (values, self._last))
+        # A single one may be a step that mixed precision skips, or the epoch before the first.
+        if not math.isfinite(loss) and not math.isfinite(loss_before):
             raise DivergedError(f"the command printed a loss of {loss}")
         self.reports += bool(values)
+        self._last |= values
         for column, value in values.items():
-            if math.isfinite(value):
-                self._seen.setdefault(column, []).append(value)
-                if column == "step_s":
-                    self._steps.add(value, self._step)
+            if not math.isfinite(value):
+                continue
+            seen = self._seen.setdefault(column, [])
+            # Every process may print the time of the same epoch: the slowest counts.
+            if column == "epoch_s" and epoch is not None and epoch == self._timed_epoch:
+                seen[-1] = max(seen[-1], value)
+                continue
+            if column == "epoch_s":
+                self._timed_epoch = epoch
+            seen.append(value)
+            if column == "step_s":
+                self._steps.add(value, self._step)
+
+
+def _first_span(match: re.Match[str]) -> tuple[int, int]:
+    """Return the span of the first group, or of the whole match of a pattern without groups."""
+    return match.span(1 if match.re.groups else 0)
 
 
 def _first_group(match: re.Match[str]) -> str:
@@ -403,12 +527,21 @@ def _first_group(match: re.Match[str]) -> str:
     return str(match[1 if match.re.groups else 0])
 
 
-def _json_object(line: str) -> dict[str, Any] | None:
-    """Parse a JSON object, or a dictionary as Python prints it (Hugging Face's Trainer: {'epoch': '1'})."""
-    text = line.strip()
-    if not text.startswith("{") or not text.endswith("}"):
+_WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([^(),\[\]]+)(?:,[^()]*(?:\(\))?)?\)")
+"""Numbers as numpy, torch and JAX print them within a dictionary."""
+
+_BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|inf)\b")
+
+
+def mapping_in(line: str) -> dict[str, Any] | None:
+    """Return the JSON object or printed dictionary with which a line ends, perhaps behind a prefix of logging."""
+    text = line.rstrip()
+    begin = text.find("{")
+    if begin < 0 or "}" not in text or ":" not in text:
         return None
-    quoted = re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda match: repr(match[0]), text)  # Python prints these bare
+    text = text[begin : text.rfind("}") + 1]
+    # Python prints these numbers bare, which is no literal.
+    quoted = _BARE.sub(lambda match: repr(match[0]), _WRAPPED.sub(r"\1", text))
     for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
             value = read(source)
@@ -425,51 +558,3 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
             Reading.of(column, given)
         except ValueError as error:
             yield str(error)
-
-
-class MetricsFile:
-    """The command's metrics file: lines of JSON and CSV are read as they are written, .json at the end; None: no file.
-
-    A CSV file may be written anew, as Lightning does: then only further lines count.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        if self._path:
-            self._path.unlink(missing_ok=True)  # of an earlier attempt
-        self._is_table = path is not None and path.suffix == ".csv"
-        is_whole = path is not None and path.suffix == ".json"
-        self._lines = OutputLines(path) if path and not is_whole and not self._is_table else None
-        self._rows_read = 0
-        self._read: tuple[int, int] | None = None
-        """The size and modification time of the table when it was last read."""
-
-    def new(self, *, ended: bool = False) -> Iterator[str]:
-        """Return the lines written since the last call, as lines of JSON; with `ended`, also an unfinished last one."""
-        if self._lines is not None:
-            yield from self._lines.new(ended=ended)
-        elif self._is_table and self._path is not None and self._path.is_file():
-            state = self._path.stat()
-            before, self._read = self._read, (state.st_size, state.st_mtime_ns)
-            if self._read == before and not ended:
-                return
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-            whole = text if ended else text[: text.rfind("\n") + 1]
-            rows = list(csv.DictReader(io.StringIO(whole)))
-            for row in rows[self._rows_read :]:
-                cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
-                yield json.dumps({key: cell for key, cell in cells.items() if cell})
-            self._rows_read = max(self._rows_read, len(rows))
-
-    def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
-        if self._path is None:
-            return
-        if not self._path.is_file():
-            raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
-        if self._path.suffix != ".json":
-            return
-        content = json.loads(self._path.read_text(encoding="utf-8"))
-        for row in content if isinstance(content, list) else [content]:
-            if isinstance(row, dict):
-                yield from metrics.row(row)

@@ -5,6 +5,7 @@ Epochs may be timed by the arrival of their lines, steps by printed seconds, or 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -19,16 +20,37 @@ TOGETHER_S = 0.05
 
 
 class EpochClock:
-    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation."""
+    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation.
+
+    A training in several phases counts its epochs anew in each phase; they are numbered on.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._arrival_s: dict[float, float] = {}
         """The arrival of each epoch's last line."""
+        self._first = self._last = math.nan
+        """The first and the latest number, as the program counts."""
+        self._earlier = 0.0
+        """What the numbers of earlier phases add."""
 
-    def seen(self, epoch: float) -> None:
-        """Record that a line of this epoch has arrived."""
-        self._arrival_s[epoch] = self._clock()
+    def seen(self, epoch: float) -> bool:
+        """Record that a line of this epoch has arrived; return whether an epoch begins with it.
+
+        A line about an earlier epoch, such as the best one, changes nothing.
+        """
+        is_next = not epoch <= self._last
+        if epoch < self._last:
+            if epoch > self._first:
+                return False
+            numbers = sorted(self._arrival_s)
+            self._earlier = numbers[-1] + (numbers[1] - numbers[0] if len(numbers) > 1 else 1.0) - epoch
+            is_next = True
+        if math.isnan(self._first):
+            self._first = epoch
+        self._last = epoch
+        self._arrival_s[self._earlier + epoch] = self._clock()
+        return is_next
 
     @property
     def epochs(self) -> float:
@@ -106,7 +128,8 @@ class StepTimes:
         if number is None or self._number is None:
             return 1.0
         begins_anew = number < self._number
-        return max(1.0, number if begins_anew else number - self._number)
+        # The same number again is the same step of another process, or a bar that is drawn again.
+        return max(1.0, number) if begins_anew else number - self._number
 
     def figures(self) -> dict[str, float]:
         """Return `window_s` and `window_steps`; {} after a single line."""
@@ -136,6 +159,14 @@ _TQDM = re.compile(
 )
 """`45/100 [00:12<00:15, 3.60it/s`; without a total `45it [00:12, 3.60it/s`; slow steps as `1.20s/it`."""
 
+_KERAS = re.compile(
+    r"(?<![\d/])(?P<done>\d+)/(?P<total>\d+)\s*(?:━{3,}|[━╸╺─]{3,}|[█▏▎▍▌▋▊▉░▒·]{2,}|\[[=>.#*\- ]{3,}\])"
+)
+"""`45/100 ━━━━━ 2s 4ms/step`, and `45/100 [====>...]`, whose clock counts down."""
+
+_FASTPROGRESS = re.compile(rf"\d%\s*\[(?P<done>\d+)/(?P<total>\d+)\s+(?P<elapsed>{_TIME})<")
+"""`|████----| 45.00% [45/100 00:12<00:15 0.5432]`"""
+
 _RICH = re.compile(
     r"[━╸╺─]\s*(?:(?P<percent>\d+)%\s*)?(?:(?P<done>\d+)/(?P<total>\d+)\s+)"
     rf"(?:(?P<elapsed>{_TIME})\s*[•<]?\s*(?:{_TIME}|-:--:--)?)?"
@@ -160,7 +191,8 @@ class BarState:
     def of(line: str) -> BarState | None:
         """Read a line of output; None if it shows no progress bar with a count."""
         text = ANSI.sub("", line)
-        match = _TQDM.search(text) or _RICH.search(text)
+        patterns = (_TQDM, _FASTPROGRESS, _RICH, _KERAS)
+        match = next((match for pattern in patterns if (match := pattern.search(text))), None)
         if match is None:
             return None
         parts = match.groupdict()
@@ -170,7 +202,7 @@ class BarState:
             name=" ".join(_NOT_OF_NAME.sub(" ", title).split()),
             done=float(parts["done"]) * _SCALES[parts.get("done_scale") or ""],
             total=float(parts["total"]) * _SCALES[parts.get("total_scale") or ""] if has_total else None,
-            elapsed_s=_seconds(parts["elapsed"]) if parts["elapsed"] else None,
+            elapsed_s=_seconds(parts["elapsed"]) if parts.get("elapsed") else None,
         )
 
 

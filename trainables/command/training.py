@@ -19,7 +19,8 @@ from sweeps.target import Target
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
-from trainables.command.metrics import SPEEDS, CommandMetrics, MetricsFile
+from trainables.command.log_files import MetricsFile
+from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
@@ -51,7 +52,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         batch = context.batch.global_batch_size if knows_gpus else None
         adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
         command = _command(settings, values, context, trial_dir)
-        metrics = CommandMetrics(settings, batch, values["epochs"], target=Target.of(config))
+        processes = int(context.batch.devices_per_rank)
+        metrics = CommandMetrics(settings, batch, values["epochs"], target=Target.of(config), processes=processes)
         file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
         output = _Output(
             context, metrics, file, FailureCause(settings.oom_patterns, settings.diverged_patterns), adapter
@@ -200,6 +202,8 @@ def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Contex
     """Remark what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
     for column in metrics.unread():
         context.remark(f"no line of the output matches trainable.metrics.{column}")
+    for column, why in metrics.unclear.items():
+        context.remark(f"trainable.metrics.{column}: a number was not read: {why}")
     if metrics.found_nothing and not set(SPEEDS) & set(figures):
         context.remark(
             f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"

@@ -49,7 +49,12 @@ def exit_early(config: object, context: Context) -> None:
 
 
 def say_nan(config: object, context: Context) -> None:
-    context.summarize({"accuracy": float("nan"), "loss": torch.tensor(0.5), "epochs": numpy.int64(3)})
+    context.summarize({"power_w": float("nan"), "loss": torch.tensor(0.5), "epochs": numpy.int64(3)})
+
+
+def diverge_late(config: object, context: Context) -> None:
+    for epoch, loss in enumerate((0.5, float("nan"))):
+        context.report({"epoch": epoch, "val_loss": torch.tensor(loss)})
 
 
 def say_an_object(config: object, context: Context) -> None:

@@ -56,6 +56,10 @@ def test_metrics_become_json_without_nan() -> None:
     assert run(request("tests.unit.trainables.polluters:say_nan"))["metrics"] == {"loss": 0.5, "epochs": 3}
 
 
+def test_a_last_loss_that_is_not_finite_is_divergence() -> None:
+    assert run(request("tests.unit.trainables.polluters:diverge_late"))["status"] == "diverged"
+
+
 def test_the_last_row_gives_metrics_of_the_trial() -> None:
     context = Context.alone()
     for epoch in (1, 2):

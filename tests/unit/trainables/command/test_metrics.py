@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -89,7 +90,7 @@ ABSENT = object()
             id="the pattern of epochs joins lines",
         ),
         pytest.param(
-            [f"iter 1: time {ms}ms" for ms in (900, 20, 40, 30)],
+            [f"iter {i}: time {ms}ms" for i, ms in enumerate((900, 20, 40, 30))],
             {"step_s": {"regex": "time (.+)ms", "scale": 1e-3}},
             {},
             None,
@@ -107,7 +108,7 @@ ABSENT = object()
         *(
             pytest.param(
                 lines,
-                {"samples_per_s": {"regex": "(\\S+) images/s"} if lines is RATES else None},
+                {"samples_per_s": {"regex": "(\\S+) images/s"} if lines is not JSON_RATES else None},
                 settings,
                 None,
                 {"samples_per_s": 50, "samples": samples},
@@ -116,7 +117,8 @@ ABSENT = object()
             for name, lines, settings, samples in (
                 ("samples of named epochs", RATES, {"epoch_pattern": r"epoch (\d+)", "samples_per_epoch": 100}, 300),
                 ("samples of JSON epochs", JSON_RATES, {"samples_per_epoch": 100}, 300),
-                ("lines about anything", RATES, {"samples_per_epoch": 100}, ABSENT),
+                ("lines that name epochs", RATES, {"samples_per_epoch": 100}, 300),
+                ("lines about anything", [line[8:] for line in RATES], {"samples_per_epoch": 100}, ABSENT),
                 ("epochs of unknown size", JSON_RATES, {}, ABSENT),
             )
         ),
@@ -147,9 +149,21 @@ def test_time_to_target_sums_epochs_until_it(target, seconds):
 
 
 @pytest.mark.parametrize("line", ['{"epoch": 1, "loss": NaN}', "{'loss': nan, 'epoch': 2.0}", "loss nan", "loss inf"])
-def test_a_non_finite_loss_is_divergence(line):
+def test_two_losses_that_are_not_finite_are_divergence(line):
+    declared = {"loss": {"regex": "loss ([0-9.]+)"} if "{" not in line else None}
     with pytest.raises(DivergedError, match="a loss of"):
-        read([line], {"loss": {"regex": "loss (.+)"} if "{" not in line else None})
+        read([line, line], declared)
+    _, figures = read([line], declared)
+    assert not math.isfinite(figures["loss"])
+    finite = line.replace("NaN", "0.5").replace("nan", "0.5").replace("inf", "0.5")
+    assert read([line, finite], declared)[1]["loss"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["val_loss", "val_accuracy", "val_bpb"])
+def test_the_last_value_of_a_metric_may_be_no_number(name):
+    lines = [f"{name} 0.5", f"{name} nan"]
+    assert math.isnan(read(lines, {name: {"regex": f"{name} ([0-9.]+)", "take": "max"}})[1][name])
+    assert read(lines, {"grad_norm": f"{name} ([0-9.]+)"})[1]["grad_norm"] == 0.5
 
 
 @pytest.mark.parametrize("line", ["loss about three", '{"loss": "high"}', '{"loss": true}', '{"loss": [1]}', '{"lo'])
@@ -228,7 +242,7 @@ def test_json_rows_have_step_numbers(key):
 
 
 def test_without_step_numbers_a_line_is_one_step():
-    reader = read_step_times(every_tenth())
+    reader = read_step_times([(second, line.partition(": ")[2]) for second, line in every_tenth()])
     found = reader.figures()
     assert (found["window_steps"], found["window_s"]) == (30, pytest.approx(3.0))
     remark = reader.remark_on_steps
@@ -268,6 +282,7 @@ ACCURACY = {"val_accuracy": "acc ([0-9.]+)"}
 PLAIN = [(9.0, "epoch 0 acc 0.5"), (11.0, "epoch 1 acc 0.7"), (13.5, "epoch 2 acc 0.9"), (20.0, "done")]
 
 
+UNNAMED = [(second, line.partition("acc")[1] + line.partition("acc")[2]) for second, line in PLAIN]
 TWO_TO_FOUR = [(5.0, "epoch 2: loss 3"), (6.0, "epoch 2: loss 2"), (10.0, "epoch 4: loss 1"), (60.0, "acc 0.9")]
 JSON = [(float(2 * epoch), f'{{"epoch": {epoch}, "loss": 1}}') for epoch in (1, 2, 3)] + [(50.0, "done")]
 HEAPS = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
@@ -280,8 +295,11 @@ TOOK = [*PLAIN, (21.0, "took 7")]
     [
         # As many lines as the budget has epochs.
         (PLAIN, ACCURACY, {"epochs": 3}, {"epoch_s": 2.25, "window_s": 4.5, "samples": 300, "window_steps": 4}),
-        (PLAIN, ACCURACY, {"epochs": 2}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),  # lines that may not be epochs
-        (PLAIN, ACCURACY, {}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),
+        # Lines that may not be epochs, and lines that name them.
+        (UNNAMED, ACCURACY, {"epochs": 2}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),
+        (UNNAMED, ACCURACY, {"epochs": 3}, {"epoch_s": 2.25, "samples": 300}),
+        (UNNAMED, ACCURACY, {}, {"val_accuracy": 0.9, "epoch_s": ABSENT}),
+        (PLAIN, ACCURACY, {}, {"epoch_s": 2.25, "samples": 300}),
         # Named epochs, without the last evaluation.
         (
             *(TWO_TO_FOUR, {"loss": "loss (.+)", **ACCURACY}, {"epoch_pattern": "epoch ([0-9]+)"}),
@@ -319,7 +337,10 @@ NAMED = {"epoch_pattern": "epoch ([0-9]+)"}
         (range(3, 7, 3), NAMED, 8),  # the next line is due after the budget's end
         ([8], NAMED, 8),
         ([], NAMED, None),
-        (range(1, 5), {}, None),  # lines that may not be epochs
+        (range(1, 5), {}, 4),
+        ([*range(1, 3), *range(1, 7)], {}, 8),  # phases that count anew
+        ([*range(1, 9), 3], NAMED, 8),  # the best epoch at the end
+        ([1, 1, 2, 2, 3, 3], {}, 3),  # each of two processes prints it
     ],
 )
 def test_epochs_done_follow_from_the_lines(numbers, settings, epochs):

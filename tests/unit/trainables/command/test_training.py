@@ -185,7 +185,7 @@ def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
         ("raise MemoryError", MemoryError, "MemoryError"),
         ("raise RuntimeError('CUDA out of memory.')", MemoryError, "CUDA out of memory"),
         ("raise ValueError('no data')", CommandError, "status 1: ValueError: no data"),
-        ("print('loss: nan')", DivergedError, "loss of nan"),
+        ("print('loss: nan\\n' * 2)", DivergedError, "loss of nan"),
     ],
 )
 def test_a_failure_raises_its_cause(tmp_path: Path, code: str, error: type[Exception], match: str) -> None:

@@ -1,0 +1,72 @@
+"""Names of metrics: the usual name of a metric that programs name in other ways, and which direction is better."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_LOWER = frozenset(
+    "loss error err perplexity ppl bits bpb bpc bpd bpt nll ce bce rmse rmsle mae mse mape smape msle wape fid kid wer"
+    " cer ter ece brier lpips chamfer epe eer regret divergence kl crossentropy".split()
+)
+_HIGHER = frozenset(
+    "accuracy acc top1 top3 top5 acc1 acc5 f1 fbeta precision recall auc auroc auprc ap map map50 bleu sacrebleu rouge"
+    " rouge1 rouge2 rougel chrf meteor cider miou iou dice psnr ssim r2 reward rewards return returns mcc kappa ndcg"
+    " mrr em match hits spearman pearson elo likelihood elbo sensitivity specificity winrate sharpe".split()
+)
+"""The last words of metrics of which more is better."""
+
+_OPPOSITE = frozenset("neg negative minus inverse inverted inv non".split())
+"""Words that reverse the direction, or not: the name does not tell."""
+
+_STATISTIC = frozenset(
+    "mean avg average median std epoch final best last ema val valid validation test eval dev train rate score per"
+    " micro macro weighted at k n global local token byte char word pct percent".split()
+)
+"""Words that say how a metric was computed, and nothing on its direction."""
+
+_SYNONYMS = {
+    **dict.fromkeys(("acc", "accuracies", "acc1", "top1", "top_1", "acc_1", "accuracy1"), "accuracy"),
+    **dict.fromkeys(("validation", "valid", "eval", "evaluation", "dev"), "val"),
+    **dict.fromkeys(("training", "trn"), "train"),
+    **dict.fromkeys(("losses",), "loss"),
+}
+_IGNORED = frozenset("epoch avg mean average metrics metric sparse categorical binary multiclass".split())
+"""Words of a name that the usual name leaves out."""
+
+_OF_TRAINING, _OF_TEST = {"train_loss": "loss"}, {"test_accuracy": "accuracy"}
+_RANKED = re.compile(r"(?:top|acc(?:uracy)?)[-_@ ]?1(?![0-9])(?:[-_ ]?acc(?:uracy)?)?", re.IGNORECASE)
+
+
+def is_higher_better(name: str) -> bool | None:
+    """Return whether more of this metric is better, by the words of its name; None if they do not tell.
+
+    The last word counts that says more than how the metric was computed: in `top1_err` and `error_rate` an error.
+    """
+    # Capitals may begin words, as in `valLoss`, or not, as in `rougeL`.
+    for words in (_words(name), _words(name.lower())):
+        telling = [word for word in words if not (word in _STATISTIC or word.isdigit())]
+        if not telling or _OPPOSITE & set(words):
+            return None
+        forms = {telling[-1], telling[-1].rstrip("0123456789")}
+        if forms & (_LOWER | _HIGHER):
+            return not forms & _LOWER
+    return None
+
+
+def usual_name(name: str) -> str:
+    """Return the name that the metric has in the results: `val_accuracy` for `eval/acc`, `loss` for `train_loss`."""
+    words = [_SYNONYMS.get(word, word) for word in _words(_RANKED.sub("accuracy", name))]
+    joined = "_".join(_without_repetition([word for word in words if word not in _IGNORED]))
+    return _OF_TRAINING.get(joined) or _OF_TEST.get(joined) or joined
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in lower case, of `valLoss` and `val/top-5` as well."""
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    return re.findall(r"[a-z0-9]+", separated.lower())
+
+
+def _without_repetition(words: Sequence[str]) -> list[str]:
+    """Leave out a word that follows itself, as in `val/val_loss`."""
+    return [word for place, word in enumerate(words) if place == 0 or word != words[place - 1]]

@@ -1,0 +1,45 @@
+"""Names of metrics: direction and usual name."""
+
+import pytest
+
+from sweeps.metric import is_higher_better, usual_name
+
+
+@pytest.mark.parametrize(
+    ("is_higher", "names"),
+    [
+        (
+            False,
+            "val_loss val_bpb val_ppl val_nll val_cer top1_err error_rate bits_per_byte mean_abs_error FID valLoss",
+        ),
+        (
+            True,
+            "val_accuracy answer_accuracy mAP50-95 f1_macro recall_at_10 rougeL ROC_AUC val/acc@1 exact_match top5 r2",
+        ),
+        (
+            None,
+            "confidence accuracy_drop neg_mean_squared_error negative_log_likelihood grad_norm loss_scale score epoch",
+        ),
+    ],
+)
+def test_the_last_telling_word_gives_the_direction(is_higher: bool | None, names: str) -> None:
+    assert {name: is_higher_better(name) for name in names.split()} == dict.fromkeys(names.split(), is_higher)
+
+
+@pytest.mark.parametrize(
+    ("usual", "names"),
+    [
+        (
+            "val_accuracy",
+            "val_acc eval/acc valid_accuracy val/top1 val_acc@1 eval_top_1 val_MulticlassAccuracy val/val_acc",
+        ),
+        ("val_loss", "eval_loss valid_loss valLoss validation.loss dev_loss val_loss_epoch"),
+        ("loss", "loss train_loss train/loss train_loss_epoch loss_epoch"),
+        ("accuracy", "accuracy test_acc test/accuracy"),
+        ("train_accuracy", "train_acc train/accuracy"),
+        ("val_top5", "val_top5 eval/top5"),
+        ("test_loss", "test_loss"),
+    ],
+)
+def test_other_names_of_a_metric_have_its_usual_name(usual: str, names: str) -> None:
+    assert {name: usual_name(name) for name in names.split()} == dict.fromkeys(names.split(), usual)
