@@ -61,7 +61,7 @@ def test_shipped_configs_fit_the_schema():
 
 
 def test_shipped_sweeps_leave_groups_to_their_options():
-    """What `sweep=X` sets in `optimizer`, say, would otherwise stay with the user's `optimizer=Y`."""
+    """The user's `optimizer=Y` would otherwise keep what `sweep=X` sets in `optimizer`."""
     for file in config_dir().glob("sweep/*.yaml"):
         assert not files.load(file.read_text()).keys() & {"model", "data", "optimizer", "schedule"}, file
 
