@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,8 @@ class Cause(StrEnum):
     """A node, or the supervisor on it, was lost; the trial did not cause it."""
     DEVICE = "device"
     """A GPU was lost or is broken; the trial did not cause it."""
+    PORT = "port"
+    """A port is in use, probably by another trial on the host that has the same one."""
     HOST_MEMORY = "host_memory"
     DEVICE_MEMORY = "device_memory"
     HANG = "hang"
@@ -32,6 +35,14 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     DISK = "disk"
     """A disk is full or cannot be written."""
+
+
+CONNECTION_ERROR = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|socket timeout|NCCL|gloo|ProcessGroup|TCPStore|DistBackendError"
+    r"|DistNetworkError",
+    re.IGNORECASE,
+)
+"""Errors of torch.distributed in a rank that has lost the connection to another rank: not the root cause."""
 
 
 @dataclass(frozen=True, kw_only=True)

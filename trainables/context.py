@@ -74,6 +74,10 @@ class DivergedError(ArithmeticError):
     """The loss is no longer finite. Raise it to end the trial as `diverged`, which is a result."""
 
 
+class PortInUseError(RuntimeError):
+    """A port of the training is in use. The trial is tried again while no other trial runs on its node."""
+
+
 class UntrainedError(RuntimeError):
     """The trial took no optimizer step. It ends as `failed`, because its figures would be those of no training."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import inspect
 import math
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from trainables.context import (
     Context,
     DivergedError,
     GivenUpError,
+    PortInUseError,
     RequestError,
     TrialTimeoutError,
     UntrainedError,
@@ -51,6 +53,9 @@ LOST_DEVICE_TEXTS = (
     "fallen off the bus",
 )
 """Messages of CUDA and NVML about a lost or broken GPU (CUDA runtime errors 214, 220, 714, 46 and 100)."""
+PORT_IN_USE = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")
+"""Messages of Python and torch.distributed about a port that another process listens on."""
+
 NOTE_LENGTH = 300
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -89,6 +94,8 @@ def _classified(error: BaseException) -> tuple[Status, Cause]:
             return Status.FAILED, Cause.REQUEST
         if isinstance(wrapped, OSError) and wrapped.errno in _DISK_ERRORS:
             return Status.FAILED, Cause.DISK
+        if isinstance(wrapped, PortInUseError) or PORT_IN_USE.search(str(wrapped)):
+            return Status.FAILED, Cause.PORT
         if isinstance(wrapped, RuntimeError) and any(text in str(wrapped) for text in LOST_DEVICE_TEXTS):
             return Status.FAILED, Cause.DEVICE
         wrapped = wrapped.__cause__

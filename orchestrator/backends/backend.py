@@ -6,7 +6,6 @@ back end. Seconds are monotonic.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.telemetry.sampler import Sampling
-from sweeps.rank_exit import Cause, RankExit
+from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -249,14 +248,6 @@ def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> 
     )
 
 
-_CONNECTION_ERROR = re.compile(
-    r"connection (closed|reset|refused)|broken pipe|socket timeout|NCCL|gloo|ProcessGroup|TCPStore|DistBackendError"
-    r"|DistNetworkError",
-    re.IGNORECASE,
-)
-"""Errors of torch.distributed in a rank that has lost the connection to another rank."""
-
-
 def _order(rank_exit: RankExit) -> tuple[int, int]:
     """Return a sort key that puts the root cause first; among equals the lowest rank.
 
@@ -268,10 +259,10 @@ def _order(rank_exit: RankExit) -> tuple[int, int]:
     order = (
         status is Status.TIMEOUT,
         status is Status.OOM,
-        rank_exit.cause in (Cause.NODE, Cause.DEVICE),
+        rank_exit.cause in (Cause.NODE, Cause.DEVICE, Cause.PORT),
         not rank_exit.answered,
         status is Status.DIVERGED,
-        status is not Status.OK and not _CONNECTION_ERROR.search(rank_exit.note),
+        status is not Status.OK and not CONNECTION_ERROR.search(rank_exit.note),
         status is not Status.OK,
         True,
     )

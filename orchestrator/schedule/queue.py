@@ -31,7 +31,8 @@ class Retries:
     """Decides which failed trials get another attempt.
 
     Errors and crashes get `limit` further attempts. Lost nodes and GPUs are not charged, up to LOST_NODES. A host that
-    ran out of memory, possibly because of other processes, grants one. All other ends are the trial's own result.
+    ran out of memory or has a port in use, possibly by other processes, grants one. All other ends are the trial's own
+    result.
     """
 
     def __init__(self, limit: int = 0, failed: Mapping[str, Sequence[Cause]] | None = None) -> None:
@@ -46,7 +47,7 @@ class Retries:
             return False
         if cause in (Cause.NODE, Cause.DEVICE):
             return before.count(cause) < LOST_NODES
-        if cause is Cause.HOST_MEMORY:
+        if cause in (Cause.HOST_MEMORY, Cause.PORT):
             return cause not in before
         return cause in _OWN_FAULT and sum(earlier in _OWN_FAULT for earlier in before) < self._limit
 
@@ -90,7 +91,7 @@ class SystematicFailures:
         """Take the end of a trial into account; `outcome` is None if unknown."""
         if outcome is None or outcome.status in _INCONCLUSIVE or trial.measures:
             return
-        if outcome.status is Status.FAILED and outcome.cause not in _OWN_FAULT:
+        if outcome.status is Status.FAILED and outcome.cause not in (*_OWN_FAULT, Cause.PORT):
             return
         if outcome.status is not Status.FAILED:
             self._is_off = True
@@ -285,7 +286,8 @@ class TrialQueue:
         if outcome and self._supplier is not None:
             self._supplier.ended(trial, outcome)
         if outcome and self._retries and self._retries.count(trial, outcome):
-            self.retry(trial)
+            # The other trial with the same port may still run.
+            self.retry(replace(trial, timing="exclusive") if outcome.cause is Cause.PORT else trial)
 
     def retry(self, trial: TrialSpec) -> None:
         """Queue a trial again that has ended or could not start; it comes before others of its shape."""

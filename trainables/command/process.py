@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from sweeps.rank_exit import CONNECTION_ERROR
 from trainables.command.process_tree import CpuTimes, Tree
-from trainables.context import DivergedError, TrialTimeoutError
-from trainables.rank import OUT_OF_MEMORY_TEXTS
+from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
+from trainables.rank import OUT_OF_MEMORY_TEXTS, PORT_IN_USE
 
 POLL_S = 0.1
 """Interval at which output, exit and stop requests are checked."""
@@ -279,6 +280,18 @@ _MEMORY_ERRORS = (
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)")
 _SIGNALS = {int(known): known.name for known in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
+_KILLED_RANK = re.compile(
+    r"failed \(exitcode: -(?P<torchrun>\d+)\) local_rank: (?P<torchrun_rank>\d+)"
+    r"|process (?P<spawn_rank>\d+) terminated with signal (?P<spawn>SIG\w+)"
+    r"|process rank (?P<mpirun_rank>\d+)\b.* exited on signal (?P<mpirun>\d+)"
+    r"|task (?P<srun_rank>\d+): (?P<srun>Killed|Segmentation fault|Bus error)"
+)
+"""How torchrun and accelerate, torch.multiprocessing, mpirun and srun tell of a rank that a signal has killed."""
+
+_SENT_BY_LAUNCHERS = ("SIGTERM", "SIGINT", "SIGABRT")
+"""Signals that also end the ranks beside the one that failed: they are not the cause."""
+
+_SHELL_NAMES = {"Killed": "SIGKILL", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS"}
 
 
 class CommandError(Exception):
@@ -292,6 +305,7 @@ class FailureCause:
         self._memory = [re.compile(pattern) for pattern in (*_MEMORY_ERRORS, *oom_patterns)]
         self._diverged = [re.compile(pattern) for pattern in diverged_patterns]
         self._memory_line = self._diverged_line = self._error_line = self._last_line = ""
+        self._port_line = self._killed = ""
 
     def read(self, stream: str, line: str) -> None:
         """Take a line of output; the first line of each kind counts."""
@@ -302,14 +316,21 @@ class FailureCause:
             self._memory_line = text
         if not self._diverged_line and any(pattern.search(text) for pattern in self._diverged):
             self._diverged_line = text
+        if not self._port_line and PORT_IN_USE.search(text):
+            self._port_line = text
+        if not self._killed:
+            self._killed = _killed_rank(text)
         if stream == "stderr":
             self._last_line = text
             match = _ERROR.match(text)
-            if match and not self._error_line and not _NOT_THE_CAUSE.search(text):
-                self._error_line = match[1]
+            if match and not _NOT_THE_CAUSE.search(text):
+                # Another rank may print sooner that it has lost the connection to the one that fails.
+                is_first = not self._error_line
+                explains = bool(CONNECTION_ERROR.search(self._error_line)) and not CONNECTION_ERROR.search(text)
+                self._error_line = match[1] if is_first or explains else self._error_line
 
     def check(self, exit_code: int, ok_exit_codes: Sequence[int]) -> None:
-        """Raise MemoryError, DivergedError or CommandError unless the command succeeded.
+        """Raise MemoryError, DivergedError, PortInUseError or CommandError unless the command succeeded.
 
         A command that reports a lack of memory may still succeed. One that diverged has not, whatever its status.
         """
@@ -321,10 +342,31 @@ class FailureCause:
         # The last error may be another rank's broken connection.
         if self._memory_line:
             raise MemoryError(self._memory_line)
+        if self._port_line:
+            raise PortInUseError(
+                f"a port that the command chose is in use; {{port}} and MASTER_PORT are free ones: {self._port_line}"
+            )
+        # The errors of the other ranks are about the connection to the killed one.
+        if self._killed:
+            raise CommandError(self._killed)
         message = self._error_line or self._last_line
         exit_text = f"ended with status {exit_code}"
         if exit_code < 0:
-            name = _SIGNALS.get(-exit_code, f"signal {-exit_code}")
-            hint = ", as by the kernel's out-of-memory killer" if name == "SIGKILL" else ""
-            exit_text = f"was killed by {name}{hint}"
+            exit_text = _killed_by(_SIGNALS.get(-exit_code, f"signal {-exit_code}"))
         raise CommandError(f"the command {exit_text}" + (f": {message}" if message else ""))
+
+
+def _killed_rank(text: str) -> str:
+    """Return what a launcher says of a rank that a signal has killed; an empty string for any other line."""
+    match = _KILLED_RANK.search(text)
+    if match is None:
+        return ""
+    launcher = str(match.lastgroup).removesuffix("_rank")
+    rank, told = match[f"{launcher}_rank"], match[launcher]
+    name = _SIGNALS.get(int(told), f"signal {told}") if told.isdigit() else _SHELL_NAMES.get(told, told)
+    return "" if name in _SENT_BY_LAUNCHERS else f"rank {rank} of the command {_killed_by(name)}"
+
+
+def _killed_by(name: str) -> str:
+    hint = ", as by the kernel's out-of-memory killer" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"

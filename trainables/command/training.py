@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -29,7 +30,17 @@ from trainables.context import Context, UntrainedError
 WORK = "work"
 """The command's working folder, within the trial's."""
 
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+_OF_A_RANK = re.compile(
+    r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"
+    r"|OMPI_(COMM_WORLD|UNIVERSE|MCA_orte|MCA_ess)\w*|PMIX?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+|JSM_NAMESPACE_\w+"
+    r"|SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS|NPROCS|NTASKS_PER_NODE|TASK_PID|TASKS_PER_NODE|LAUNCH_NODE_IPADDR)"
+    r"|SLURM_STEP\w+"
+)
+"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process that it is one of their ranks."""
+
+_OF_ALLOCATIONS = re.compile(r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec|orterun|prterun|jsrun)(?:\s|$)")
+"""Launchers that start their ranks in the allocation of which these variables tell."""
+
 _PASSED_ON = tuple(name for name in NAMES if name != "python")
 
 
@@ -292,7 +303,8 @@ def _environment(
     settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path
 ) -> dict[str, str]:
     # The command starts its own ranks, and must not take itself for a rank of another launcher.
-    inherited = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+    is_kept = _OF_ALLOCATIONS.search(" ".join(settings.words)) is not None
+    inherited = {name: value for name, value in os.environ.items() if is_kept or not _OF_A_RANK.fullmatch(name)}
     given = {
         "PYTHONPATH": _path(str(values["source_dir"]), os.environ.get("PYTHONPATH")),
         "PYTHONUNBUFFERED": "1",  # otherwise metrics arrive only when a buffer is full

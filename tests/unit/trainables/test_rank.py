@@ -10,7 +10,7 @@ from sweeps.trial import Batch
 from tests.unit.trainables import polluters
 from tests.unit.trainables.ranks import request, run
 from trainables import rank
-from trainables.context import Context, DivergedError, RequestError
+from trainables.context import Context, DivergedError, PortInUseError, RequestError
 from trainables.rank import exit_by, rank_environment
 
 
@@ -151,6 +151,9 @@ def wrapped(error: Exception) -> Exception:
         (ValueError("GPU is lost"), "failed", "error"),
         *((OSError(number, "no"), "failed", "disk") for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
         *((wrapped(OSError(number, "no")), "failed", "disk") for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "failed", "port"),
+        (wrapped(RuntimeError("port: 12355, code: -98, name: EADDRINUSE")), "failed", "port"),
+        (PortInUseError("12355"), "failed", "port"),
         (OSError(errno.ENOENT, "no"), "failed", "error"),
         (wrapped(OSError(errno.ENOENT, "no")), "failed", "error"),
     ],

@@ -244,6 +244,19 @@ def test_retry_comes_before_others_once_its_place_is_free():
     assert trial_queue.next(2.0).trial is first.trial
 
 
+def test_a_trial_whose_port_was_in_use_is_tried_again_alone():
+    side_by_side = [replace(one, timing="shared") for one in trials(2)]
+    trial_queue = on(TrialQueue(side_by_side, retries=Retries()), ONE)
+    starts = [trial_queue.next(0.0), trial_queue.next(0.0)]
+    assert None not in starts
+    in_use = TrialOutcome(status=Status.FAILED, cause=Cause.PORT, wall_s=1.0)
+    trial_queue.ended(starts[1].trial.trial_id, 1.0, in_use)
+    assert trial_queue.next(1.0) is None  # the other trial still has the port
+    trial_queue.ended(starts[0].trial.trial_id, 2.0, TrialOutcome(status=Status.OK, wall_s=2.0))
+    again = trial_queue.next(2.0)
+    assert again.trial.trial_id == starts[1].trial.trial_id and again.trial.timing == "exclusive"
+
+
 class Supply:
     """A supplier of these rounds, which notes what it is told."""
 
@@ -322,6 +335,8 @@ def test_large_round_is_revised_a_limited_number_of_times(monkeypatch):
         (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
         (Cause.HOST_MEMORY, [], 0, True),
         (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
+        (Cause.PORT, [], 0, True),
+        (Cause.PORT, [Cause.PORT], 9, False),
         (Cause.DEVICE_MEMORY, [], 9, False),
         (Cause.HANG, [], 9, False),
         (Cause.TIME_LIMIT, [], 9, False),

@@ -10,7 +10,7 @@ import pytest
 from trainables.command import process, process_tree
 from trainables.command.process import Command, CommandError, CommandExit, FailureCause, Listener, OutputLines
 from trainables.command.process_tree import CpuTimes
-from trainables.context import DivergedError, TrialTimeoutError
+from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
 
 
 def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
@@ -64,6 +64,37 @@ def test_without_an_error_the_last_line_is_the_cause():
 def test_signals_have_names(code, name):
     with pytest.raises(CommandError, match=name):
         end([], exit_code=code)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("E1126 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: /bin/python", "rank 1 .* SIGKILL"),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGSEGV",
+            "rank 2 .* SIGS",
+        ),
+        ("mpirun noticed that process rank 3 with PID 0 on node a exited on signal 9 (Killed).", "rank 3 .* SIGKILL"),
+        ("srun: error: node1: task 0: Bus error", "rank 0 .* SIGBUS"),
+        ("failed (exitcode: -15) local_rank: 1 (pid: 7)", "Connection reset"),
+        ("ValueError: no such data", "ValueError: no such data"),
+    ],
+)
+def test_the_failing_rank_is_the_cause_and_not_the_lost_connection(line: str, message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        end(["[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:545] Connection reset by peer", line])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.distributed.DistNetworkError: The server socket has failed to listen. port: 12355, name: EADDRINUSE",
+        "OSError: [Errno 98] Address already in use",
+    ],
+)
+def test_a_port_in_use_is_told(line: str) -> None:
+    with pytest.raises(PortInUseError, match="free"):
+        end([line, "ChildFailedError: "])
 
 
 def test_divergence_counts_with_exit_status_0():

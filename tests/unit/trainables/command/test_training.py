@@ -60,6 +60,25 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     assert cwd == str(tmp_path / "trial" / "work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
 
 
+OF_A_RANK = "LOCAL_RANK NODE_RANK PET_NNODES TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_SIZE PMI_RANK PMIX_RANK".split()
+OF_A_RANK += "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_STEP_ID SLURM_STEP_NUM_TASKS".split()
+OF_THE_ALLOCATION = "SLURM_JOB_ID SLURM_NODELIST SLURM_JOB_NODELIST SLURM_CPUS_ON_NODE OMPI_MCA_btl".split()
+
+
+@pytest.mark.parametrize("launcher", ["", "srun"])
+def test_no_command_takes_itself_for_a_rank_of_another_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    for name in [*OF_A_RANK, *OF_THE_ALLOCATION]:
+        monkeypatch.setenv(name, "2")
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    run(tmp_path, [*PYTHON, "-c", code.replace("{", "{{"), launcher], env={"PMI_RANK": "7"})
+    environment = json.loads((tmp_path / "trial/stdout.log").read_text())
+    assert all(environment[name] == "2" for name in OF_THE_ALLOCATION)
+    assert {name for name in OF_A_RANK if name in environment} == (set(OF_A_RANK) if launcher else {"PMI_RANK"})
+    assert environment["PMI_RANK"] == "7"
+
+
 def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
     script(tmp_path, "import sys; print(sys.argv)")
     batch = Batch(global_batch_size=64, shares=(64,), devices_per_rank=4, tensor_parallel=2)
