@@ -23,7 +23,7 @@ from orchestrator.config.compose import Composition, expanded, is_known
 from orchestrator.config.config_files import PRIMARY
 from orchestrator.config.hydra_private import flags_parser, overrides_of_this_job, run_job, run_jobs, show
 from orchestrator.config.hydra_section import check_writable, saved_without_secrets
-from orchestrator.config.overrides import rewritten
+from orchestrator.config.overrides import rewritten, with_command
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import initialised, primary, with_primary, with_search_path
 from orchestrator.config.settings import SweeperObjectiveSection
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
+        arguments = with_command(arguments)
         if errors := list(dash_errors(arguments)):
             raise ConfigError(errors)
         completed = with_recorded(rewritten(arguments))

@@ -7,8 +7,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
+from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
 
 WHOLE: Mapping[str, str] = {
@@ -80,6 +82,44 @@ def alternatives(dotted: str) -> list[str]:
     section, _, key = dotted.rpartition(".")
     keys = ALTERNATIVES.get(section, ())
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with everything after `--` as the command that the trials run: `trainable.argv`.
+
+    The sweep has the script's name unless `sweep.name` is given. Raises ConfigError if the command is empty, if another
+    trainable is given, or if the command takes `{lr}` without the rate and the batch that the rules scale from.
+    """
+    if "--" not in arguments:
+        return list(arguments)
+    place = arguments.index("--")
+    own, words = arguments[:place], arguments[place + 1 :]
+    given = {key_of(argument): argument.partition("=")[2] for argument in own}
+    errors = []
+    if not words:
+        errors.append("-- is followed by no command: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}")
+    if given.get("trainable", "command") != "command" or "trainable.argv" in given:
+        errors.append("the words after -- are the command: leave out trainable= and trainable.argv=")
+    rules = ("trainable.lr", "trainable.reference_batch_size")
+    if any("{lr}" in word for word in words) and not given.keys() >= set(rules):
+        errors.append(
+            "the command takes {lr}: add the rate and the global batch at which it was tuned, as in"
+            " trainable.lr=0.1 trainable.reference_batch_size=32"
+        )
+    if errors:
+        raise ConfigError(errors)
+    # The words are data: Hydra would replace an interpolation in them.
+    argv = [word.replace("${", "\\${") for word in words]
+    name = [] if "sweep.name" in given else [f"sweep.name={literal(_name_of(words))}"]
+    return [*own, *name, "trainable=command", f"trainable.argv={literal(argv)}"]
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """Return the name of a command's script, or of its module or program if it has none."""
+    script = next((word for word in words if PurePath(word).suffix in (".py", ".sh", ".ipynb")), words[0])
+    if "-m" in words[:-1] and script == words[0]:
+        script = words[words.index("-m") + 1]
+    return re.sub(r"[^\w.-]", "_", PurePath(script).stem) or "command"
 
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)

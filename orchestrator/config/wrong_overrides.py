@@ -27,7 +27,7 @@ WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSE
 UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
 
 _SCRIPTS = (".py", ".sh")
-_COMMAND = "to run a script of yours: trainable=command \"trainable.argv='python train.py --lr {lr}'\""
+_COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from orchestrator.cli.app import main
 from orchestrator.cli.modes import TEMPLATES
 from orchestrator.config.compose import Composition
 from orchestrator.config.config_files import config_dir
-from orchestrator.config.overrides import rewritten
+from orchestrator.config.overrides import rewritten, with_command
 from orchestrator.config.search_path import with_search_path
 from sweeps.errors import ConfigError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
@@ -82,7 +82,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
     if block.why_not:
         return
     for arguments in orchestrators(block):
-        flags = get_args_parser().parse_args(rewritten(arguments))
+        flags = get_args_parser().parse_args(rewritten(with_command(arguments)))
         single = [one for one in flags.overrides if not flags.multirun or "," not in one or "[" in one]
         overrides = with_search_path(single, flags.config_dir or str(place / "conf"))
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):

@@ -6,7 +6,16 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from orchestrator.cli.app import main
-from orchestrator.config.overrides import command, literal, narrowed_to, overrides_of, rewritten, shell_command
+from orchestrator.config.overrides import (
+    command,
+    literal,
+    narrowed_to,
+    overrides_of,
+    rewritten,
+    shell_command,
+    with_command,
+)
+from sweeps.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -167,3 +176,45 @@ def test_lists_survive_the_command(capsys):
     assert main([*shlex.split(text)[3:], "resources.device=cpu", "mode=plan", "format=json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert cell.items() <= trial["axes"].items()
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["torchrun", "--nproc_per_node={gpus}", "train.py", "it's", "a b", "--flag", ""], "train"),
+        (["python", "-m", "mypackage.main", "x=[1,2]", "--", "more"], "mypackage"),
+        (["bash", "-c", "echo {seed}"], "bash"),
+        (["./my run.sh", r"\d+"], "my_run"),
+    ],
+)
+def test_words_behind_dashes_are_the_command(words: list[str], name: str) -> None:
+    *given, named, trainable, argv = with_command(["sweep=batch_scaling", "mode=plan", "--", *words])
+    assert given == ["sweep=batch_scaling", "mode=plan"] and trainable == "trainable=command"
+    assert named == f"sweep.name={name}"
+    assert OverridesParser.create().parse_override(argv).value() == words
+    assert with_command(["sweep.name=mine", "--", *words])[0] == "sweep.name=mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--"], "followed by no command"),
+        (["trainable=noop", "--", "train.sh"], "leave out trainable="),
+        (["trainable.argv=other", "--", "train.sh"], "leave out trainable="),
+        (["trainable.lr=0.1", "--", "train.sh", "--lr={lr}"], "trainable.lr=0.1 trainable.reference_batch_size=32"),
+    ],
+)
+def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        with_command(arguments)
+
+
+def test_command_behind_dashes_has_no_interpolations() -> None:
+    """A shell's `${NAME}` reaches the command as it is typed."""
+    assert with_command(["--", "echo", "${{HOME}}"])[-1] == "trainable.argv=[echo,'\\${{HOME}}']"
+
+
+def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:
+    words = ["python", "train.py", "--multirun", "--help", "-m", "--cfg=job"]
+    assert main(["sweep=batch_scaling", "mode=plan", "sweep.axes.seed=[0]", "--", *words]) in (0, 2)
+    assert "no such file" in capsys.readouterr().err
