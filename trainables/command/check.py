@@ -26,6 +26,10 @@ _HANDLED_ELSEWHERE = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 _LAUNCHERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
 """Programs that start the Python that they belong to, with the modules that do the same."""
 
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
+_SIGN_OF_A_SHELL = re.compile(r"\$[A-Za-z_({]|`|^(?:\|\|?|&&?|;)$|;$|^(?:\d|&)?[<>]|^~(?:/|$)")
+"""Variables, pipes, redirections and the home folder, where a shell would replace them."""
+
 _WITH_WARM_UP = ("linear", "lars", "lamb")
 """Learning-rate rules with a warm-up."""
 
@@ -72,6 +76,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
                 )
         if runs_here(config):
             yield from _missing_program(settings)
+            yield from _missing_python(settings)
     patterns = {"oom_patterns": settings.oom_patterns, "diverged_patterns": settings.diverged_patterns}
     for key in ("epoch_pattern", "step_pattern"):
         patterns[key] = [pattern for pattern in [getattr(settings, key)] if pattern]
@@ -111,7 +116,26 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
             "{warmup_from} and {warmup_epochs}, or set warmup_epochs=0"
         )
     if not runs_here(config):
-        yield from not_here(config, _missing_program(settings))
+        yield from not_here(config, [*_missing_program(settings), *_missing_python(settings)])
+    yield from _for_a_shell(settings)
+
+
+def _for_a_shell(settings: CommandSettings) -> Iterator[str]:
+    """Yield a line if the words have signs that only a shell would interpret."""
+    try:
+        words = settings.words
+    except TemplateError:
+        return
+    # A shell gets such signs as they are, and interprets them itself.
+    if any(Path(word).name in _SHELLS for word in words):
+        return
+    signs = [word for word in words if _SIGN_OF_A_SHELL.search(word)]
+    if signs:
+        yield (
+            f"no shell runs trainable.argv, so the command gets {' '.join(signs[:5])} as "
+            f"{'it is' if len(signs) == 1 else 'they are'}: use bash -c '…' if a shell is to interpret it, or "
+            "${oc.env:HOME} for a variable"
+        )
 
 
 def may_receive(settings: CommandSettings, names: Iterable[str]) -> bool:
@@ -181,7 +205,7 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
         if not os.access(file, os.X_OK):
             yield f"trainable.argv: {file} is not executable: name what runs it ('bash {program}'), or chmod +x it"
         return
-    beside = str(Path(settings.python).parent) if settings.python else None
+    beside = str(Path(settings.interpreter).parent) if settings.interpreter else None
     if not shutil.which(program) and not (beside and shutil.which(program, path=beside)):
         elsewhere = f", nor in {beside}" if beside else ""
         yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{elsewhere}"
@@ -190,6 +214,13 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
             f"trainable.argv: {program} is not in {beside}, so the one on the PATH would start another Python: install"
             f" it there, or begin with {{python}} -m {_LAUNCHERS[program]}"
         )
+
+
+def _missing_python(settings: CommandSettings) -> Iterator[str]:
+    """Yield a line if `trainable.python` is no program."""
+    python = settings.interpreter
+    if python and "{" not in python and not shutil.which(python):
+        yield f"trainable.python: there is no program {python}"
 
 
 def _source_dir(settings: CommandSettings) -> Path:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,10 @@ NAMES = (
 """Names for braces, besides the dotted keys of the config (`{model.depth}`)."""
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_QUOTED_OR_ESCAPED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r\n|.)""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:\r\n|.)", re.DOTALL)
+_WITHOUT_POINT = re.compile(r"(?<![\w.])(\d+)e(?=[+-]\d)")
 
 
 class TemplateError(ValueError):
@@ -35,14 +40,37 @@ class TemplateError(ValueError):
 def words(argv: str | Sequence[Any]) -> list[str]:
     """Split a command line as a shell would; a list is taken as it is.
 
-    Splitting comes before filling in, so that a value with a space stays one word. Raises TemplateError.
+    Splitting comes before filling in, so that a value with a space stays one word. Lines that end with a backslash are
+    joined. Raises TemplateError.
     """
     if not isinstance(argv, str):
         return [str(word) for word in argv]
     try:
-        return shlex.split(argv)
+        return shlex.split(_QUOTED_OR_ESCAPED.sub(_without_line_ends, argv))
     except ValueError as error:
         raise TemplateError(f"{argv!r} is not a command line: {error}") from error
+
+
+def _without_line_ends(match: re.Match[str]) -> str:
+    """Remove backslashes with the line ends that they hide; a shell keeps them within single quotes only."""
+    text = match[0]
+    if text.startswith('"'):
+        return _ESCAPED.sub(_without_line_ends, text)
+    return "" if text in ("\\\n", "\\\r\n") else text
+
+
+def filled(templates: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """Replace the names in these words. A word of one placeholder without text is left out: a flag that is off."""
+    words = [fill(template, values) for template in templates]
+    return [
+        word for template, word in zip(templates, words, strict=True) if word or not _PLACEHOLDER.fullmatch(template)
+    ]
+
+
+def text_of(value: Any) -> str:
+    """Return a value as text; YAML takes `5e-05` for a string and `5.0e-05` for a number."""
+    text = str(value)
+    return text if isinstance(value, str) else _WITHOUT_POINT.sub(r"\1.0e", text)
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
@@ -59,7 +87,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             budget = name.strip() in LENGTHS
             hint = f": set budget.{name.strip()}=N, and the budget's other lengths to null" if budget else ""
             raise TemplateError(f"{template!r}: {name.strip()} has no value{hint}")
-        return str(value)
+        return text_of(value)
 
     return _BRACES.sub(replaced, template)
 
@@ -114,6 +142,11 @@ class CommandSettings:
             set_by_user = {name: given[name] for name in patterns if given.get(name) is not None}
             given |= {"metrics": preset.metrics} | patterns | set_by_user
         return CommandSettings(**given)
+
+    @property
+    def interpreter(self) -> str | None:
+        """The path of the command's own Python; None if it is the one that runs the sweep."""
+        return os.path.expanduser(self.python) if self.python else None
 
     @property
     def is_preset(self) -> bool:

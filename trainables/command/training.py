@@ -24,7 +24,7 @@ from trainables.command.log_files import MetricsFile
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
-from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
+from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
 from trainables.context import Context, UntrainedError
 
 WORK = "work"
@@ -274,7 +274,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "trial_id": context.trial_id,
         "trial_dir": str(trial_dir),
         "source_dir": str(source if source.is_dir() else Path.cwd()),
-        "python": settings.python or sys.executable,
+        "python": settings.interpreter or sys.executable,
         **lengths,
         "tokens": lengths["samples"] * per_sample if lengths["samples"] and per_sample else None,
     }
@@ -283,7 +283,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
 def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:
     source = Path(values["source_dir"])
     words = []
-    for word in (fill(template, values) for template in settings.words):
+    for word in filled(settings.words, values):
         # A word, or the value of an option, that names a file in the source folder gets its full path.
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
         is_file = value and os.path.isfile(source / value)
@@ -315,10 +315,10 @@ def _environment(
     }
     # Without the second one, several processes of accelerate and of Hugging Face's Trainer train apart.
     hidden = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"} if context.device == "cpu" else {}
-    variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
+    variables = {f"SWEEP_{name.upper()}": text_of(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
-    if settings.python:  # its launchers, such as torchrun, are beside it
-        given["PATH"] = _path(str(Path(settings.python).parent), os.environ.get("PATH"))
+    if settings.interpreter:  # its launchers, such as torchrun, are beside it
+        given["PATH"] = _path(str(Path(settings.interpreter).parent), os.environ.get("PATH"))
     environment = {**inherited, **given, **hidden, **variables, **own}
     if settings.adapter == "off":
         return environment

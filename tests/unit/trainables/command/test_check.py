@@ -1,4 +1,5 @@
 import re
+import sys
 
 import pytest
 import yaml
@@ -209,6 +210,7 @@ def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeyp
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert any("launch-here" in each for each in errors(config(argv="launch-here train") | {"mode": "run"}))
+    (program.parent / "python").symlink_to(sys.executable)
     given = config(argv="launch-here train", python=str(program.parent / "python"))
     assert list(errors(given | {"mode": "run"})) == []
 
@@ -221,8 +223,36 @@ def test_a_launcher_of_another_python_is_an_error(folder, tmp_path, monkeypatch)
     launcher.write_text("#!/bin/sh\n")
     launcher.chmod(0o755)
     monkeypatch.setenv("PATH", f"{launcher.parent}:/usr/bin:/bin")
+    (tmp_path / "venv/python").symlink_to(sys.executable)
     given = config(argv="torchrun train.py", python=str(tmp_path / "venv/python")) | {"mode": "run"}
     assert [error for error in errors(given) if "another Python" in error and "torch.distributed.run" in error]
     launcher.rename(tmp_path / "venv/torchrun")
     assert list(errors(given)) == []
     assert list(errors(config(argv="{python} train.py", python=str(tmp_path / "venv/python")) | {"mode": "run"})) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "signs"),
+    [
+        ("--data $HOME/x ~/y", ["$HOME/x", "~/y"]),
+        ("--out ${{HOME}} '$(date)'", ["${{HOME}}", "$(date)"]),
+        ("2>&1 | tee log.txt", ["2>&1", "|"]),
+        ("> log ; echo ok", [">", ";"]),
+        ("--cost $5 --pattern a|b --url x~y --gt=>3", []),
+    ],
+)
+def test_signs_of_a_shell_are_remarked(words, signs):
+    lines = [line for line in remarks(config(argv=f"python train.py {words}")) if "no shell" in line]
+    assert [sign for sign in signs if sign not in " ".join(lines)] == [] and len(lines) == bool(signs)
+    assert not any("no shell" in line for line in remarks(config(argv=["bash", "-c", f"python train.py {words}"])))
+
+
+def test_a_missing_python_is_an_error(folder, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(folder))
+    given = config(argv="{python} train.py", python="~/env/bin/python") | {"mode": "run"}
+    (error,) = errors(given)
+    assert "trainable.python" in error and str(folder / "env/bin/python") in error
+    (folder / "env/bin").mkdir(parents=True)
+    (folder / "env/bin/python").symlink_to(sys.executable)
+    assert list(errors(given)) == []

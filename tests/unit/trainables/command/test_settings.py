@@ -1,6 +1,9 @@
-import pytest
+import subprocess
 
-from trainables.command.settings import TemplateError, fill, words
+import pytest
+import yaml
+
+from trainables.command.settings import TemplateError, fill, filled, words
 
 
 def test_words_are_split_as_by_a_shell():
@@ -8,6 +11,46 @@ def test_words_are_split_as_by_a_shell():
     assert words(["python", "a b", 3]) == ["python", "a b", "3"]
     with pytest.raises(TemplateError, match="No closing quotation"):
         words("python 'train.py")
+
+
+LINES = [
+    "python train.py \\\n  --lr 1 \\\n  --bs 2",
+    "--na\\\nme",
+    "\"a\\\nb\" 'c\\\nd'",
+    "a\\ b \\'x\\' \\\"y",
+    '"it\'s \\"quoted\\" \\\nhere" end \\\n\'x\'',
+    "a '' \"\" b",
+]
+
+
+def test_lines_are_joined_as_by_a_shell():
+    script = "; ".join(f"printf '%s\\0' {argv}; printf '\\n\\0'" for argv in LINES)
+    output = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert [word for argv in LINES for word in [*words(argv), "\n"]] == output.split("\0")[:-1]
+    assert words("a \\\r\n b") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("templates", "result"),
+    [
+        (["train", "{flag}", "--x"], ["train", "--x"]),
+        (["train", "", "--x={flag}"], ["train", "", "--x="]),
+        (["{lr}", "{rates}", "{text}"], ["5.0e-05", "[1.0e-08, 0.5, 1.5e-07]", "1e-5"]),
+        (["{big}", "{half}", "{whole}"], ["1.0e+16", "0.5", "3"]),
+    ],
+)
+def test_words_are_filled(templates, result):
+    values = {
+        "flag": "",
+        "lr": 5e-5,
+        "rates": [1e-8, 0.5, 1.5e-7],
+        "text": "1e-5",
+        "big": 1e16,
+        "half": 0.5,
+        "whole": 3,
+    }
+    assert filled(templates, values) == result
+    assert yaml.safe_load(filled(["{lr}"], values)[0]) == 5e-5
 
 
 @pytest.mark.parametrize(
