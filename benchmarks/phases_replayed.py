@@ -43,7 +43,7 @@ def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
     """Return the request of the command line."""
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
         configured = checked(Composition(words))
-        return configured.request, configured.grid.trials((this_machine(),))
+        return configured.request, configured.trials((this_machine(),))
 
 
 def key(axes: Mapping[str, Any]) -> str:

@@ -1,15 +1,18 @@
-"""Chooses and starts the back end that a request names."""
+"""Chooses and starts the back end that a request names, and waits for its first nodes."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
+import time
+from collections.abc import Callable, Sequence
 
 from orchestrator.backends.backend import BEHIND, Backend, ClusterSpec, EarlyStopping, Limits, RunSettings
 from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
 from orchestrator.config.request import Request
-from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.cluster import Node, can_run
+from orchestrator.schedule.queue import patience_s
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.cpu import this_machine
 from orchestrator.telemetry.sampler import Sampling
@@ -21,10 +24,10 @@ REACH_S = 10.0
 
 def check_extensions(request: Request) -> None:
     """Raise ConfigError if a callback of the config's section `tune` cannot be created."""
-    if request.tune["callbacks"]:
+    if request.settings.tune.callbacks:
         from orchestrator.backends.ray.tune_extensions import Extensions
 
-        Extensions.of(request.tune)
+        Extensions.of(request.settings.tune)
 
 
 def check_reachable(request: Request) -> None:
@@ -32,7 +35,7 @@ def check_reachable(request: Request) -> None:
 
     Raise it also if this program is already connected to Ray, because a process can have only one connection.
     """
-    if request.cluster.backend != "ray":
+    if request.settings.backend != "ray":
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
@@ -53,7 +56,7 @@ def check_reachable(request: Request) -> None:
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
     """Return the nodes if they are known without starting anything; None if only a cluster knows them."""
-    if request.cluster.backend == "inprocess":
+    if request.settings.backend == "inprocess":
         from orchestrator.backends.inprocess import slot
 
         return (slot(),)
@@ -65,17 +68,20 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
-    after, metric = request.early_stop_after, request.metric
-    behind = BEHIND * request.settings.report.margin
-    settings = RunSettings(
-        early_stopping=(
-            EarlyStopping(after=after, behind=behind, metric=metric.name, sign=metric.sign) if after else None
-        ),
-        workers=request.cluster.workers,
-        limits=Limits(hang_s=request.settings.hang_s, time_limit_s=request.settings.time_limit_s),
-        sampling=Sampling(hz=request.settings.telemetry.hz),
+    given = request.settings
+    early_stopping = EarlyStopping(
+        after=given.sweep.early_stop_after,
+        behind=BEHIND * given.report.margin,
+        metric=request.metric.name,
+        sign=request.metric.sign,
     )
-    if request.cluster.backend == "inprocess":
+    settings = RunSettings(
+        early_stopping=early_stopping if given.sweep.early_stop else None,
+        workers=given.workers,
+        limits=Limits(hang_s=given.hang_s, time_limit_s=given.time_limit_s),
+        sampling=Sampling(hz=given.telemetry.hz),
+    )
+    if given.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
         return InProcessBackend(settings)
@@ -88,7 +94,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     from orchestrator.backends.ray.tune_extensions import Extensions
 
     try:
-        return RayBackend(_cluster(request), settings=settings, extensions=Extensions.of(request.tune, secrets))
+        return RayBackend(_cluster(request), settings=settings, extensions=Extensions.of(given.tune, secrets))
     except ConnectionError as error:
         hint = f"; if the cluster demands another token: RAY_AUTH_TOKEN, or {token_file()}"
         raise ConfigError([f"{key}: {error}{hint if 'Failed to connect' in str(error) else ''}"]) from error
@@ -96,18 +102,58 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
 def _address(request: Request) -> tuple[str, str]:
     """Return the setting that has a cluster's address, and the address; empty if Ray is to be started here."""
-    own, environment = request.cluster.address, os.environ.get("RAY_ADDRESS")
+    own, environment = request.settings.cluster.address, os.environ.get("RAY_ADDRESS")
     return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
 
 
 def _cluster(request: Request) -> ClusterSpec:
-    here = this_machine()
+    here, cluster = this_machine(), request.settings.cluster
     return ClusterSpec(
-        address=request.cluster.address,
-        dashboard=request.cluster.dashboard,
+        address=cluster.address,
+        dashboard=cluster.dashboard,
         cpus=int(here.cpus),
         gpus=int(here.gpus),
-        labels=request.cluster.labels,
-        asks=request.cluster.wait_s > 0,
+        labels=cluster.labels,
+        asks=request.waits,
         verbose=request.settings.verbose,
     )
+
+
+LOOK_EVERY_S = 0.5
+
+NO_NODE_YET = Node(name="a node to come", cpus=64, gpus=64)
+"""The first node of a cluster, before it is known: with GPUs, and few cores for each."""
+
+
+def nodes_ready(nodes: Sequence[Node], request: Request, wait_s: float) -> bool:
+    """Return whether a plan can be made: if GPUs are requested and may be waited for, a node must have some."""
+    resources, cluster = request.settings.resources, request.settings.cluster
+    needs_gpu = wait_s > 0 and (resources.device == "cuda" or bool(cluster.gpu_type))
+    return any(node.gpus for node in nodes) if needs_gpu else can_run(nodes)
+
+
+def first_nodes(
+    backend: Backend,
+    request: Request,
+    wait_s: float,
+    *,
+    stopping: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Sequence[Node]:
+    """Return the nodes as soon as they are ready, or `stopping`.
+
+    After `patience_s`, return nodes that can run something else, if any. Else raise ConfigError.
+    """
+    cluster = request.settings.cluster
+    began_s, limit_s = clock(), patience_s(wait_s)
+    while not nodes_ready(nodes := backend.nodes(), request, wait_s) and not stopping():
+        if clock() - began_s >= limit_s:
+            if can_run(nodes):
+                return nodes
+            name = f"cluster.address={cluster.address}" if cluster.address else "Ray"
+            labels = f" with the labels {dict(cluster.labels)}" if cluster.labels else ""
+            state = f"none of {len(nodes)} nodes{labels} has CPUs" if nodes else f"no node{labels} is alive"
+            raise ConfigError([f"{name}: {state}, and none came within {limit_s:g} s (cluster.wait_s waits longer)"])
+        sleep(LOOK_EVERY_S)
+    return nodes

@@ -172,7 +172,7 @@ def check_sweeps(overrides: Sequence[str]) -> None:
             continue
         request = configured.request
         place = request.store or str(request.results_dir)
-        fingerprint = configured.grid.fingerprint()
+        fingerprint = configured.fingerprint()
         others, expected = first_in.setdefault(place, (own, fingerprint))
         if request.settings.mode in RUNNING and not request.settings.allow_changed and fingerprint != expected:
             errors.append(

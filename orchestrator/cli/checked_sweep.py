@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.config.compose import Composition
@@ -26,7 +27,7 @@ from orchestrator.config.schema import (
     value_at,
     value_errors,
 )
-from orchestrator.config.setup import CheckedSweep, Grid, code_in
+from orchestrator.config.setup import CheckedSweep, code_in
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -74,8 +75,8 @@ def checked(composition: Composition) -> CheckedSweep:
     if errors:  # nothing else can be read
         raise ConfigError([*errors, *value_errors(config, SCHEMA), *key_errors(config)])
     axes = composition.axes()
-    request = Request.of(config, axes, composition.arguments)
-    grid = Grid(request, composition)
+    request = Request.of(config, axes)
+    sweep = CheckedSweep(request=request, composition=composition)
     errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
     wrong_axes = list(axis_errors(config, axes))
     errors += [*wrong_axes, *axis_value_errors(axes)]
@@ -93,30 +94,24 @@ def checked(composition: Composition) -> CheckedSweep:
         grid_nodes = nodes or (_SOME_CLUSTER,)
         if wrong_axes:
             # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
-            errors += axes_errors(grid.axes(grid_nodes), request.sweep.zip, request.sweep.exclude)
+            errors += axes_errors(sweep.axes(grid_nodes), request.sweep.zip, request.sweep.exclude)
         elif not wrong:
             try:
-                trials = grid.trials(grid_nodes, guessed=nodes is None, check=check)
+                trials = sweep.trials(grid_nodes, guessed=nodes is None, check=check)
             except ConfigError as error:
                 errors += error.errors
             else:
                 remarks += [
                     remark
-                    for variant in grid.configs
+                    for variant in sweep.variants.values()
                     if not errors
-                    for remark in setup_remarks(variant, grid.axes(grid_nodes))
+                    for remark in setup_remarks(variant, sweep.axes(grid_nodes))
                 ]
                 remarks += sweep_remarks(config, trials)
                 errors += received_errors(config, trials, axes)
     if errors:
         raise ConfigError(errors)
-    return CheckedSweep(
-        config=config,
-        request=request,
-        grid=grid,
-        secrets=composition.secrets,
-        remarks=tuple(dict.fromkeys(remarks)),
-    )
+    return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
 
 
 def _check_named(composition: Composition) -> None:

@@ -66,7 +66,7 @@ def _report(checked: CheckedSweep) -> int:
     from orchestrator.run import driver
 
     def other_settings(history: History) -> str:
-        return what_if(history, checked.request.arguments, checked.config)
+        return what_if(history, checked.composition)
 
     return driver.report(checked, _console(), other_settings)
 
@@ -105,8 +105,7 @@ def _status(checked: CheckedSweep) -> int:
 def _launch(checked: CheckedSweep) -> int:
     from orchestrator.cli.launch import text_of
 
-    request = checked.request
-    print(text_of(checked.config, request.sweep.name, request.arguments), end="")
+    print(text_of(checked.config, checked.request.sweep.name, checked.composition.arguments), end="")
     return 0
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator.config.compose import Composition, is_data
 from orchestrator.config.config_files import PRIMARY
@@ -156,14 +155,14 @@ def _is_setting(argument: str) -> bool:
     return section in _SECTIONS or key == _REFERENCE
 
 
-def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any]) -> str:
+def what_if(history: History, composition: Composition) -> str:
     """Return the settings of a report in which this config differs from the sweep's own; empty if there are none.
 
-    It is the name of a folder. `arguments` compose the config. A journal without a command line has no settings to
+    It is the name of a folder. A journal without a command line has no settings to
     differ from.
     """
     recorded = recorded_arguments(history)
-    asked = {argument for argument in arguments if _is_setting(argument)}
+    asked = {argument for argument in composition.arguments if _is_setting(argument)}
     differing = {key_of(argument) for argument in asked.symmetric_difference(recorded)}
     if not recorded or all(key.startswith("report.") and key not in WHAT_IF_KEYS for key in differing):
         return ""
@@ -171,7 +170,6 @@ def what_if(history: History, arguments: Sequence[str], config: Mapping[str, Any
         before = Composition(recorded).config
     except ConfigError:  # of another version, or with configs that are not here
         return ""
-    changes = [
-        f"{key}={value_at(config, key)}" for key in WHAT_IF_KEYS if value_at(config, key) != value_at(before, key)
-    ]
+    now = composition.config
+    changes = [f"{key}={value_at(now, key)}" for key in WHAT_IF_KEYS if value_at(now, key) != value_at(before, key)]
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(changes))[:120]

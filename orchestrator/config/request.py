@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.config.schema import value_at
 from orchestrator.config.settings import Settings, read
 from orchestrator.store.cloud import is_uri
-from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
 from sweeps.metric import is_higher_better
 from sweeps.rerun import Rerun
@@ -26,18 +25,6 @@ AUTO_GPUS = "auto"
 """The value of the axis `gpus` that stands for 1, 2, 4 … up to all GPUs."""
 
 
-def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the GPU types that a gang requires; empty for any."""
-    types = config["cluster"]["gpu_type"]
-    return tuple(types) if isinstance(types, list) else (types,) if types else ()
-
-
-def device(config: Mapping[str, Any]) -> str:
-    """Return the device that trials run on: cuda, cpu or auto; a configured GPU type implies cuda."""
-    configured: str = config["resources"]["device"]
-    return "cuda" if configured == "auto" and gpu_types(config) else configured
-
-
 RUNNING = ("run", "settle")
 """Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
 
@@ -46,36 +33,6 @@ AT_YOUR_PRICE = "at your price"
 
 READING = ("report", "predict", "compare", "status")
 """Modes that only read results; they do not check that trials could run here."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """The nodes and processes that trials run on."""
-
-    backend: str
-    address: str | None
-    labels: Mapping[str, str]
-    device: str
-    """As written: auto, cuda or cpu."""
-    wait_s: float
-    """Seconds for which a trial may wait for nodes."""
-    workers: str
-    """Which trials a gang's processes serve: warm, per_seed or fresh."""
-    dashboard: bool
-
-    @staticmethod
-    def of(config: Mapping[str, Any]) -> Cluster:
-        """Read from a resolved config."""
-        section = config["cluster"]
-        return Cluster(
-            backend=config["backend"],
-            address=section["address"],
-            labels=section["labels"],
-            device=device(config),
-            wait_s=section["wait_s"],
-            workers=config["workers"],
-            dashboard=section["dashboard"],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,34 +126,64 @@ VAL_ACCURACY = Metric()
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The request of a command line: the settings in its config, and the values that follow from them."""
+    """What a sweep shall do: the settings in its config, and the values that follow from them."""
 
     settings: Settings
-    arguments: Sequence[str]
-    """The command line, from which further commands are derived."""
     sweep: Sweep
     """As written: the axis `gpus` may be the string `auto`."""
-    cluster: Cluster
-    results_dir: Path
-    """The folder of this sweep's results."""
-    store: str | None
-    """The URI that results are copied to; None if they stay in the folder."""
-    scaling: str
-    """strong or weak."""
     reference_batch_size: int | None
     """The batch size at which accuracies are compared; None if the trainable has none."""
     metric: Metric
     target: Target | None
-    rerun: Rerun
-    limit: BudgetLimits
-    early_stop_after: float | None
-    """The share of its budget after which a trial that is far behind may end; None: no trial is stopped early."""
-    budget: Mapping[str, Any]
-    """A trial's length."""
-    trackers: Mapping[str, Any]
-    """The section `tracker`: for each tracker, whether it is enabled, and its options."""
-    tune: Mapping[str, Any]
-    """The section `tune`: Ray Tune callbacks, and where Tune's own copy goes."""
+
+    @staticmethod
+    def of(config: Mapping[str, Any], axes: Axes) -> Request:
+        """Read the request from a resolved config and its parsed axes; `cli.checked_sweep` checks it."""
+        settings = read(Settings, config)
+        grid = settings.sweep
+        return Request(
+            settings=settings,
+            sweep=Sweep(name=grid.name, axes=axes, zip=grid.zip, exclude=grid.exclude),
+            reference_batch_size=value_at(config, "trainable.reference_batch_size"),
+            metric=Metric.of(config),
+            target=target(config),
+        )
+
+    @property
+    def store(self) -> str | None:
+        """The URI that results are copied to; None if they stay in the folder."""
+        place = str(self.settings.results_dir)
+        return place if is_uri(place) else None
+
+    @property
+    def results_dir(self) -> Path:
+        """The folder of this sweep's results."""
+        place = self.settings.results_dir if self.store is None else self.settings.local_results_dir
+        return Path(str(place)).expanduser() / str(self.sweep.name)
+
+    @property
+    def waits(self) -> bool:
+        """Whether trials may wait for nodes."""
+        return self.settings.cluster.wait_s > 0
+
+    @property
+    def scaling(self) -> str:
+        """`strong` or `weak`."""
+        if self.settings.sweep.scaling != "auto":
+            return self.settings.sweep.scaling
+        # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
+        return "strong" if "global_batch_size" in self.sweep.axes else "weak"
+
+    @property
+    def rerun(self) -> Rerun:
+        """The trials to run again."""
+        return Rerun.of(self.settings.rerun)
+
+    @property
+    def limit(self) -> BudgetLimits:
+        """The budget of the whole sweep."""
+        budget, price = self.settings.sweep.budget, self.settings.report.price_per_gpu_hour
+        return BudgetLimits(**vars(budget), price_per_gpu_hour=price)
 
     def judged_by(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
         """Return the request with the metric that trials report, given their `metrics`, if it names none.
@@ -213,39 +200,6 @@ class Request:
     def currency(self) -> str:
         """The unit of costs."""
         return self.settings.report.currency or AT_YOUR_PRICE
-
-    @staticmethod
-    def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
-        """Read the request from a resolved config and its parsed axes; `cli.checked_sweep` checks it."""
-        settings = read(Settings, config)
-        sweep, limit, place = settings.sweep, settings.sweep.budget, str(settings.results_dir)
-        store = place if is_uri(place) else None
-        folder = Path(place if store is None else settings.local_results_dir).expanduser()
-        # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
-        derived = "strong" if "global_batch_size" in axes else "weak"
-        return Request(
-            settings=settings,
-            arguments=tuple(arguments),
-            sweep=Sweep(name=sweep.name, axes=axes, zip=sweep.zip, exclude=sweep.exclude),
-            cluster=Cluster.of(config),
-            results_dir=folder / str(sweep.name),
-            store=store,
-            scaling=derived if sweep.scaling == "auto" else sweep.scaling,
-            reference_batch_size=value_at(config, "trainable.reference_batch_size"),
-            metric=Metric.of(config),
-            target=target(config),
-            rerun=Rerun.of(settings.rerun),
-            limit=BudgetLimits(
-                gpu_hours=limit.gpu_hours,
-                wall_s=limit.wall_s,
-                cost=limit.cost,
-                price_per_gpu_hour=settings.report.price_per_gpu_hour,
-            ),
-            early_stop_after=sweep.early_stop_after if sweep.early_stop else None,
-            budget=config.get("budget") or {},
-            trackers=config.get("tracker") or {},
-            tune=config["tune"],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,11 +229,11 @@ class Terms:
     """Axes with a null value, which frames hold as a missing one."""
 
     @staticmethod
-    def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
+    def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] = ()) -> Terms:
         """Return the terms in a request; `axes` maps each axis of the trials except the seed to its column.
 
-        `arguments` are those that produced the results, if they are not the request's own: a report may be requested
-        by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
+        `arguments` are those that produced the results. A report may be requested by the name of the results alone,
+        and the sweep's `exclude` and `zip` are not known then.
         """
         sweep, report = request.sweep, request.settings.report
         is_another = set(axes) != set(sweep.axes) - {"seed"}
@@ -288,10 +242,10 @@ class Terms:
             metric=request.metric,
             margin=report.margin,
             target=request.target,
-            budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
+            budget={} if any(axis.startswith("budget.") for axis in axes) else vars(request.settings.budget),
             price_per_gpu_hour=report.price_per_gpu_hour,
             currency=request.currency,
-            arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
+            arguments=tuple(arguments),
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,
             zips=bool(sweep.zip) or is_another,

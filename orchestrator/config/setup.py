@@ -1,7 +1,7 @@
-"""The step from a checked config to trials: the grid of a sweep, and the setup that trials share.
+"""The step from a checked config to trials: the checked sweep, and the setup that trials share.
 
 The config says everything about a trial except what `auto` means: that follows from the nodes, which may be known only
-once a cluster answers. A `Grid` is therefore a value that expands to trials when it is given the nodes.
+once a cluster answers. A `CheckedSweep` therefore expands to trials when it is given the nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.request import AUTO_GPUS, Request, device, gpu_types, target
+from orchestrator.config.request import AUTO_GPUS, Request, target
 from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.results import Results
@@ -38,37 +38,43 @@ Check = Callable[[Mapping[str, Any]], Sequence[str]]
 """A function that returns the errors in a resolved config."""
 
 
-class Grid:
-    """A sweep's grid: everything that determines its trials, except the nodes that they run on."""
+@dataclass(frozen=True, kw_only=True)
+class CheckedSweep:
+    """A sweep that may start: what to do, and everything that determines its trials, except the nodes."""
 
-    def __init__(self, request: Request, composition: Composition) -> None:
-        self._request, self._composition = request, composition
-        self._secrets = composition.secrets
-        self._versions = Versions()
-        self._variants: dict[str, Mapping[str, Any]] = {}
-        self._trials: dict[tuple[tuple[float, float], ...], list[TrialSpec]] = {}
-        """The trials by the cores and GPUs of the nodes, on which alone they depend."""
+    request: Request
+    composition: Composition
+    remarks: Sequence[str] = ()
+    """Facts worth knowing before the sweep runs; not errors."""
+    results: Results | None = None
+    """What the results folder holds, if it was read to complete the command line."""
+    versions: Versions = field(default_factory=Versions)
+    variants: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The resolved config of each combination of config axes that was expanded so far."""
+    _trials: dict[tuple[tuple[float, float], ...], list[TrialSpec]] = field(default_factory=dict)
+    """The trials by the cores and GPUs of the nodes, on which alone they depend."""
 
     @property
-    def configs(self) -> Sequence[Mapping[str, Any]]:
-        """The resolved config of each combination of config axes that was expanded so far."""
-        return tuple(self._variants.values())
+    def config(self) -> Mapping[str, Any]:
+        """The resolved config."""
+        return self.composition.config
+
+    @property
+    def secrets(self) -> Secrets:
+        """Values in the config that must not be written down."""
+        return self.composition.secrets
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the config outside the axes, with content hashes: what a continued sweep must not change."""
-        return fingerprint(self._composition.config, self._versions, self._secrets)
+        return fingerprint(self.config, self.versions, self.secrets)
 
-    def with_outputs(self, outputs: Mapping[str, str]) -> Grid:
-        """Return the grid for a folder of results whose trials write these files (see `History.outputs`)."""
-        if not outputs:
-            return self
-        grid = Grid(self._request, self._composition)
-        grid._versions = Versions(outputs)
-        return grid
+    def with_outputs(self, outputs: Mapping[str, str]) -> CheckedSweep:
+        """Return the sweep in a folder of results whose trials write these files (see `History.outputs`)."""
+        return replace(self, versions=Versions(outputs), _trials={}) if outputs else self
 
     def axes(self, nodes: Sequence[Node]) -> Axes:
         """Return the axes with `gpus: auto` resolved for these nodes."""
-        return with_gpus(self._request.sweep.axes, self._composition.config, nodes)
+        return with_gpus(self.request.sweep.axes, self.config, nodes)
 
     def trials(
         self, nodes: Sequence[Node], *, guessed: bool = False, check: Check = lambda config: ()
@@ -80,15 +86,14 @@ class Grid:
         """
         shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
         if shapes not in self._trials:
-            whole = replace(self._request.sweep, axes=self.axes(nodes))
+            whole = replace(self.request.sweep, axes=self.axes(nodes))
             own_trials = trials(whole, lambda point: self._setup(point, nodes, check))
             self._trials[shapes] = with_bases(own_trials, lambda axes: self._at(dict(axes), nodes)[0])
         all_trials = self._trials[shapes]
-        if not (guessed and self._request.sweep.axes.get("gpus") == AUTO_GPUS):
-            errors = [
-                *baseline_errors(self._request.settings.sweep.baseline or {}, [trial.axes for trial in all_trials])
-            ]
-            errors += rerun_errors(self._request.rerun, all_trials)
+        if not (guessed and self.request.sweep.axes.get("gpus") == AUTO_GPUS):
+            points = [trial.axes for trial in all_trials]
+            errors = list(baseline_errors(self.request.settings.sweep.baseline or {}, points))
+            errors += rerun_errors(self.request.rerun, all_trials)
             if errors:
                 raise ConfigError(errors)
         return all_trials
@@ -100,32 +105,17 @@ class Grid:
     def _at(self, point: Point, nodes: Sequence[Node], seeds: Sequence[int] | None = None) -> list[TrialSpec]:
         """Return the trial at a point, or one for each of the seeds; they need not be among the sweep's."""
         axes = {axis: [value] for axis, value in point.items()} | ({"seed": list(seeds)} if seeds is not None else {})
-        sweep = Sweep(name=self._request.sweep.name, axes=axes)
+        sweep = Sweep(name=self.request.sweep.name, axes=axes)
         return trials(sweep, lambda point: self._setup(point, nodes))
 
     def _setup(self, config_axes: Point, nodes: Sequence[Node], check: Check = lambda config: ()) -> Setup:
         key = digest(config_axes)
-        if key not in self._variants:
-            config = self._composition.variant(config_axes) if config_axes else self._composition.config
+        if key not in self.variants:
+            config = self.composition.variant(config_axes) if config_axes else self.config
             if config_axes and (errors := check(config)):
                 raise ConfigError(errors)
-            self._variants[key] = config
-        return setup(self._variants[key], nodes, self._versions, self._secrets)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedSweep:
-    """A sweep that may start: what to do, and the grid of its trials."""
-
-    config: Mapping[str, Any]
-    """The resolved config."""
-    request: Request
-    grid: Grid
-    secrets: Secrets
-    remarks: Sequence[str]
-    """Facts worth knowing before the sweep runs; not errors."""
-    results: Results | None = None
-    """What the results folder holds, if it was read to complete the command line."""
+            self.variants[key] = config
+        return setup(self.variants[key], nodes, self.versions, self.secrets)
 
 
 def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -160,7 +150,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         strategy=strategy if strategy != "auto" else trainable.get("strategy") or "auto",
         device=computes_on,
         gpus_per_worker=_given(resources["gpus_per_worker"]),
-        gpu_types=gpu_types(config) if computes_on == "cuda" else (),
+        gpu_types=_gpu_types(config) if computes_on == "cuda" else (),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
         cores_per_gpu=max(1, cores_per_gpu),
         timing=timing if timing != "auto" else ("device" if computes_on == "cuda" else "exclusive"),
@@ -264,9 +254,18 @@ def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> A
     return {**axes, "gpus": [share * 2**power for power in range(max(1, most // share).bit_length())]}
 
 
+def _gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the GPU types that a gang requires; empty for any."""
+    types = config["cluster"]["gpu_type"]
+    return tuple(types) if isinstance(types, list) else (types,) if types else ()
+
+
 def _device(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:
-    configured = device(config)
-    return configured if configured != "auto" else ("cuda" if any(node.gpus for node in nodes) else "cpu")
+    """Return the device that trials run on, cuda or cpu; a configured GPU type implies cuda."""
+    configured: str = config["resources"]["device"]
+    if configured != "auto":
+        return configured
+    return "cuda" if _gpu_types(config) or any(node.gpus for node in nodes) else "cpu"
 
 
 def _given(value: Any) -> Any:

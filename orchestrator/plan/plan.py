@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.backends.choose import check_reachable, known_nodes, make_backend
+from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
-from orchestrator.schedule.waiting_for_nodes import first_nodes
 from orchestrator.store.history import Durations, History
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
@@ -203,10 +202,10 @@ def plan_now(checked: CheckedSweep) -> Plan:
         history = History(replay(journal).records if journal.exists() else ())
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
-    grid = checked.grid.with_outputs(history.outputs)
-    fingerprint = grid.fingerprint()
+    sweep = checked.with_outputs(history.outputs)
+    fingerprint = sweep.fingerprint()
     rows = history.rows_under(fingerprint)
-    planned = Plan.with_bases(grid.trials(nodes), rows, nodes, request.rerun, Layout(request.results_dir))
+    planned = Plan.with_bases(sweep.trials(nodes), rows, nodes, request.rerun, Layout(request.results_dir))
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 
@@ -219,7 +218,7 @@ def _nodes(request: Request) -> Sequence[Node]:
     backend = make_backend(request)
     try:
         # Planning requests no nodes, so it does not wait for any.
-        return first_nodes(backend.nodes, replace(request.cluster, wait_s=0.0))
+        return first_nodes(backend, request, 0.0)
     finally:
         backend.close()
 

@@ -6,14 +6,23 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 from rich.console import Console
 
 from orchestrator.backends.backend import Backend
-from orchestrator.backends.choose import check_extensions, check_reachable, known_nodes, make_backend
+from orchestrator.backends.choose import (
+    NO_NODE_YET,
+    check_extensions,
+    check_reachable,
+    first_nodes,
+    known_nodes,
+    make_backend,
+    nodes_ready,
+)
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.request import Request
 from orchestrator.config.setup import CheckedSweep
@@ -26,9 +35,8 @@ from orchestrator.run.provenance import check_hardware, hardware_of, load_warnin
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
-from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import Retries, TrialQueue
-from orchestrator.schedule.waiting_for_nodes import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
+from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.queue import Patience, Retries, TrialQueue
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
@@ -52,7 +60,8 @@ def run(checked: CheckedSweep, console: Console) -> int:
     check_reachable(request)
     check_extensions(request)
     layout = Layout(request.results_dir)
-    trackers = Trackers(make_trackers(request.trackers, request.sweep.name, layout.root), checked.secrets)
+    tracker = asdict(request.settings.tracker)
+    trackers = Trackers(make_trackers(tracker, request.sweep.name, layout.root), checked.secrets)
     made = not os.path.exists(layout.root)
     try:
         layout.create()
@@ -71,7 +80,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
             note = f"every trial writes {names}: its contents do not identify trials"
             console.print(note, soft_wrap=True, markup=False)
         sweep = SweepRun(
-            checked=replace(checked, grid=checked.grid.with_outputs(outputs)),
+            checked=checked.with_outputs(outputs),
             console=console,
             layout=layout,
             journal=journal,
@@ -118,34 +127,35 @@ class SweepRun:
     def start_backend(self, stack: ExitStack) -> tuple[Backend, Sequence[Node]]:
         """Return the back end, which `stack` closes, and its nodes. Raises ConfigError if it gets none."""
         request, interrupt = self.checked.request, self.interrupt
-        if request.cluster.backend == "ray":
-            self.console.print("connecting to Ray …" if request.cluster.address else "starting Ray …")
+        if request.settings.backend == "ray":
+            self.console.print("connecting to Ray …" if request.settings.cluster.address else "starting Ray …")
         with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = make_backend(request, self.checked.secrets)
             stack.callback(backend.close)
         if backend.dashboard_url:
             token = f"it asks for the token in {token_place()}"
             self.console.print(f"Ray dashboard: {backend.dashboard_url} ({token})", soft_wrap=True)
-        if request.cluster.wait_s and not nodes_ready(backend.nodes(), request.cluster):
+        wait_s = request.settings.cluster.wait_s
+        if wait_s and not nodes_ready(backend.nodes(), request, wait_s):
             self._ask_for_first(backend)
-        nodes = first_nodes(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
+        nodes = first_nodes(backend, request, wait_s, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
 
     def _ask_for_first(self, backend: Backend) -> None:
         """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
-        shape = first_shape(self.checked.grid.trials((NO_NODE_YET,)))
+        shape = min(map(Shape.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
         backend.ask_for([shape])
         gpus = f" with {shape.gang.gpus:g} GPUs (resources.device=cpu needs none)" if shape.gang.gpus else ""
-        wait_s = self.checked.request.cluster.wait_s
+        wait_s = self.checked.request.settings.cluster.wait_s
         message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {wait_s:g} s"
         self.console.print(message, soft_wrap=True)
 
     def plan(self, nodes: Sequence[Node]) -> Plan:
         """Compare the trials on these nodes with the journal."""
         rows = self.journal.history.rows_under(self._fingerprint)
-        return Plan.with_bases(self.checked.grid.trials(nodes), rows, nodes, self.checked.request.rerun, self.layout)
+        return Plan.with_bases(self.checked.trials(nodes), rows, nodes, self.checked.request.rerun, self.layout)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.
@@ -154,10 +164,11 @@ class SweepRun:
         """
         hardware = hardware_of(plan.to_run, plan.nodes, here=here)
         check_hardware(self.checked.request, self.journal.history.hardware, hardware)
+        secrets = self.checked.secrets
         value = {
             "fingerprint": self._fingerprint,
             "rerun": sorted(plan.again) if plan.named else self.checked.request.rerun.word,
-            "driver": self.checked.secrets.value(origin(self.checked.secrets.value(self.checked.request.arguments))),
+            "driver": secrets.value(origin(secrets.value(self.checked.composition.arguments))),
             "hardware": hardware,
             "planned": len(plan.trials),
             "open": len(plan.trials) - len(plan.finished),
@@ -174,7 +185,7 @@ class SweepRun:
         """Run what needs to run, on a back end that is started only then, and return the plan with added trials."""
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
-        waiting = len(plan.may_run(waits=request.cluster.wait_s > 0))
+        waiting = len(plan.may_run(waits=request.waits))
         retries = Retries(request.settings.retries, history.failures)
         display = Display(self.console, waiting=waiting, metric=request.metric)
         with display, self.interrupt.said_by(display.say):
@@ -187,14 +198,12 @@ class SweepRun:
                 secrets=self.checked.secrets,
                 trackers=trackers,
             )
-            if not request.cluster.wait_s:
+            if not request.waits:
                 session.left_out(
                     (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
                     for trial, reason in plan.without_room
                 )
-            more_seeds = (
-                partial(self.checked.grid.further, nodes=plan.nodes) if request.settings.mode == "settle" else None
-            )
+            more_seeds = partial(self.checked.further, nodes=plan.nodes) if request.settings.mode == "settle" else None
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds.has_trials:
                 backend = backend or self.start_backend(stack)[0]
@@ -207,9 +216,10 @@ class SweepRun:
         return rounds.planned
 
     def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
-        allowed, wait_s = self.checked.request.settings.equal_failures, self.checked.request.cluster.wait_s
+        request = self.checked.request
+        wait_s = request.settings.cluster.wait_s
         spent = SweepBudget(
-            limit=self.checked.request.limit,
+            limit=request.limit,
             gpu_s=self.journal.history.spent_gpu_s,
             wall_s=time.monotonic() - began_s,
         )
@@ -218,12 +228,10 @@ class SweepRun:
             rounds.first,
             durations=planned.durations,
             budget=spent,
-            patience=Patience(
-                wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, self.checked.request.cluster) else wait_s
-            ),
+            patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
             retries=retries,
             supplier=rounds,
-            equal_failures=None if any(row.status is Status.OK for row in rows) else allowed,
+            equal_failures=None if any(row.status is Status.OK for row in rows) else request.settings.equal_failures,
         )
 
     def _account_for(self, trial_queue: TrialQueue, session: Session, rounds: Rounds) -> None:
@@ -273,7 +281,7 @@ class SweepRun:
 
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
-        return self.checked.grid.fingerprint()
+        return self.checked.fingerprint()
 
 
 def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:

@@ -257,7 +257,7 @@ def report_on(
     curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
     by_cell = curves.by_cell if curves else None
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
-    terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments")), unfinished=unfinished)
+    terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments") or ()), unfinished=unfinished)
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
     recommendation = recommendation or not_made(terms)
 

@@ -367,12 +367,12 @@ def _without(base: TrialRecord) -> TrialOutcome:
 
 def _to_run(request: Request, plan: Plan, history: History) -> list[TrialSpec]:
     """Return the trials that may run, also those that may wait for room; not those stopped early before."""
-    leaves_out = request.settings.sweep.phases or request.early_stop_after
+    leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
     stays_stopped = leaves_out and request.rerun.word == "none"
     stopped: set[str] = set()
     if stays_stopped:
         stopped = {trial_id for trial_id, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named
-    may_run = plan.may_run(waits=request.cluster.wait_s > 0)
+    may_run = plan.may_run(waits=request.waits)
     return [trial for trial in may_run if trial.trial_id not in stopped]
 
 

@@ -208,10 +208,10 @@ def show(checked: CheckedSweep) -> int:
         history = History(replay(layout.journal).records)
     except OSError as error:
         raise ConfigError([f"{layout.journal} cannot be read: {error.strerror}"]) from error
-    grid = checked.grid.with_outputs(history.outputs)
+    sweep = checked.with_outputs(history.outputs)
     nodes = known_nodes(request)  # none if only a cluster could tell
-    planned = [trial.trial_id for trial in grid.trials(nodes)] if nodes else []
-    verdict = verify(layout, planned, grid.fingerprint())
+    planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes else []
+    verdict = verify(layout, planned, sweep.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:

@@ -27,6 +27,11 @@ class Node:
     """Ray's identifier of the node, to distinguish nodes on one host; empty if unknown."""
 
 
+def can_run(nodes: Sequence[Node]) -> bool:
+    """Return whether any node can run trials; the head of a cluster often has no CPUs for them."""
+    return any(node.cpus or node.gpus for node in nodes)
+
+
 def of_type(gpu_type: str, requested: str) -> bool:
     """Return whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
     return requested.lower() in gpu_type.lower()

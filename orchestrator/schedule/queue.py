@@ -1,19 +1,19 @@
 """Decides what runs next. `TrialQueue` is the one owner of that question; the back end and the driver ask it.
 
-The order of trials and their places come from `scheduler`, waits for nodes from `waiting_for_nodes`. This module adds
-the budget, the retries, and the doubt in a sweep whose trials all fail for one reason.
+The order of trials and their places come from `scheduler`. This module adds the budget, the retries, the wait for nodes
+that fit, and the doubt in a sweep whose trials all fail for one reason.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from orchestrator.schedule.cluster import Node, Shape, kept_gang
+from orchestrator.schedule.cluster import Node, Shape, can_run, kept_gang, why_infeasible
 from orchestrator.schedule.scheduler import Scheduler, Start
-from orchestrator.schedule.waiting_for_nodes import Patience, Unplaced
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause
@@ -144,6 +144,72 @@ def _without_batch(reason: str, trial: TrialSpec) -> str:
     """Return the reason without the trial's batch size: a shape that does not fit is reported with the batch in it."""
     own = {str(trial.batch.global_batch_size), str(trial.batch.device_batch_size)}
     return _NUMBER.sub(lambda number: "batch" if number[0] in own else number[0], reason)
+
+
+EMPTY_CLUSTER_S = 30.0
+"""For how long a cluster may have no nodes before that is believed: a restarted head forgets its nodes for a while."""
+
+
+def patience_s(wait_s: float) -> float:
+    """Return for how many seconds a cluster may have no usable node if `cluster.wait_s` is this."""
+    return max(EMPTY_CLUSTER_S, wait_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long trials that fit no nodes wait for some."""
+
+    wait_s: float = 0.0
+    waited_s: float = 0.0
+    """How long the trials that fit no nodes at first have waited already."""
+
+
+class Unplaced:
+    """The trials of one queue that fit no nodes; seconds are those of the queue's clock.
+
+    A trial's wait counts from when nothing runs: until then, running trials hold nodes that an autoscaler could
+    replace. While there is no node at all, the wait goes on for the same reason as before.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._wait_s, self._waited_s = patience.wait_s, patience.waited_s
+        self._nodes: Sequence[Node] = ()
+        self._last_node_s: float | None = None
+        self._since_s: dict[str, float] = {}
+        self._reasons: dict[Gang, str] = {}
+        """Why a gang fits none of the last known nodes; empty if it fits."""
+
+    def __len__(self) -> int:
+        return len(self._since_s)
+
+    def __contains__(self, trial: TrialSpec) -> bool:
+        return trial.trial_id in self._since_s
+
+    def set_nodes(self, nodes: Sequence[Node], now_s: float) -> bool:
+        """Set the current nodes. Return whether there has been no usable node for too long."""
+        self._nodes = nodes
+        if can_run(nodes) or self._last_node_s is None:
+            self._last_node_s = now_s
+        return now_s - self._last_node_s >= patience_s(self._wait_s)
+
+    def give_up(self, waiting: Sequence[TrialSpec], now_s: float, *, running: bool) -> list[TrialSpec]:
+        """Return the waiting trials that have waited long enough, and forget them; `running`: whether others run."""
+        if can_run(self._nodes):
+            self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
+            known = {} if running else self._since_s
+            unplaced = [trial.trial_id for trial in waiting if self._reasons[trial.gang]]
+            self._since_s = {trial: known.get(trial, now_s - self._waited_s) for trial in unplaced}
+        self._waited_s = 0.0
+        since_s = self._since_s
+        given_up = [trial for trial in waiting if now_s - since_s.get(trial.trial_id, math.inf) >= self._wait_s]
+        for trial in given_up:
+            del since_s[trial.trial_id]
+        return given_up
+
+    def outcome(self, trial: TrialSpec) -> TrialOutcome:
+        """Return the outcome of a trial that was given up, or of another trial with the same gang."""
+        waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
+        return TrialOutcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0)
 
 
 REVISIONS = 100

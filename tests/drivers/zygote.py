@@ -101,7 +101,7 @@ def prepared(request: dict[str, Any]) -> Any:
         sys.path[:0] = paths(request["environment"])
         with initialised():
             _configured[key] = checked(Composition(rewritten(request["arguments"])))
-            _configured[key].grid.fingerprint()
+            _configured[key].fingerprint()
     configured = _configured[key]
     return replace(configured, request=replace(configured.request, results_dir=Path(request["results"])))
 

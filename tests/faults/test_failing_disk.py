@@ -61,8 +61,8 @@ def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -
     """Return the findings of mode=verify; without `tables` it takes a tenth of the time."""
     layout = Layout(folder)
     if tables:
-        planned = [trial.trial_id for trial in configured.grid.trials(())]
-        return list(verify(layout, planned, configured.grid.fingerprint()).violations)
+        planned = [trial.trial_id for trial in configured.trials(())]
+        return list(verify(layout, planned, configured.fingerprint()).violations)
     records = replay(layout.journal).records
     return [*JournalCheck(records).violations, *of_ended_trials(layout, History(records))]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 from ray.tune import Callback
 
+from orchestrator.config.settings import TuneSection
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.errors import ConfigError
 
@@ -26,11 +26,11 @@ class Extensions:
     """Values hidden from the callbacks and the copy."""
 
     @staticmethod
-    def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
+    def of(section: TuneSection, secrets: Secrets = NO_SECRETS) -> Extensions:
         """Create them from the config's section `tune`. Raises ConfigError with everything that fails."""
         callbacks: list[Callback] = []
         errors: list[str] = []
-        for index, given in enumerate(section["callbacks"]):
+        for index, given in enumerate(section.callbacks):
             key = f"tune.callbacks[{index}]"
             try:
                 made = resolve_name(given["_target_"])(**{name: v for name, v in given.items() if name != "_target_"})
@@ -42,7 +42,7 @@ class Extensions:
                 errors.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, not a ray.tune.Callback")
         if errors:
             raise ConfigError(errors)
-        storage_path = section["storage_path"]
+        storage_path = section.storage_path
         if storage_path and "://" not in storage_path:  # Tune needs an absolute path or a URI
             storage_path = str(Path(storage_path).expanduser().absolute())
         return Extensions(callbacks=callbacks, storage_path=storage_path, secrets=secrets)

@@ -11,7 +11,7 @@ from orchestrator.config.config_files import config_dir
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.request import Request
 from orchestrator.config.search_path import initialised
-from orchestrator.config.setup import CheckedSweep, Grid
+from orchestrator.config.setup import CheckedSweep
 from orchestrator.store import files
 
 
@@ -29,34 +29,29 @@ def shipped_config() -> dict[str, Any]:
 def _shipped() -> Request:
     with initialised():
         composition = Composition(["sweep=batch_scaling"])
-        return Request.of(composition.config, composition.axes(), composition.arguments)
+        return Request.of(composition.config, composition.axes())
 
 
 def request(given: Request | None = None, **changes: Any) -> Request:
     """A request (unless given, that of `sweep=batch_scaling`) with these fields changed, in whichever part they are."""
     result = given or _shipped()
+    own = {name: changes.pop(name) for name in ("metric", "target", "reference_batch_size") if name in changes}
+    grid = {name: changes.pop(name) for name in ("axes", "zip", "exclude") if name in changes}
     if "predict" in changes:
         changes["predict"] = replace(result.settings.predict, **changes["predict"])
-    values: Any = {}
-    for part in ("sweep", "cluster", ""):
-        values = getattr(result, part) if part else result
-        there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
-        result = replace(result, **{part: replace(values, **there)} if part else there)
     settings = result.settings
-    for part in ("report", "sweep", ""):
-        values = getattr(settings, part) if part else settings
+    for part in ("report", "sweep", "cluster", "resources", ""):
+        values: Any = getattr(settings, part) if part else settings
         there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
         settings = replace(settings, **{part: replace(values, **there)} if part else there)
     assert not changes, changes
-    return replace(result, settings=settings)
+    return replace(result, settings=settings, sweep=replace(result.sweep, **grid), **own)
 
 
 def unchecked(*arguments: str) -> CheckedSweep:
     """Compose a sweep without checking it, since this machine may lack its GPUs or data; Hydra must be initialised."""
     composition = Composition(rewritten(arguments))
-    made = Request.of(composition.config, composition.axes(), composition.arguments)
-    grid = Grid(made, composition)
-    return CheckedSweep(config=composition.config, request=made, grid=grid, secrets=composition.secrets, remarks=())
+    return CheckedSweep(request=Request.of(composition.config, composition.axes()), composition=composition)
 
 
 def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -142,8 +142,8 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     monkeypatch.setattr(supervised_check, "absent", lambda data: ())
     with initialised():
         question = unchecked(*CURVES)
-        trials = question.grid.trials([Node(name="server", cpus=64, gpus=4)])
-        write_made_up(tmp_path / "brought", question.grid.fingerprint(), trials)
+        trials = question.trials([Node(name="server", cpus=64, gpus=4)])
+        write_made_up(tmp_path / "brought", question.fingerprint(), trials)
     assert len(trials) == 15
     gathered([tmp_path / "brought"], tmp_path / "data_parallel_curves")
     reported("data_parallel", "full", tmp_path / "data_parallel_curves")

@@ -73,7 +73,7 @@ def sound_trials(asked, node):
     config = asked.config
     of_keys = (*structure_errors(config), *value_errors(config, SCHEMA), *key_errors(config), *group_errors(config))
     assert [*of_keys, *request_errors(config, asked.request.sweep.axes), *setup_errors(config)] == []
-    return asked.grid.trials([node], check=lambda variant: list(setup_errors(variant)))
+    return asked.trials([node], check=lambda variant: list(setup_errors(variant)))
 
 
 def planned(sweep, scale, node):
@@ -119,7 +119,7 @@ def ended(trial):
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.settings.sweep.claims]
-    frames = collect_for(asked.request, [ended(trial) for trial in asked.grid.trials([SERVER])])
+    frames = collect_for(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
     epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)
     found = verdicts(claims, *frames, loss_curves(frames[0], curves))
@@ -153,7 +153,7 @@ def test_commands_of_readme_and_session_are_valid(arguments, monkeypatch):
 
 def test_full_is_the_default_scale():
     given = ((), ("scale=full",))
-    fingerprints = [question("published/batch_vs_tpu", *each).grid.fingerprint() for each in given]
+    fingerprints = [question("published/batch_vs_tpu", *each).fingerprint() for each in given]
     assert fingerprints[0] == fingerprints[1]
 
 

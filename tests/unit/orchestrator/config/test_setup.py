@@ -169,7 +169,7 @@ def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
     expand = setup_of_trials.trials
     monkeypatch.setattr(setup_of_trials, "trials", lambda sweep, of: expansions.append(sweep) or expand(sweep, of))
     with initialised():
-        grid = unchecked("sweep=batch_scaling", "trainable=noop").grid
+        grid = unchecked("sweep=batch_scaling", "trainable=noop")
         planned = grid.trials([LAPTOP])
         same = grid.trials([Node(name="by Ray", cpus=LAPTOP.cpus, gpus=0, node_id="1f")])
         assert same is planned and len(expansions) == 1

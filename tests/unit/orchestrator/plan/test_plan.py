@@ -118,7 +118,9 @@ def test_plan_does_not_wait_for_nodes(monkeypatch, address):
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as good as an address of the config
     monkeypatch.setattr(planning, "check_reachable", lambda request: None)
     monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
-    monkeypatch.setattr(planning, "first_nodes", lambda nodes, cluster: waited.append(cluster.wait_s) or nodes())
+    monkeypatch.setattr(
+        planning, "first_nodes", lambda backend, asked, wait_s: waited.append(wait_s) or backend.nodes()
+    )
     assert planning._nodes(request(backend="ray", address=address, wait_s=600.0)) == NODES and waited == [0.0]
 
 

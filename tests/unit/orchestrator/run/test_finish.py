@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.config.request import Request
+from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
 from orchestrator.run.finish import Report, SweepSummary, have_not_run, report_on
 from orchestrator.store.history import History
@@ -48,14 +49,14 @@ FEW = RECORDS[:4]
 
 def request(**changes: Any) -> Request:
     asked = {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]}
-    given: dict[str, Any] = {"name": "demo", "axes": asked, "arguments": ("sweep=demo",), "budget": {}}
+    given: dict[str, Any] = {"name": "demo", "axes": asked, "budget": BudgetSection(epochs=None)}
     return shipped_request(**given | {"price_per_gpu_hour": 2.0, "margin": 0.01} | changes)
 
 
 def history(records: list[TrialRecord]) -> History:
     """Return the history of a sweep with these records."""
     made = History(Record(kind=Kind.FINISHED, value=record.to_json()) for record in records)
-    made.driver = demo.DRIVER
+    made.driver = {**demo.DRIVER, "arguments": ["sweep=demo"]}
     return made
 
 

@@ -16,7 +16,7 @@ from orchestrator.schedule.cluster import Node, Placement, Shape
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from sweeps.branch import POINT, base_of, point_of
-from sweeps.rerun import NO_RERUN, Rerun
+from sweeps.rerun import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.planned import ended
@@ -67,7 +67,7 @@ def made(
     ends=None,
     planned_ends=None,
     trials=TRIALS,
-    rerun=NO_RERUN,
+    rerun="none",
 ):
     """Rounds whose phases ask for these trials, one round after the other, with these disturbed timings."""
     rounds_of = iter(asked)
@@ -75,9 +75,9 @@ def made(
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_: list(disturbed))
-    asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
+    asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
     notes = Notes()
-    return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
+    return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun)), notes, Nothing(ends)), notes
 
 
 def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
@@ -99,7 +99,7 @@ def test_phases_are_evaluated_again_after_repetitions(monkeypatch):
 def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
     before = {each.trial_id: ended(each) for each in TRIALS[:2]}
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
-    source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun=Rerun.of("all"))
+    source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun="all")
     ran = []
     monkeypatch.setattr(rounds, "once_more", lambda trials, *_: ran.extend(trials) or [])
     monkeypatch.setattr(source, "_history", Nothing(now))
@@ -139,7 +139,7 @@ def test_after_a_signal_there_is_no_other_round(monkeypatch):
 
 def test_early_stopped_trials_run_again_only_without_early_stop(monkeypatch):
     ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
-    for early_stop, first in ((0.5, TRIALS[1:]), (None, TRIALS)):
+    for early_stop, first in (("asha", TRIALS[1:]), (None, TRIALS)):
         source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)
         assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
 
@@ -154,7 +154,7 @@ def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch)
 
 def test_trials_named_in_a_rerun_run_first_despite_phases(monkeypatch):
     ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
-    source, notes = made(monkeypatch, ends=ends, rerun=Rerun.of([TRIALS[4].trial_id]))
+    source, notes = made(monkeypatch, ends=ends, rerun=[TRIALS[4].trial_id])
     assert source.first == [TRIALS[4], PROBE]  # the named trial and a probe for the others
     assert not source.next([])
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
@@ -207,7 +207,7 @@ def settling(speeds, ends):
     first = [trial for trial in TRIALS if trial.seed == 0]
     run(first)
     notes = Notes()
-    asked = request(phases=False, reference_batch_size=8, arguments=("sweep=s",))
+    asked = request(phases=False, reference_batch_size=8)
     planned = Plan.of(first, ends, NODES)
     return Rounds(asked, planned, notes, Nothing(ends), further), notes, run
 
@@ -333,7 +333,7 @@ def test_named_trial_runs_even_if_its_training_is_known(monkeypatch):
         Sweep(name="s", axes={"device_batch_size": [32], "lr_rule": ["none", "linear"]}), lambda axes: setup()
     )
     before = {each.trial_id: ended(each) for each in grid}
-    rerun = Rerun.of({"lr_rule": "linear"})
+    rerun = {"lr_rule": "linear"}
     source, _ = made(monkeypatch, phased=False, trials=grid, ends=before, planned_ends=before, rerun=rerun)
     assert [each.lr.rule for each in source.first] == ["linear"]
 

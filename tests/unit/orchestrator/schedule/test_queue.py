@@ -4,9 +4,16 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import LOST_NODES, REVISIONS, Retries, SystematicFailures, TrialQueue
+from orchestrator.schedule.queue import (
+    EMPTY_CLUSTER_S,
+    LOST_NODES,
+    REVISIONS,
+    Patience,
+    Retries,
+    SystematicFailures,
+    TrialQueue,
+)
 from orchestrator.schedule.scheduler import Scheduler
-from orchestrator.schedule.waiting_for_nodes import EMPTY_CLUSTER_S, Patience
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause

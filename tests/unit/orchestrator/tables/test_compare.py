@@ -131,7 +131,7 @@ def test_differences_of_configs_come_before_the_cells() -> None:
 def test_missing_results_are_errors(tmp_path: Any) -> None:
     def errors(compare_with: Any) -> Any:
         with pytest.raises(ConfigError) as caught:
-            compared(request(compare=CompareSection(with_=compare_with), results_dir=tmp_path / "mine"))
+            compared(request(compare=CompareSection(with_=compare_with), results_dir=tmp_path, name="mine"))
         return caught.value.errors[0]
 
     assert "compare.with" in errors(None)
