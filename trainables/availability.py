@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweeps.cluster_address import cluster_address
 from trainables.registry import DATA, TEXTS
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -82,8 +82,7 @@ def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
     yield from (f"{line} (as seen from this machine; {remark})" for line in lacks)
 
 
-def _cluster(config: Mapping[str, Any]) -> Any:
-    """Return the address of the cluster that runs the trials; nothing if this machine does."""
-    if config.get("backend") == "inprocess":
-        return None
-    return (config.get("cluster") or {}).get("address") or os.environ.get("RAY_ADDRESS")
+def _cluster(config: Mapping[str, Any]) -> str:
+    """Return the address of the cluster that runs the trials; empty if this machine does."""
+    _, address = cluster_address(config.get("backend"), (config.get("cluster") or {}).get("address"))
+    return address

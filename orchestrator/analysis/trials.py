@@ -126,7 +126,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *cells.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples"),
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 

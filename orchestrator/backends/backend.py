@@ -162,8 +162,8 @@ class RunSettings:
 class ClusterSpec:
     """Which cluster to use, and which of its nodes."""
 
-    address: str | None = None
-    """None: RAY_ADDRESS if it is set, else a cluster started on this machine and stopped at the end."""
+    address: str = ""
+    """Empty: a cluster is started on this machine, and stopped at the end."""
     dashboard: bool = True
     """Whether a cluster started here has a dashboard."""
     cpus: int | None = None

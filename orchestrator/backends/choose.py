@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import time
@@ -16,6 +15,7 @@ from orchestrator.schedule.queue import patience_s
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.cpu import this_machine
 from orchestrator.telemetry.sampler import Sampling
+from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError
 
 REACH_S = 10.0
@@ -41,7 +41,7 @@ def check_reachable(request: Request) -> None:
     if ray is not None and ray.is_initialized():
         reason = "this program is already connected to Ray, and a process can have only one connection"
         raise ConfigError([f"{reason}: call ray.shutdown() first, or run the sweep in another process"])
-    key, address = _address(request)
+    key, address = cluster_address(request.settings.backend, request.settings.cluster.address)
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
         raise ConfigError([f"{key}={address} is {reason}"])
@@ -60,7 +60,8 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
         from orchestrator.backends.inprocess import slot
 
         return (slot(),)
-    return None if _address(request)[1] else (this_machine(),)
+    _, address = cluster_address(request.settings.backend, request.settings.cluster.address)
+    return None if address else (this_machine(),)
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
@@ -85,7 +86,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
         from orchestrator.backends.inprocess import InProcessBackend
 
         return InProcessBackend(settings)
-    key, address = _address(request)
+    key, address = cluster_address(given.backend, given.cluster.address)
     if address:
         show_token_if_any()
     else:
@@ -94,22 +95,16 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     from orchestrator.backends.ray.tune_extensions import Extensions
 
     try:
-        return RayBackend(_cluster(request), settings=settings, extensions=Extensions.of(given.tune, secrets))
+        return RayBackend(_cluster(request, address), settings=settings, extensions=Extensions.of(given.tune, secrets))
     except ConnectionError as error:
         hint = f"; if the cluster demands another token: RAY_AUTH_TOKEN, or {token_file()}"
         raise ConfigError([f"{key}: {error}{hint if 'Failed to connect' in str(error) else ''}"]) from error
 
 
-def _address(request: Request) -> tuple[str, str]:
-    """Return the setting that has a cluster's address, and the address; empty if Ray is to be started here."""
-    own, environment = request.settings.cluster.address, os.environ.get("RAY_ADDRESS")
-    return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
-
-
-def _cluster(request: Request) -> ClusterSpec:
+def _cluster(request: Request, address: str) -> ClusterSpec:
     here, cluster = this_machine(), request.settings.cluster
     return ClusterSpec(
-        address=cluster.address,
+        address=address,
         dashboard=cluster.dashboard,
         cpus=int(here.cpus),
         gpus=int(here.gpus),

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-from orchestrator.config.compose import Composition, expanded, is_known
+from orchestrator.config.compose import Composition, expanded, is_known, is_multirun
 from orchestrator.config.config_files import PRIMARY
 from orchestrator.config.hydra_private import flags_parser, overrides_of_this_job, run_job, run_jobs, show
 from orchestrator.config.hydra_section import check_writable, saved_without_secrets
@@ -79,7 +79,7 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
     with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
         if flags.help or flags.hydra_help or flags.cfg or flags.shell_completion or flags.info is not None:
             return _show(flags, overrides)
-        if flags.multirun or "hydra.mode=MULTIRUN" in overrides:
+        if flags.multirun or is_multirun(overrides):
             return _run_several(overrides)
         return _run(overrides, results)
 

@@ -6,7 +6,6 @@ request; remarks are printed before it runs.
 
 from __future__ import annotations
 
-import os
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from orchestrator.store.cloud import is_uri, uri_errors
 from orchestrator.trackers.tracking import tracker_errors
 from sweeps.axes import Axes, axes_errors
 from sweeps.branch import POINT
+from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError, nearest
 from sweeps.identity import axes_without_effect
 from sweeps.metric import is_higher_better
@@ -165,8 +165,8 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield f"{key} cannot be combined with branches ({POINT}), which all run after their base"
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
         yield f"cluster.gpu_type={cluster['gpu_type']} and resources.device=cpu contradict each other: remove one"
-    has_cluster = not in_process and (cluster["address"] or os.environ.get("RAY_ADDRESS"))
-    if cluster["labels"] and config["mode"] in (*RUNNING, "plan") and not has_cluster:
+    _, address = cluster_address(config["backend"], cluster["address"])
+    if cluster["labels"] and config["mode"] in (*RUNNING, "plan") and not address:
         hint = "there is none: set cluster.address, or remove the labels (cluster.gpu_type works without a cluster)"
         yield f"cluster.labels={cluster['labels']} choose among the nodes of a cluster, but {hint}"
     metric = config["report"]["metric"]

@@ -192,6 +192,12 @@ def is_known(overrides: Iterable[str]) -> bool:
     return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
 
 
+def is_multirun(overrides: Iterable[str]) -> bool:
+    """Return whether the overrides ask for a multirun, in any spelling: `hydra.mode=MULTIRUN`, `++hydra.mode=…`."""
+    modes = [override.partition("=")[2] for override in overrides if key_of(override) == "hydra.mode"]
+    return bool(modes) and modes[-1].strip("'\"") in ("MULTIRUN", "RunMode.MULTIRUN")
+
+
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each sweep of a multirun; the given ones unchanged if Hydra cannot parse them."""
     try:

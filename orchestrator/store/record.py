@@ -110,6 +110,8 @@ class TrialRecord:
     """GPUs that it occupied; 0 if unknown."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
+    cause: str = ""
+    """The root cause of an end other than a plain `ok`, one of `Cause`."""
     purpose: str = Purpose.TRAIN.value
     measures: str = ""
     """The id of the trial that this one times again; empty for a trial with a row."""
@@ -183,6 +185,7 @@ class TrialRecord:
             provenance=dict(outcome.provenance),
             budget=_length(trial.config),
             skipped_by=outcome.skipped_by,
+            cause=outcome.cause.value,
             purpose=trial.purpose.value,
             measures=trial.measures,
             timed_with=timed_with,

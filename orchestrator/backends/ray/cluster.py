@@ -75,11 +75,10 @@ class Cluster:
             "logging_level": logging.INFO if verbose else logging.ERROR,
         }
         private.reload_authentication()
-        address = spec.address or os.environ.get("RAY_ADDRESS")
         self._local: LocalCluster | None = None  # none of the processes of an existing cluster is ours
         with handler_kept(signal.SIGTERM), private.sigterm_unhandled(), private.no_environment_of_uv():
-            if address:
-                context = _connect(address, shared)
+            if spec.address:
+                context = _connect(spec.address, shared)
             else:
                 local = {"num_cpus": spec.cpus, "num_gpus": spec.gpus, "include_dashboard": spec.dashboard}
                 self._local = LocalCluster(local | shared)

@@ -39,7 +39,7 @@ def request(given: Request | None = None, **changes: Any) -> Request:
     grid = {name: changes.pop(name) for name in ("axes", "zip", "exclude") if name in changes}
     if "predict" in changes:
         changes["predict"] = replace(result.settings.predict, **changes["predict"])
-    settings = result.settings
+    settings = replace(result.settings, budget=changes.pop("budget", result.settings.budget))  # sweep has one, too
     for part in ("report", "sweep", "cluster", "resources", ""):
         values: Any = getattr(settings, part) if part else settings
         there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}

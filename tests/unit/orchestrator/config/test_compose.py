@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import axes_of
+from orchestrator.config.compose import axes_of, is_multirun
 from orchestrator.config.overrides import rewritten, with_alternatives
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
@@ -228,3 +228,18 @@ def test_axis_over_one_alternative_resets_the_others():
 def test_key_given_twice_resets_its_alternatives_once():
     nulls = ["budget.samples=null", "budget.tokens=null", "budget.steps=null", "budget.seconds=null"]
     assert rewritten(["budget.epochs=1", "budget.epochs=2"]) == ["budget.epochs=1", *nulls, "budget.epochs=2"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_asked"),
+    [
+        (["hydra.mode=MULTIRUN"], True),
+        (["++hydra.mode=MULTIRUN"], True),
+        (["+hydra.mode='MULTIRUN'", "a=1"], True),
+        (["hydra.mode=MULTIRUN", "hydra.mode=RUN"], False),
+        (["mode=MULTIRUN"], False),
+        ([], False),
+    ],
+)
+def test_multirun_is_asked_for_in_any_spelling(overrides, is_asked):
+    assert is_multirun(overrides) is is_asked

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from orchestrator.config.settings import BudgetSection
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.requests import request as shipped_request
 from tests.unit.sweeps.setups import setup
@@ -18,6 +19,6 @@ BASE = CELLS[8, "none"]
 
 
 def request(**changes):
-    given = {"reference_batch_size": 8, "margin": 0.01, "budget": {}, "arguments": ()}
+    given = {"reference_batch_size": 8, "margin": 0.01, "budget": BudgetSection(epochs=None)}
     axes = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]}
     return shipped_request(**given | {"axes": axes} | changes)

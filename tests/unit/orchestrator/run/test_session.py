@@ -87,7 +87,8 @@ def test_failed_trial_is_retried_and_then_finished(layout: Layout) -> None:
         assert retries.count(TRIAL, BROKEN) is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
-    assert history(layout).all_rows["t"].attempt == 2
+    row = history(layout).all_rows["t"]
+    assert (row.attempt, row.cause) == (2, Cause.ERROR)
 
 
 def test_missing_file_of_a_command_is_noted_with_a_remedy(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
