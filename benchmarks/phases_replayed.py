@@ -24,8 +24,8 @@ from benchmarks.figures import machine, tell
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.cli.checked_sweep import checked
 from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import config_dir
 from orchestrator.config.request import Request, Terms
+from orchestrator.config.search_path import config_dir
 from orchestrator.decision.decide import decide
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects

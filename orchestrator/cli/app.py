@@ -7,25 +7,31 @@ leaves nothing. Hydra then runs the job with that config: it makes its output fo
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hydra.types import TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-from orchestrator.config.compose import Composition, expanded, is_known, is_multirun
-from orchestrator.config.config_files import PRIMARY
-from orchestrator.config.hydra_private import flags_parser, overrides_of_this_job, run_job, run_jobs, show
-from orchestrator.config.hydra_section import check_writable, saved_without_secrets
+from orchestrator.config.compose import Composition, expanded, initialised, is_known, is_multirun
+from orchestrator.config.hydra_private import (
+    flags_parser,
+    overrides_of_this_job,
+    run_job,
+    run_jobs,
+    saved_without_secrets,
+    show,
+)
 from orchestrator.config.overrides import rewritten, with_command
 from orchestrator.config.request import RUNNING
-from orchestrator.config.search_path import initialised, primary, with_primary, with_search_path
+from orchestrator.config.search_path import PRIMARY, primary, with_primary, with_search_path
 from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED
@@ -130,8 +136,30 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     request = sweep.request
     if request.settings.mode not in RUNNING:
         return MODES[request.settings.mode](replace(sweep, results=results))
-    check_writable(composition.hydra, request.results_dir)
+    _check_writable(composition.hydra, request.results_dir)
     return _in_jobs(lambda task: run_job(composition.for_hydra(), task), lambda config: sweep)
+
+
+def _check_writable(hydra: DictConfig, results_dir: Path) -> None:
+    """Raise ConfigError if Hydra's output folder or the folder of the sweep's results cannot be made."""
+    errors = []
+    # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
+    pattern = cast(dict[str, str], OmegaConf.to_container(hydra.run, resolve=False))["dir"]
+    if reason := _why_not_made(Path(pattern.partition("${")[0])):
+        errors.append(f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere")
+    if reason := _why_not_made(results_dir):
+        errors.append(f"results_dir: {reason}")
+    if errors:
+        raise ConfigError(errors)
+
+
+def _why_not_made(folder: Path) -> str:
+    """Return why a folder cannot be created, judged without creating it; empty if it can."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    there = next(path for path in above if os.path.exists(path))  # False also for lack of permission
+    if not there.is_dir():
+        return f"{there} is not a folder"
+    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
 
 
 def _run_several(overrides: Sequence[str]) -> int:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import shipped_dirs
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
@@ -26,6 +25,7 @@ from orchestrator.config.schema import (
     value_at,
     value_errors,
 )
+from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.setup import CheckedSweep, code_in
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import CompositionError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from hydra import compose
@@ -13,14 +15,23 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.hydra_private import parsed
+from orchestrator.config.hydra_private import initialised_at, parsed
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, with_alternatives
-from orchestrator.config.search_path import Groups, primary, primary_arguments
+from orchestrator.config.search_path import Groups, config_dir, primary, primary_arguments, primary_folder
+from orchestrator.config.trust import CHECKS
 from orchestrator.config.wrong_overrides import WRONG, CompositionError, axis_error, one_line, resolved
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, unknown
 from sweeps.sweep import MOST_TRIALS
+
+
+@contextmanager
+def initialised() -> Iterator[None]:
+    """Context with Hydra initialised for the shipped configs and the user's own primary config."""
+    folder = primary_folder()
+    with initialised_at(config_dir(), None if folder is None else Path(folder).absolute(), CHECKS):
+        yield
 
 
 class Composition:

@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from orchestrator.config import settings
-from orchestrator.config.config_files import config_dir
 from orchestrator.config.kinds import Choice, Flag, Kind, Number
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, StandardAxes
 
 WIDTH = 120

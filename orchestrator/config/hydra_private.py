@@ -7,6 +7,7 @@ state of a program that uses Hydra itself, to parse overrides, or to parse its o
 from __future__ import annotations
 
 import functools
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
+
+from orchestrator.store.secrets import Secrets
 
 PLAIN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 """The sweeper that runs every combination."""
@@ -210,6 +213,26 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@contextmanager
+def saved_without_secrets() -> Iterator[None]:
+    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets.
+
+    Hydra writes the whole config and every override as given, and no option controls where and when. Interpolations
+    stay unresolved, because they may have other values in the environment of the reader.
+    """
+    save = OmegaConf.save
+
+    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
+        plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+        save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
+
+    OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        OmegaConf.save = staticmethod(save)  # type: ignore[method-assign]
 
 
 def flags_parser() -> ArgumentParser:

@@ -79,7 +79,7 @@ class Choice(Kind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line with the choices, and what may be meant."""
-        from orchestrator.config.suggestions import choice_meant  # imports the schema, which imports this module
+        from orchestrator.config.wrong_overrides import choice_meant  # imports the schema, which imports this module
 
         if not self.admits(value):
             instead = choice_meant(key, value)

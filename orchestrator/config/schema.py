@@ -12,8 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.config_files import config_dir
 from orchestrator.config.kinds import Kind, Number, Structure, is_mapping
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import AXES, Settings
 from orchestrator.store import files
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
@@ -107,7 +107,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
     Other sections belong to the trainable: their names are errors only if they resemble one of the schema.
     """
-    from orchestrator.config.suggestions import RENAMED  # which imports this module
+    from orchestrator.config.wrong_overrides import RENAMED  # which imports this module
 
     for key, instead in RENAMED.items():
         if (value := value_at(config, key)) is not None:

@@ -8,12 +8,28 @@ from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from orchestrator.config.config_files import PRIMARY, check_file, config_dir, shipped_dirs
-from orchestrator.config.hydra_private import Checks, choices_in, groups_in, initialised_at
-from orchestrator.config.trust import check_hydra_part
+from orchestrator.config.hydra_private import choices_in, groups_in
 from sweeps.errors import ConfigError
+
+PRIMARY = "config"
+"""The name of the shipped primary config, from which everything is composed unless the user has their own."""
+
+
+def config_dir() -> Path:
+    """Return the folder of the shipped configs, relative to this code: a user's package `conf` must not shadow it.
+
+    It is inside the package when installed, and beside it in a checkout.
+    """
+    package = Path(__file__).parents[1]
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+def shipped_dirs() -> tuple[Path, ...]:
+    """Return the folders of shipped configs: the package's, and in a clone also that of the published experiments."""
+    published = Path(__file__).parents[2] / "studies/conf"
+    return (config_dir(), published) if published.is_dir() else (config_dir(),)
+
 
 _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
 """The primary config of this command line and its folder; as in Hydra, there is one of each."""
@@ -32,6 +48,11 @@ def with_primary(name: str, folder: str | None) -> Iterator[None]:
 def primary() -> str:
     """Return the name of the primary config in use."""
     return _chosen.get()[0]
+
+
+def primary_folder() -> str | None:
+    """Return the folder of the user's own primary config; None for the shipped one."""
+    return _chosen.get()[1]
 
 
 def primary_arguments() -> list[str]:
@@ -76,45 +97,6 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
 def _paths(overrides: Sequence[str]) -> list[str]:
     """Return the entries of each search path in the overrides."""
     return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
-
-
-@contextmanager
-def initialised() -> Iterator[None]:
-    """Context with Hydra initialised for the shipped configs and the user's own primary config."""
-    folder = _chosen.get()[1]
-    with initialised_at(config_dir(), None if folder is None else Path(folder).absolute(), CHECKS):
-        yield
-
-
-def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise ConfigError if Hydra's section of a composed config names untrusted code, or does not fit this program."""
-    check_hydra_part(hydra, overrides)
-    errors = list(_shadowed(hydra))
-    if hydra.job.chdir:
-        errors.append("hydra.job.chdir=true: each trial runs in its folder anyway, and paths are relative to this one")
-    if errors:
-        raise ConfigError(errors)
-
-
-CHECKS = Checks(file=check_file, hydra=_check_hydra, folders=shipped_dirs()[1:])
-"""What every config passes that Hydra composes."""
-
-
-def _shadowed(hydra: DictConfig) -> Iterator[str]:
-    """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
-
-    Identical copies are allowed.
-    """
-    folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
-    for group, choice in hydra.runtime.choices.items():
-        name = f"{group}/{choice}.yaml"
-        shipped = next((folder / name for folder in shipped_dirs() if (folder / name).is_file()), None)
-        if shipped is None:
-            continue
-        # Copies of a shipped file are common, and harmless while they are equal.
-        for own in (folder / name for folder in folders):
-            if own.is_file() and own.read_bytes() != shipped.read_bytes():
-                yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
 
 
 class Groups:

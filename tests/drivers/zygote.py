@@ -91,9 +91,8 @@ def tell(path: Path, status: int) -> None:
 def prepared(request: dict[str, Any]) -> Any:
     """Return the sweep of these arguments, composed once, with other results."""
     from orchestrator.cli.checked_sweep import checked
-    from orchestrator.config.compose import Composition
+    from orchestrator.config.compose import Composition, initialised
     from orchestrator.config.overrides import rewritten
-    from orchestrator.config.search_path import initialised
 
     key = tuple(request["arguments"])
     if key not in _configured:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.cli.checked_sweep import checked
 from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import config_dir
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import driver
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import config_dir
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.request import Request
-from orchestrator.config.search_path import initialised
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.store import files
 

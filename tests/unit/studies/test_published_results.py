@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from orchestrator.config.compose import initialised
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.search_path import initialised
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import encode
 from orchestrator.store.layout import JOURNAL

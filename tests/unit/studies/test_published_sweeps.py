@@ -10,9 +10,9 @@ import pytest
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
 from orchestrator.cli.checked_sweep import request_errors, setup_errors
+from orchestrator.config.compose import initialised
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.schema import SCHEMA, group_errors, key_errors, structure_errors, value_errors
-from orchestrator.config.search_path import initialised
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible

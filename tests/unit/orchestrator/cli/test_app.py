@@ -14,7 +14,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from orchestrator.cli import app
 from orchestrator.cli.app import MANY, check_sweeps, main, objective_of
 from orchestrator.cli.modes import MODES
-from orchestrator.config.search_path import initialised
+from orchestrator.config.compose import initialised
 from orchestrator.config.settings import SweeperObjectiveSection
 from sweeps.errors import ConfigError
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.checked_sweep import checked
-from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import DESTINATIONS
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.schema import SCHEMA
-from orchestrator.config.search_path import initialised, with_primary
+from orchestrator.config.search_path import with_primary
+from orchestrator.config.trust import DESTINATIONS
 from sweeps.errors import ConfigError
 
 FORBIDDEN: dict[str, Any] = {

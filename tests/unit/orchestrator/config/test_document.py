@@ -7,12 +7,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from orchestrator.config.compose import Composition
-from orchestrator.config.config_files import config_dir
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.document import config_yaml, json_schema
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.schema import SCHEMA
-from orchestrator.config.search_path import initialised
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, read
 from orchestrator.store import files
 from sweeps.axes import flat

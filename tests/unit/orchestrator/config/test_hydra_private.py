@@ -17,8 +17,8 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigSource
 
 from orchestrator.config import hydra_private
-from orchestrator.config.config_files import config_dir
-from orchestrator.config.search_path import CHECKS
+from orchestrator.config.search_path import config_dir
+from orchestrator.config.trust import CHECKS
 
 ROOT = Path(__file__).parents[4]
 

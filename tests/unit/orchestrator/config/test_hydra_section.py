@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from orchestrator.cli.app import main
-from orchestrator.config.hydra_section import saved_without_secrets
+from orchestrator.config.hydra_private import saved_without_secrets
 
 HANDLER = "{class: logging.FileHandler, filename: FOLDER/appended, formatter: simple}"
 HOSTILE = {

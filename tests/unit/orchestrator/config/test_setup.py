@@ -3,9 +3,9 @@ import shutil
 import pytest
 
 from orchestrator.config import setup as setup_of_trials
-from orchestrator.config.config_files import config_dir
+from orchestrator.config.compose import initialised
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.search_path import initialised
+from orchestrator.config.search_path import config_dir
 from orchestrator.config.setup import fingerprint, setup, with_gpus
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import History

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.schema import AXES, SCHEMA, key_errors
-from orchestrator.config.suggestions import _AXES, _KEYS, RENAMED, meant, mode_meant
+from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, meant, mode_meant
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
