@@ -126,7 +126,7 @@ VAL_ACCURACY = Metric()
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a sweep shall do: the settings in its config, and the values that follow from them."""
+    """The request for a sweep: the settings in its config, and the values that follow from them."""
 
     settings: Settings
     sweep: Sweep
@@ -163,7 +163,7 @@ class Request:
 
     @property
     def waits(self) -> bool:
-        """Whether trials may wait for nodes."""
+        """True if trials may wait for nodes."""
         return self.settings.cluster.wait_s > 0
 
     @property
