@@ -1,4 +1,4 @@
-"""Whether a running cluster takes the trials, and which: the one place that reads `RAY_ADDRESS`."""
+"""The cluster that takes the trials, if any: the one place that reads `RAY_ADDRESS`."""
 
 from __future__ import annotations
 
