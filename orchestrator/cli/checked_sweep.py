@@ -224,7 +224,7 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
             yield f"budget: give exactly one of epochs, samples, tokens, steps, seconds (the others null), not {some}"
     for key in (PROBE, REPETITION):
         changes = value_at(config, f"trainable.{key}") or {}
-        if not isinstance(changes, Mapping) or not all(isinstance(each, Mapping) for each in changes.values()):
+        if not isinstance(changes, Mapping) or not all(isinstance(change, Mapping) for change in changes.values()):
             yield f"trainable.{key} must give changes by section, {{budget: {{epochs: 2}}}}, not {changes!r}"
     target = value_at(config, "trainable._target_")
     if target == UNSET:
@@ -247,8 +247,8 @@ def _found_by_trainable(config: Mapping[str, Any]) -> Iterator[str]:
     for key in ("_check_", "_remarks_"):  # `_remarks_` is called only once there are no errors
         if name := value_at(config, f"trainable.{key}"):
             try:
-                found = pkgutil.resolve_name(name)
-                yield from found(config) if key == "_check_" else ()
+                function = pkgutil.resolve_name(name)
+                yield from function(config) if key == "_check_" else ()
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
 

@@ -57,22 +57,22 @@ def status_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def show_status(found: Mapping[str, Any], console: Console) -> None:
+def show_status(status: Mapping[str, Any], console: Console) -> None:
     """Print what `status_of` returned."""
-    counts = ", ".join(f"{count} {name}" for name, count in found["trials"].items() if count)
-    console.print(f"{found['folder']}: {found['state']}", markup=False, soft_wrap=True)
-    console.print(f"{counted(found['planned'], 'trial', 'trials') or 'no trials'}: {counts or 'none has started'}")
-    for each in found["running"]:
-        took = f" for {each['running_s']:.0f} s" if each["running_s"] is not None else ""
+    counts = ", ".join(f"{count} {name}" for name, count in status["trials"].items() if count)
+    console.print(f"{status['folder']}: {status['state']}", markup=False, soft_wrap=True)
+    console.print(f"{counted(status['planned'], 'trial', 'trials') or 'no trials'}: {counts or 'none has started'}")
+    for trial in status["running"]:
+        took = f" for {trial['running_s']:.0f} s" if trial["running_s"] is not None else ""
         console.print(
-            f"  running{took}: {each['trial_id'][:SHOWN_DIGITS]}  {each['cell']}", markup=False, soft_wrap=True
+            f"  running{took}: {trial['trial_id'][:SHOWN_DIGITS]}  {trial['cell']}", markup=False, soft_wrap=True
         )
-    if found["driver"]:
-        left = found["left_s"]
+    if status["driver"]:
+        left = status["left_s"]
         known = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
-        console.print(f"{found['driver']} runs it; {known}", markup=False, soft_wrap=True)
+        console.print(f"{status['driver']} runs it; {known}", markup=False, soft_wrap=True)
         return
-    cut = counted(found["interrupted"], "trial was", "trials were")
+    cut = counted(status["interrupted"], "trial was", "trials were")
     console.print("no driver runs" + (f"; {cut} interrupted, the same command continues" if cut else ""))
 
 

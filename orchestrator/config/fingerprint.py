@@ -84,12 +84,12 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
 def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
     """Yield the absolute names that a statement imports; a name imported from a module may be a module itself."""
     if isinstance(node, ast.Import):
-        yield from (each.name for each in node.names)
+        yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
         above = package[: len(package) - node.level + 1] if node.level else []
         origin = ".".join([*above, *([node.module] if node.module else [])])
         if origin:
-            yield from dict.fromkeys([origin, *(f"{origin}.{each.name}" for each in node.names)])
+            yield from dict.fromkeys([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
 
 
 def parsed(file: Path) -> tuple[ast.Module, bool]:
@@ -182,9 +182,9 @@ class Versions:
         """Return a hash of the contents of a model's folder, computed once; `absent` if this machine has none."""
         if ("model", path) not in self._files:
             folder = Path(path).expanduser()
-            found = sorted(each for each in folder.rglob("*") if each.is_file())
-            inside = [(each.relative_to(folder), each) for each in found]
-            own = [(name, each) for name, each in inside if not any(part.startswith(".") for part in name.parts)]
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+            inside = [(file.relative_to(folder), file) for file in files]
+            own = [(name, file) for name, file in inside if not any(part.startswith(".") for part in name.parts)]
             self._files["model", path] = hash_files(own) if own else "absent"
         return self._files["model", path]
 
@@ -212,7 +212,7 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
     file = Path(spec.origin) if spec.origin else None
     for root in spec.submodule_search_locations or ():
         inside = Path(root).joinpath(*module.split(".")[1:])
-        file = next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
+        file = next((place for place in (inside.with_suffix(".py"), inside / "__init__.py") if place.is_file()), None)
     if file is None or file.suffix != ".py":
         if spec.submodule_search_locations:
             raise ValueError(f"{dotted_path!r}: there is no module {module!r}")
@@ -233,8 +233,8 @@ def data_version(data: Mapping[str, Any]) -> str:
     if data.get("path"):
         path = Path(data["path"]).expanduser()
         if path.is_dir():  # many images: their names and sizes are enough
-            found = sorted((each.relative_to(path).as_posix(), each) for each in path.rglob("*") if each.is_file())
-            outline = "".join(f"{name}\0{each.stat().st_size}\n" for name, each in found)
+            images = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+            outline = "".join(f"{name}\0{file.stat().st_size}\n" for name, file in images)
             return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
         return hash_files([(Path(), path)]) if path.is_file() else "absent"
     return str(data.get("name", ""))
@@ -265,9 +265,9 @@ def _code_version(named: Iterable[Path], folder: Path) -> str:
     Other files, such as a README or the command's output, do not count.
     """
     files: dict[str, Path] = {}
-    for each in named:
-        code = list(python_files(each.parent if each.is_file() else each))
-        for file in [each] * (each.suffix == ".py") + code * (len(code) <= MOST_FILES):
+    for path in named:
+        code = list(python_files(path.parent if path.is_file() else path))
+        for file in [path] * (path.suffix == ".py") + code * (len(code) <= MOST_FILES):
             files[_name_of(file, folder)] = file
     return hash_files((Path(name), files[name]) for name in sorted(files))
 
@@ -279,17 +279,17 @@ def _name_of(file: Path, folder: Path) -> str:
 def _words_of(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
     """Return the words of a command as paths, by their name in the identity, and the package or module after `-m`."""
     words = re.split(r"[\s'\"]+", argv) if isinstance(argv, str) else [str(word) for word in argv]
-    found: list[Path] = []
+    paths: list[Path] = []
     after = ""
     for whole in words:
         word = whole.partition("=")[2] if whole.startswith("-") else whole
         top = folder / word.partition(".")[0]
         if after == "-m" and (top.is_dir() or top.with_suffix(".py").is_file()):
-            found.append(top if top.is_dir() else top.with_suffix(".py"))
+            paths.append(top if top.is_dir() else top.with_suffix(".py"))
         elif word and "{" not in word and not os.path.isdir(folder / word):
-            found.append(folder / word)
+            paths.append(folder / word)
         after = whole
-    return {_name_of(path, folder): path for path in found}
+    return {_name_of(path, folder): path for path in paths}
 
 
 def _named_in(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:

@@ -108,8 +108,8 @@ class Metric:
         """Return the scores of a frame's rows; NaN where the metric was not measured."""
         import pandas as pd
 
-        found = frame[self.name] if self.name in frame else pd.Series(float("nan"), index=frame.index)
-        return self.sign * pd.to_numeric(found, errors="coerce").astype("float64")
+        measured = frame[self.name] if self.name in frame else pd.Series(float("nan"), index=frame.index)
+        return self.sign * pd.to_numeric(measured, errors="coerce").astype("float64")
 
 
 def target(config: Mapping[str, Any]) -> Target | None:

@@ -58,13 +58,13 @@ def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sections_of_schema() -> dict[str, list[str]]:
     """Return the names of the keys of each section."""
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     for key in SCHEMA:
         parts = key.split(".")
         for length in range(1, len(parts)):
-            names = found.setdefault(".".join(parts[:length]), [])
+            names = sections.setdefault(".".join(parts[:length]), [])
             names += [parts[length]] if parts[length] not in names else []
-    return found
+    return sections
 
 
 _SECTIONS = _sections_of_schema()
@@ -156,8 +156,8 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
             elif key in shipped and (bounds := BOUNDS.get(f"{group}.{key}")):
                 values = value if isinstance(value, list) else [value]
                 if not all(map(bounds.admits, values)):
-                    each = "a list of numbers, each " if isinstance(value, list) else ""
-                    yield f"{group}.{key} must be {each}{bounds.form}, not {value!r}"
+                    form = "a list of numbers, each " if isinstance(value, list) else ""
+                    yield f"{group}.{key} must be {form}{bounds.form}, not {value!r}"
         if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
             yield f"{group}.nesterov=true needs a momentum, but {group}.momentum=0"
         for key in ("root", "path", "tokenizer") if group == "data" else ():
@@ -167,7 +167,7 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -> str:
     """Return the expected kind of value; empty if the given one may be right."""
-    inside = [each.removeprefix(f"{key}.").partition(".")[0] for each in shipped if each.startswith(f"{key}.")]
+    inside = [name.removeprefix(f"{key}.").partition(".")[0] for name in shipped if name.startswith(f"{key}.")]
     default = shipped.get(key)
     if inside:
         return f"a section with {', '.join(dict.fromkeys(inside))}"

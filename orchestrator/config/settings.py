@@ -288,7 +288,7 @@ class ClusterSection:
         {},
         Structure(
             described="a section {label: value} with text values",
-            fits=lambda value: is_mapping(value) and all(is_text(each) for pair in value.items() for each in pair),
+            fits=lambda value: is_mapping(value) and all(is_text(word) for pair in value.items() for word in pair),
         ),
     )
     """use only nodes of the cluster with these Ray labels: {ray.io/market-type: spot}"""
@@ -349,7 +349,7 @@ class SweepSection:
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
     'sweep.axes."optimizer.momentum"=[0.8,0.9]'"""
     zip: Sequence[Any] = key(
-        [], list_of("a list of groups of axes like [[gpus, global_batch_size]]", lambda each: isinstance(each, list))
+        [], list_of("a list of groups of axes like [[gpus, global_batch_size]]", lambda group: isinstance(group, list))
     )
     """lists of axes that advance together: [[gpus, global_batch_size]]"""
     exclude: Sequence[Any] = key([], list_of("a list of combinations like [{gpus: 2, lr_rule: linear}]", is_mapping))
@@ -370,7 +370,7 @@ class SweepSection:
     budget: SweepBudgetSection = section(SweepBudgetSection)
     """once one of these is used up, no further trial starts; the rest is skipped until the limit is raised. With a
     budget, all cells run before any gets its next seed"""
-    claims: Sequence[Any] = key([], list_of("a list of claims like [{sentence: …, expression: …}]", lambda each: True))
+    claims: Sequence[Any] = key([], list_of("a list of claims like [{sentence: …, expression: …}]", lambda claim: True))
     """[{sentence: …, expression: "speedup(gpus=2) > 1.8", margin: 0, about: …, needs_seeds: 2, needs_epochs: 0}]: each
     gets a verdict in tables/claims.md; see docs/claims.md"""
     identity_ignores: Sequence[Any] = key(_IGNORED, list_of("a list of keys", is_text))

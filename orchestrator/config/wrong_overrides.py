@@ -368,18 +368,20 @@ def meant(key: str, value: str) -> str:
     if key in RENAMED:
         return RENAMED[key].format(value=value)
     name = key.rpartition(".")[2].lower().replace("-", "_")
-    found = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
-    if "sweep.axes.device_batch_size" in found:
-        found["sweep.axes.global_batch_size"] = _as_axis("sweep.axes.global_batch_size", name, value)
+    wishes = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
+    if "sweep.axes.device_batch_size" in wishes:
+        wishes["sweep.axes.global_batch_size"] = _as_axis("sweep.axes.global_batch_size", name, value)
     values = _in_brackets(value)
     for target in (target for target, names in _KEYS.items() if name in names):
         is_axis = key.startswith("sweep.axes.") or value.startswith("[")
-        found[target] = f"""'sweep.axes."{target}"={values}'""" if is_axis else f"{target}={value}"
-    found.pop(key, None)
+        wishes[target] = f"""'sweep.axes."{target}"={values}'""" if is_axis else f"{target}={value}"
+    wishes.pop(key, None)
     if name in ("lr", "learning_rate") and key.startswith("sweep.axes."):
-        found["sweep.axes.lr_multiplier"] = "'sweep.axes.lr_multiplier=[0.5,1,2]'"
-    if found:
-        return " or ".join(f"{text} ({_HINTS[target]})" if target in _HINTS else text for target, text in found.items())
+        wishes["sweep.axes.lr_multiplier"] = "'sweep.axes.lr_multiplier=[0.5,1,2]'"
+    if wishes:
+        return " or ".join(
+            f"{text} ({_HINTS[target]})" if target in _HINTS else text for target, text in wishes.items()
+        )
     return mode_meant(name) if value.lower() in ("true", "1", "yes", "") else ""
 
 

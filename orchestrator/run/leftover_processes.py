@@ -150,10 +150,10 @@ def watch(mark: str, received: Sequence[socket.socket]) -> None:
 def _has_signal(received: socket.socket) -> bool:
     """Return whether the socket has a signal that asks the driver to end."""
     try:
-        found = received.recv(1000, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        numbers = received.recv(1000, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
-    return not {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}.isdisjoint(found)
+    return not {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}.isdisjoint(numbers)
 
 
 def _is_older(process: psutil.Process, than: psutil.Process) -> bool:
@@ -169,4 +169,4 @@ def _kill(processes: Iterable[psutil.Process]) -> None:
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1], [socket.socket(fileno=int(each)) for each in sys.argv[2:]])
+    watch(sys.argv[1], [socket.socket(fileno=int(number)) for number in sys.argv[2:]])

@@ -46,7 +46,7 @@ def is_uri(place: str) -> bool:
 def uri_errors(place: str) -> list[str]:
     """A line if the place is a URI with an unknown scheme."""
     scheme = urlsplit(place).scheme
-    known = ", ".join(f"{each}://…" for each in SCHEMES)
+    known = ", ".join(f"{scheme}://…" for scheme in SCHEMES)
     return [f"results_dir must be a folder, or one of {known}, not {place!r}"] if scheme not in SCHEMES else []
 
 
@@ -70,9 +70,9 @@ class Cloud:
 
         selector = FileSelector(str(self._root), recursive=True, allow_not_found=True)
         infos = [info for info in self._store.get_file_info(selector) if info.type == FileType.File]
-        found = {info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime.timestamp()) for info in infos}
+        files = {info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime.timestamp()) for info in infos}
         return {
-            name: size_and_time for name, size_and_time in found.items() if not {"", ".", ".."} & set(name.split("/"))
+            name: size_and_time for name, size_and_time in files.items() if not {"", ".", ".."} & set(name.split("/"))
         }
 
     def read(self, name: str) -> bytes:
@@ -182,7 +182,7 @@ class Copying:
                 raise FileNotFoundError(f"{self._layout.root} was moved or deleted")
             for name, path in self._files():
                 self._put(name, path)
-            for name in [each for each in self._there if self._is_over(each)]:
+            for name in [name for name in self._there if self._is_over(name)]:
                 self._cloud.remove(name)
                 del self._there[name]
             if len(journal) != self._journal_bytes:
