@@ -251,6 +251,7 @@ FURTHER = (
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
     *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi", "work_done"),
+    *("work_source", "rate_source"),
 )
 """Columns after those; the further axes follow."""
 
@@ -263,6 +264,8 @@ OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_pe
 
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *OF_TEXTS)
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "tokens_per_s", "accuracy", "val_accuracy", "val_loss")
+SOURCES = ("counted", "declared", "clock", "assumed")
+"""Where a figure is from, the most certain source first."""
 SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
 """The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
 _ORDER = {status.value: order for order, status in enumerate(Status)}
@@ -375,6 +378,10 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["work_done"] = groups["work_done"].min()
+    for column in ("work_source", "rate_source"):
+        # A cell's figure is as certain as the least certain of its seeds.
+        place = ok[column].map({name: place for place, name in enumerate(SOURCES)}).groupby(ok["cell_id"]).max()
+        cells[column] = place.map(dict(enumerate(SOURCES))).reindex(cells.index).astype("object")
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis import cells, work
+from orchestrator.analysis import cells, rates, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
@@ -126,7 +126,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *cells.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples", "cause"),
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause", "work_source", "rate_source"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -140,6 +140,9 @@ _ONLY_OF_TRIALS = frozenset(
     )
 )
 """Numbers of telemetry and of the shipped trainables that are no columns of the summary."""
+
+_SOURCES = ("work_source", "rate_source")
+"""Where figures are from: `counted`, `declared`, `clock` or `assumed`."""
 
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
 
@@ -258,7 +261,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
     names = dict.fromkeys(name for record in records for name in record.metrics)
-    measured = (*MEASURED, *cells.OF_TEXTS)
+    measured = (*MEASURED, *cells.OF_TEXTS, *_SOURCES)
     return {name: f"metrics.{name}" if name in taken and name not in measured else name for name in names}
 
 
@@ -304,8 +307,14 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
     accounts = [by_id.get(trial_id, work.Account()) for trial_id in frame["trial_id"]]
     frame["work_done"] = np.array([account.share for account in accounts], dtype="float64")
     frame["budget_samples"] = np.array([account.budget_samples for account in accounts], dtype="float64")
+    of_rates = rates.deviations(records)
     frame["note"] = [
-        "; ".join(filter(None, [account.note, note, *(verdict.reasons if verdict else ()), slow.get(trial_id)]))
+        "; ".join(
+            filter(
+                None,
+                [account.note, note, of_rates.get(trial_id), *(verdict.reasons if verdict else ()), slow.get(trial_id)],
+            )
+        )
         for trial_id, note, account, verdict in zip(frame["trial_id"], frame["note"], accounts, verdicts, strict=True)
     ]
     return frame

@@ -33,6 +33,14 @@ _NOT_PAIRED = (
     " sweep, this interval covers about 90% instead of 95%, because the drift cancels only between pairs"
     " (docs/results/statistics.md)."
 )
+_SOURCES = {
+    "counted": "counted in the command's processes",
+    "declared": "from the declared samples of an epoch",
+    "clock": "those that the command prints",
+    "assumed": "steps × the trial's batch, which nothing confirms",
+}
+"""Words for where a rate is from."""
+
 _ONE_PROCESS = (
     "one process timed all seeds, or it is unknown how many did. Processes differ in speed by chance. These intervals"
     " do not include that difference, so they are too narrow. workers=per_seed uses another process for each seed."
@@ -86,6 +94,10 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         about.append(f"{where} ({share}), {_LAUNCHES}")
     if elsewhere := int(cells["same_machines"].eq(False).sum()):
         about.append(f"{numbers.counted(elsewhere, 'cell', 'cells')} {_ELSEWHERE}")
+    counts = {words: int((cells["rate_source"] == name).sum()) for name, words in _SOURCES.items()}
+    of_cells = [f"{words} ({numbers.counted(count, 'cell', 'cells')})" for words, count in counts.items() if count]
+    if of_cells:
+        about.append(f"The rates are {', '.join(of_cells)}.")
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")

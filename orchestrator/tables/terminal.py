@@ -216,6 +216,7 @@ def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
     words = {
         Fault.DISTURBED: ("Disturbed", "; ".join(_causes(disturbed))),
         Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
+        Fault.ASSUMED_SAMPLES: ("Assumed", "steps × the trial's batch; declare trainable.samples_per_epoch"),
         Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
         Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),
         Fault.STRAGGLER: ("Slow", f"{SLOWER:g} times the median time or more, against other seeds of their cell"),

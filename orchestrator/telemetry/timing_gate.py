@@ -32,6 +32,8 @@ class Fault(StrEnum):
 
     TOO_FEW_WORKERS = "too_few_workers"
     """Fewer processes or GPUs trained than the trial has."""
+    ASSUMED_SAMPLES = "assumed_samples"
+    """The samples of a step were not counted: the trial's batch, which the script may ignore, stands for them."""
     TOO_SHORT = "too_short"
     SHARED = "shared"
     SEVERAL_MODELS = "several_models"
@@ -171,6 +173,9 @@ def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
         return Judgement(fault=Fault.SHARED, reasons=["timing shared: other trials ran on the same devices"])
     if reason := _too_few_workers(record):
         return Judgement(fault=Fault.TOO_FEW_WORKERS, reasons=[reason, *disturbances])
+    if record.metrics.get("rate_source") == "assumed" and "samples_per_s" in record.metrics:
+        reason = "samples/s assumes the trial's batch: no loader of PyTorch or input of the model tells the samples"
+        return Judgement(fault=Fault.ASSUMED_SAMPLES, reasons=[reason, *disturbances])
     if _is_short(record):
         reason = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
         return Judgement(fault=Fault.TOO_SHORT, reasons=[reason, *disturbances])

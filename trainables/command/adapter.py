@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,15 @@ SMALLEST_BATCH = 0.6
 LOOK_EVERY_S = 0.5
 THREADED = 1.15
 """A process that uses more than this multiple of its cores does with threads what others do with processes."""
+
+NOTEWORTHY = 0.02
+"""A share of the steps above which steps of other optimizers are told."""
+
+MISSING = 0.01
+"""A share of a data set that an epoch may leave out."""
+
+_PARTS = (0.02, 0.5, 0.9)
+"""The parts of the training after which learning rates are compared; the last rate of a schedule may be 0."""
 
 _STALE_S = 2.0
 """A process whose last step is this much earlier than the others' took no part in the end."""
@@ -92,15 +101,35 @@ class Adapter:
         return self.framework == "transformers" and of_log and "train_runtime" not in line
 
     def remarks(self, global_batch_size: int, lr: float) -> Iterator[str]:
-        """Yield a line for each value of the trial that the training did not use."""
-        samples, highest_lr = self.samples_per_step, self.lr
-        if samples and not SMALLEST_BATCH * global_batch_size <= samples <= 1.02 * global_batch_size:
+        """Yield a line for each value of the trial that the training did not use, and for work that does not count."""
+        trained = self._trained
+        if not trained:
+            return
+        counts = trained[0]
+        samples, rates = self._rows_per_step, self._highest_rates
+        if samples and not _is_near(samples, global_batch_size):
             yield (
                 f"a step trained on {samples:.4g} samples on average, and the trial's global batch is "
                 f"{global_batch_size}"
             )
-        if highest_lr and not 0.5 * lr <= highest_lr <= 1.01 * lr:
-            yield f"the optimizer's learning rate was at most {highest_lr:.4g}, and the trial's is {lr:.4g}"
+        # One group may have another rate on purpose, as biases in their warm-up.
+        if rates and not any(0.5 * lr <= rate <= 1.01 * lr for rate in rates):
+            yield f"the optimizer's learning rate was at most {max(rates):.4g}, and the trial's is {lr:.4g}"
+        for steps, what in (
+            (counts.other_steps, "trained another model, and do not count"),
+            (counts.further_steps, "were those of another optimizer"),
+        ):
+            if steps > NOTEWORTHY * counts.whole.steps:
+                yield f"{steps} of {counts.whole.steps + (steps == counts.other_steps) * steps} steps {what}"
+        if counts.gradless:
+            yield "the model also runs without gradients in most steps, which counts as training time"
+        passes = counts.epoch - 1
+        of_an_epoch = math.fsum(process.completed_samples for process in self._distinct) / max(1, passes)
+        if passes > 0 and counts.dataset and of_an_epoch < (1 - MISSING) * counts.dataset:
+            yield (
+                f"an epoch trains on {of_an_epoch:.6g} of {counts.dataset} samples: drop_last, or a sampler,"
+                " leaves the rest out"
+            )
 
     @property
     def _trained(self) -> list[Counts]:
@@ -146,7 +175,7 @@ class Adapter:
         # A process may drive several GPUs, and several processes may share one.
         used_gpus = {gpu for counts in trained for gpu in counts.gpus}
         if used_gpus:
-            why = f"{len(used_gpus)} of {gpus} GPUs were used, by {processes} process{'es' if processes > 1 else ''}"
+            why = f"{len(used_gpus)} of {gpus} devices were used, by {processes} process{'es' if processes > 1 else ''}"
             return min(gpus, len(used_gpus)), "" if len(used_gpus) >= gpus else why
         if processes >= gpus or self._busy_cores() > THREADED * cores / gpus * max(1, processes):
             return gpus, ""
@@ -162,7 +191,7 @@ class Adapter:
             (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s) for first, last in spans if last.at_s > first.at_s
         )
 
-    def figures(self, global_batch_size: int | None) -> dict[str, float]:
+    def figures(self, global_batch_size: int | None) -> dict[str, Any]:
         """Return the trial's times and lengths; {} if no process took enough steps.
 
         The ranks of a process group take each step together. If one of them evaluates alone, its clock leaves that out.
@@ -177,12 +206,19 @@ class Adapter:
         is_enough = all(tally.seconds >= LEAST_S and tally.steps >= LEAST_STEPS for tally in later)
         timed = later if is_enough else [counts.warm for counts in trained]
         steps, whole_steps = min(tally.steps for tally in timed), trained[0].whole.steps
-        figures: dict[str, float] = {"steps": whole_steps}
-        samples_per_step = self.samples_per_step or global_batch_size
-        if self.samples_per_step:
+        figures: dict[str, Any] = {"steps": whole_steps}
+        counted = self.samples_per_step(global_batch_size)
+        samples_per_step = counted or global_batch_size
+        if counted:
             figures["samples"] = sum(counts.whole.samples for counts in self._distinct)
         elif global_batch_size:
             figures["samples"] = whole_steps * global_batch_size
+        if samples_per_step:
+            figures["rate_source"] = "counted" if counted else "assumed"
+        if rates := self.rates:
+            figures["rates"] = rates
+        if trained[0].loss is not None:
+            figures["loss"] = trained[0].loss
         tokens = sum(counts.whole.tokens for counts in self._distinct)
         if tokens:
             figures["tokens"] = tokens
@@ -213,16 +249,36 @@ class Adapter:
         unknown = [counts for counts in trained if counts.content is None]
         return [*{counts.content: counts for counts in trained if counts.content is not None}.values(), *unknown]
 
-    @property
-    def samples_per_step(self) -> float | None:
-        """The mean number of samples in a step of all ranks; None if no loader of PyTorch gave them."""
-        samples = math.fsum(counts.whole.samples / counts.whole.steps for counts in self._distinct)
-        return samples or None
+    def samples_per_step(self, global_batch_size: int | None) -> float | None:
+        """Return the mean number of samples in a step of all ranks; None if it was not counted.
+
+        The rows of a model's inputs are samples only if they are as many as the trial's batch.
+        """
+        rows, distinct = self._rows_per_step, self._distinct
+        is_input = any(counts.is_input for counts in distinct)
+        if rows and is_input and not (global_batch_size and _is_near(rows, global_batch_size)):
+            return None
+        return rows
 
     @property
-    def lr(self) -> float | None:
-        """The highest learning rate of a step; None if unknown."""
-        return max((counts.lr for counts in self._trained), default=0.0) or None
+    def _rows_per_step(self) -> float | None:
+        return math.fsum(counts.whole.samples / counts.whole.steps for counts in self._distinct) or None
+
+    @property
+    def _highest_rates(self) -> list[float]:
+        """The highest learning rate of each parameter group."""
+        points = [point[1:] for counts in self._trained[:1] for point in counts.rates]
+        return [max(rates) for rates in zip(*points, strict=False)]
+
+    @property
+    def rates(self) -> list[list[float]]:
+        """The learning rates of the parameter groups at the start, in the middle and near the end of the training."""
+        points = [point for counts in self._trained[:1] for point in counts.rates]
+        if not points:
+            return []
+        last = points[-1][0]
+        nearest = [min(points, key=lambda point: abs(point[0] - part * last)) for part in _PARTS]
+        return [[float(f"{rate:.6g}") for rate in point[1:]] for point in nearest]
 
     @property
     def epochs(self) -> int | None:
@@ -240,6 +296,11 @@ class Adapter:
             return False
         return any(counts.optimizers for counts in processes) or (found_nothing and bool(processes))
 
+    def is_absent(self, processes: Mapping[int, str]) -> bool:
+        """Return whether one of these processes, given by name, is a Python that has not loaded the hook."""
+        pythons = [pid for pid, name in processes.items() if name.startswith("python")]
+        return any(not (self.folder / f"{pid}.started").exists() for pid in pythons)
+
     def ask_to_stop(self) -> bool:
         """Name the step at which all ranks stop; return whether the command's framework can."""
         self.look(now=True)
@@ -253,3 +314,8 @@ class Adapter:
         part.write_text(str(stop_at))
         part.rename(self.folder / STOP_FILE)
         return True
+
+
+def _is_near(samples: float, batch: int) -> bool:
+    """Return whether so many samples a step are those of a batch, of which the last of an epoch may be smaller."""
+    return SMALLEST_BATCH * batch <= samples <= 1.02 * batch

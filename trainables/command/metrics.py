@@ -210,6 +210,7 @@ class CommandMetrics:
         self.samples: float | None = None
         """All samples, likewise."""
         self.is_preset = settings.is_preset
+        self.samples_per_epoch = settings.samples_per_epoch
         self.is_timed_elsewhere = False
         """Whether the command's processes have timed their steps: then no arrival of lines is needed."""
         self.reports = 0
@@ -369,6 +370,18 @@ class CommandMetrics:
             derived["samples_per_s"] = samples_per_epoch / figures["epoch_s"]
             derived["samples"] = samples_per_epoch * len(epochs_s)
         return derived
+
+    @property
+    def rate_source(self) -> str:
+        """The source of `samples_per_s`, if the lines give it: `clock`, `declared`, `counted` or `assumed`."""
+        if "samples_per_s" in self._seen:
+            return "clock"
+        if self._settings.samples_per_epoch and (self._epochs_s or self.between_lines):
+            return "declared"
+        has_steps_of_epoch = self._bars is not None and self._bars.steps_per_epoch is not None
+        if self.samples_per_step:
+            return "counted"
+        return "declared" if has_steps_of_epoch and self._settings.samples_per_epoch else "assumed"
 
     def _of_steps(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         of_bars = self._bars.figures() if self._bars is not None else {}

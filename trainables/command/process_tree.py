@@ -146,6 +146,7 @@ class CpuTimes:
         self._earliest_s = self._first_s = self._latest_s = self._looked_s = -math.inf
         self._has_reported = False
         self._total = self._grown_total = 0.0
+        self._names: dict[int, str] = {}
         self._grew_s = time.monotonic()
 
     def look(self, pid: int, *, reported: bool) -> None:
@@ -159,6 +160,8 @@ class CpuTimes:
             with suppress(psutil.Error):
                 times = process.cpu_times()
                 seconds[process.pid] = sum(times[:2])
+                if process.pid not in self._names:
+                    self._names[process.pid] = process.name()
                 self._total += sum(times[:4])  # with those of its children that have ended
         if self._first is None or self._has_reported:
             self._latest, self._latest_s = seconds, now_s
@@ -178,14 +181,23 @@ class CpuTimes:
 
     def cores(self) -> list[float]:
         """Return the cores that each busy process used, the busiest first; [] if they were not seen for a second."""
+        return sorted(self._busy().values(), reverse=True)
+
+    def names(self) -> dict[int, str]:
+        """Return the names of the busy processes, by process id."""
+        return {pid: self._names[pid] for pid in self._busy()}
+
+    def _busy(self) -> dict[int, float]:
+        """Return the cores that each busy process used, by process id; {} if they were not seen for a second."""
         first, first_s = self._first, self._first_s
         if first is None or self._latest_s - first_s < LOOK_EVERY_S:
             first, first_s = self._earliest, self._earliest_s
         span_s = self._latest_s - first_s
         if first is None or span_s < LOOK_EVERY_S:
-            return []
-        used = sorted(((self._latest[pid] - first.get(pid, 0.0)) / span_s for pid in self._latest), reverse=True)
-        return [cores for cores in used if cores >= max(IDLE_CORES, BUSY_SHARE * used[0])]
+            return {}
+        used = {pid: (self._latest[pid] - first.get(pid, 0.0)) / span_s for pid in self._latest}
+        least = max(IDLE_CORES, BUSY_SHARE * max(used.values(), default=0.0))
+        return {pid: cores for pid, cores in used.items() if cores >= least}
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -94,6 +94,11 @@ def train(config: Mapping[str, Any], context: Context) -> None:
                 raise UntrainedError("the command took no optimizer step")
             if why:
                 context.remark(why)
+            if adapter is not None and adapter.is_absent(cpu.names()):
+                context.remark(
+                    "a Python of the command does not load the hook, so that its steps are not counted: a wrapper sets"
+                    " PYTHONPATH, or python runs with -E, -I or -S"
+                )
             _remark(metrics, figures, context, knows_gpus=knows_gpus or workers is not None)
             if adapter is not None:
                 for remark in adapter.remarks(context.batch.global_batch_size, context.lr.value):
@@ -168,16 +173,24 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
 
     All times come from one clock.
     """
-    if adapter is None:
-        return metrics.in_tokens(metrics.figures())
-    counted = adapter.figures(global_batch_size)
-    metrics.samples_per_step, metrics.samples = adapter.samples_per_step, counted.get("samples")
-    metrics.is_timed_elsewhere = "step_s" in counted
+    counted = adapter.figures(global_batch_size) if adapter is not None else {}
+    if adapter is not None:
+        metrics.samples_per_step, metrics.samples = adapter.samples_per_step(global_batch_size), counted.get("samples")
+        metrics.is_timed_elsewhere = "step_s" in counted
     reported = metrics.figures()
+    epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
+    if counted.get("rate_source") == "assumed" and epochs and samples_per_epoch:
+        # What the config declares precedes what the trial's batch means.
+        samples = samples_per_epoch * epochs
+        counted |= {"samples": samples, "rate_source": "declared"}
+        if counted.get("step_s"):
+            counted["samples_per_s"] = samples / counted["steps"] / counted["step_s"]
     if metrics.is_preset and "step_s" in counted:
-        return metrics.in_tokens(metrics.figures() | counted)
+        return metrics.in_tokens(reported | counted)
     if set(SPEEDS) & set(reported):  # one clock for all columns
-        counted = {name: value for name, value in counted.items() if name in LENGTHS}
+        counted = {name: value for name, value in counted.items() if name in (*LENGTHS, "rates", "loss")}
+        if "samples_per_s" in reported:
+            counted["rate_source"] = metrics.rate_source
     return metrics.in_tokens(counted | reported)
 
 

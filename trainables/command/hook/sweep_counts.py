@@ -18,6 +18,12 @@ class Tally:
         self.samples += samples
         self.tokens += tokens
 
+    def take_back(self, samples: int, tokens: int) -> None:
+        """Count a step without a time no longer."""
+        self.steps -= 1
+        self.samples -= samples
+        self.tokens -= tokens
+
     @property
     def step_s(self) -> float:
         """The mean seconds of a step."""
@@ -38,8 +44,22 @@ class Counts:
         """Passes over the loader that trains, including one that has begun."""
         self.completed = 0
         """Steps of the passes before the current one."""
-        self.lr = 0.0
-        """The highest learning rate of a step."""
+        self.completed_samples = 0
+        """Their samples."""
+        self.dataset = 0
+        """Samples of the data set of the loader; 0 if unknown."""
+        self.is_input = False
+        """Whether the samples are the rows of the model's inputs, because no loader gave them."""
+        self.rates: list[list[float]] = []
+        """Learning rates along the training: the step, and the rate of each parameter group."""
+        self.further_steps = 0
+        """Steps of other optimizers than the first one, among those that count."""
+        self.other_steps = 0
+        """Steps that trained another model, and do not count."""
+        self.gradless = False
+        """Whether the model also runs without gradients in most steps, which counts as training."""
+        self.loss: float | None = None
+        """The last loss of a step that the program marked."""
         self.weights: float | None = None
         """The sum of the first weights after the same step in all ranks; None for a shard, or before that step."""
         self.content: float | None = None

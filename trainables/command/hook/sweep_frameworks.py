@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""Callbacks for Hugging Face's Trainer and Lightning: they write rows of metrics, and end the training with the budget.
+"""Callbacks for Hugging Face's Trainer, Lightning, Keras 3 and fastai: they write rows of metrics and end trainings.
 
-`sitecustomize.py` gives them to the Trainer, and the entry points of `sweep_hook` beside it to Lightning.
+Those of Keras and fastai also mark the steps. `sitecustomize.py` gives the callbacks to the programs, and the entry
+points of `sweep_hook` beside it to Lightning.
 """
 
 import functools
@@ -28,23 +29,13 @@ def emit(row):
 
 
 def emit_row(epoch, step, values):
-    """Write a row of metrics under their own names, and under the usual ones."""
-    row = {"epoch": epoch, "step": step}
+    """Write a row of metrics under their own names."""
+    row = {} if epoch is None else {"epoch": epoch, "step": step}
     for key, value in values.items():
         try:
             row[key] = float(value)
         except (TypeError, ValueError):
             continue
-        name = key.lower().replace("/", "_")
-        held_out = name.startswith(("val", "eval", "valid"))
-        if name in ("loss", "train_loss", "loss_epoch", "train_loss_epoch"):
-            row["loss"] = row[key]
-        elif held_out and name.endswith("loss"):
-            row["val_loss"] = row[key]
-        elif held_out and name.split("_", 1)[-1] in ("acc", "accuracy", "top1", "acc1"):
-            row["val_accuracy"] = row[key]
-        elif name in ("test_acc", "test_accuracy"):
-            row["accuracy"] = row[key]
     emit(row)
 
 
@@ -139,3 +130,85 @@ def lightning_callbacks():
 def pytorch_lightning_callbacks():
     """Entry point of `pytorch_lightning.callbacks_factory`."""
     return [lightning_callback("pytorch_lightning")] if sitecustomize.FOLDER else []
+
+
+def keras_callback(base):
+    """Return a callback for Keras 3, which trains with torch, JAX or TensorFlow."""
+
+    class SweepCallback(base):
+        def on_train_begin(self, logs=None):
+            begin("keras")
+            self.samples = keras_samples()
+            self.last = -1
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.last, self.epoch = -1, epoch + 1
+
+        def on_train_batch_end(self, batch, logs=None):
+            # With `steps_per_execution` a call stands for several steps.
+            for _ in range(batch - self.last):
+                sitecustomize.TRAINING.mark(self.samples, 0, None)
+                sitecustomize.TRAINING.begin_epoch(self.epoch)
+            self.last = batch
+            if is_over(-1, -1):
+                self.model.stop_training = True
+
+        def on_test_begin(self, logs=None):
+            self.wait()
+
+        def wait(self):
+            if "jax" in sys.modules:  # its steps have only been launched
+                sys.modules["jax"].block_until_ready([weights.value for weights in self.model.trainable_variables])
+            sitecustomize.TRAINING.end_epoch()
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.wait()
+            # Keras calls the metrics of the training `accuracy` and `loss`.
+            values = {key if key.startswith("val_") else f"train_{key}": value for key, value in (logs or {}).items()}
+            emit_row(epoch + 1, sitecustomize.TRAINING.counts.whole.steps, values)
+            if is_over(epoch + 1, -1):
+                self.model.stop_training = True
+
+    return SweepCallback()
+
+
+def keras_samples():
+    """Return the mean samples of a step of the training of Keras that begins; 0 if its data do not tell."""
+    reference = getattr(sitecustomize.TRAINING, "keras_iterator", None)
+    adapter = getattr(reference and reference(), "data_adapter", None)
+    size, batches = getattr(adapter, "batch_size", None), getattr(adapter, "num_batches", None)
+    if not size or not batches:
+        return size or 0
+    last = (getattr(adapter, "partial_batch_size", 0) or 0) if getattr(adapter, "has_partial_batch", False) else 0
+    return ((batches - 1) * size + (last or size)) / batches
+
+
+def fastai_callback(base):
+    """Return the class of a callback for fastai."""
+
+    class SweepCallback(base):
+        order = 60  # after the recorder
+        run_valid = True
+
+        def before_fit(self):
+            begin("fastai")
+
+        def after_batch(self):
+            if self.training:
+                inputs = self.xb[0] if len(self.xb) else None
+                sitecustomize.TRAINING.mark(len(inputs) if hasattr(inputs, "__len__") else 0, 0, self.loss.detach())
+                sitecustomize.TRAINING.begin_epoch(self.epoch + 1)
+
+        def before_validate(self):
+            sitecustomize.TRAINING.pause()
+
+        def after_epoch(self):
+            names = self.recorder.metric_names[1:-1]  # without the epoch and the time
+            values = {
+                # Metrics of fastai are those of the validation set.
+                name if name in ("train_loss", "valid_loss") else f"valid_{name}": value
+                for name, value in zip(names, self.recorder.log[1:])
+            }
+            emit_row(self.epoch + 1, sitecustomize.TRAINING.counts.whole.steps, values)
+
+    return SweepCallback

@@ -197,13 +197,18 @@ def test_another_sitecustomize_runs_as_well(tmp_path: Path) -> None:
     assert told.metrics["truth"] == 1
 
 
-@pytest.mark.parametrize("name", ["sitecustomize", "sweep_counts", "sweep_frameworks"])
+@pytest.mark.parametrize("name", ["sitecustomize", "sweep_counts", "sweep_frameworks", "sweep_step"])
 def test_the_hook_needs_only_python_3_9(name: str) -> None:
     import ast
 
     tree = ast.parse((HOOK / f"{name}.py").read_text(), feature_version=(3, 9))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, "sitecustomize", "sweep_counts"}
+    assert {name.partition(".")[0] for name in names} <= {
+        *sys.stdlib_module_names,
+        "sitecustomize",
+        "sweep_counts",
+        "sweep_frameworks",
+    }
 
 
 def loaded_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -215,6 +220,125 @@ def loaded_hook(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(HOOK)
     spec.loader.exec_module(hook)
     return hook
+
+
+class Clock:
+    """A clock that tests set."""
+
+    now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    time = process_time = perf_counter
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    loaded = loaded_hook(monkeypatch)
+    monkeypatch.setattr(loaded, "time", Clock())
+    monkeypatch.setattr(loaded.Training, "write", lambda self: None)
+    return loaded
+
+
+def optimizer_of(*modules: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([weights for module in modules for weights in module.parameters()], lr=0.1)
+
+
+def run_epoch(hook: Any, training: Any, optimizer: torch.optim.Optimizer, steps: int, *, start_s: float = 0.0) -> None:
+    """Take steps of 0.1 s on batches of 4 samples from a new loader, which takes `start_s` to start."""
+    loader = SimpleNamespace(_dataset=range(4 * steps))
+    training.begin(loader)
+    hook.time.now_s += start_s
+    for _ in range(steps):
+        hook.time.now_s += 0.1
+        training.batch(loader, torch.zeros(4, 2), 4)
+        training.step(optimizer)
+
+
+def test_the_start_of_a_loader_is_training_and_an_evaluation_is_not(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(3):
+        run_epoch(hook, training, optimizer, 10, start_s=1.0)
+        hook.time.now_s += 0.3  # the end of the loader's workers
+        module.eval()
+        training.evaluation(module)
+        hook.time.now_s += 7.0
+        module.train()
+    later = training.counts.later
+    assert (later.steps, later.samples) == (20, 80) and later.seconds == pytest.approx(2 * (1.0 + 10 * 0.1 + 0.3))
+    assert (training.counts.epoch, training.counts.dataset) == (3, 40)
+
+
+@pytest.mark.parametrize(("frozen", "seconds"), [(True, 40 * 0.6), (False, 40 * 0.1)])
+def test_epochs_of_one_step_are_no_frozen_part(hook: Any, frozen: bool, seconds: float) -> None:
+    """A part that is frozen does not train at the steps, either."""
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(60):
+        run_epoch(hook, training, optimizer, 1)
+        module.eval()
+        training.evaluation(module)
+        hook.time.now_s += 0.5
+        module.train(not frozen)
+    # The first evaluations cannot be told from a frozen part.
+    assert training.counts.later.step_s == pytest.approx(seconds / 40, rel=0.2)
+
+
+def test_a_pass_without_gradients_is_an_evaluation(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    other = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    run_epoch(hook, training, optimizer, 2)
+    for called, is_evaluation in ((other, False), (module, True)):
+        training.await_forward()
+        with torch.no_grad():
+            called(torch.zeros(1, 2))
+        assert training.paused is is_evaluation and training.watch is None
+
+
+def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
+    body, head, finder = (torch.nn.Linear(2, 2) for _ in range(3))
+    training = hook.Training()
+    run_epoch(hook, training, optimizer_of(finder), 5)  # a search for the learning rate
+    run_epoch(hook, training, optimizer_of(head), 10)
+    run_epoch(hook, training, optimizer_of(body, head), 10)
+    assert [counts.whole.steps for counts in (*training.others, training.counts)] == [5, 20]
+    assert training.counts.further_steps == 10 and training.counts.whole.samples == 80
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool) -> None:
+    training = hook.Training()
+    generator, critic = optimizer_of(torch.nn.Linear(2, 2)), optimizer_of(torch.nn.Linear(2, 2))
+    loader = SimpleNamespace(_dataset=range(40))
+    for _ in range(10):
+        if has_loader:
+            training.batch(loader, torch.zeros(4, 2), 4)
+        training.step(critic)
+        training.step(generator)
+    assert (training.counts.whole.steps, training.others) == (10, [])
+
+
+def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(10):
+        for _ in range(2):  # gradients are accumulated
+            module(torch.zeros(4, 2))
+        training.step(optimizer)
+    assert training.counts.is_input and training.counts.whole.samples == 80
+
+
+def test_marked_steps_replace_counted_ones(hook: Any) -> None:
+    training = hook.Training()
+    run_epoch(hook, training, optimizer_of(torch.nn.Linear(2, 2)), 5)
+    for _ in range(3):
+        hook.time.now_s += 0.1
+        training.mark(16, 0, 0.5)
+    training.step(optimizer_of(torch.nn.Linear(2, 2)))
+    assert (training.counts.whole.steps, training.counts.whole.samples) == (3, 48)
 
 
 def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +395,14 @@ def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None
     """The counts of a process that takes a step of 8 samples each 0.1 s."""
     counts = Counts()
     tallies = {name: Tally(steps, steps * 0.1 if seconds is None else seconds, steps * 8) for name in TALLIES}
-    given = {"at_s": 50.0, "cpu_s": 50.0, "epoch": 3, "completed": 2 * steps // 3, "lr": 0.1, "connected": world > 1}
+    given = {
+        "at_s": 50.0,
+        "cpu_s": 50.0,
+        "epoch": 3,
+        "completed": 2 * steps // 3,
+        "rates": [[1, 0.1]],
+        "connected": world > 1,
+    }
     vars(counts).update(given | tallies | {"rank": rank, "world": world} | other)
     return counts
 
@@ -336,7 +467,10 @@ def test_workers_are_the_processes_that_train_together(
         # Ranks of tensor parallelism share their samples.
         ([counts(0, content=3.0), counts(1, content=3.0)], 8, {"samples": 800, "samples_per_s": 80}),
         # Without a loader, a step has the global batch.
-        ([counts(0, 1, **NO_LOADER)], 20, {"samples": 2000, "samples_per_s": 200}),
+        ([counts(0, 1, **NO_LOADER)], 20, {"samples": 2000, "samples_per_s": 200, "rate_source": "assumed"}),
+        # The rows of the model's inputs are samples if they are as many as the batch.
+        ([counts(0, 1, is_input=True)], 8, {"samples_per_s": 80, "rate_source": "counted"}),
+        ([counts(0, 1, is_input=True)], 32, {"samples_per_s": 320, "rate_source": "assumed"}),
         ([counts(0, 1, **NO_LOADER)], None, {"samples": ABSENT, "samples_per_s": ABSENT, "steps": 100}),
     ],
 )
@@ -344,7 +478,43 @@ def test_figures_are_those_of_distinct_samples(
     processes: list[Counts], global_batch_size: int | None, figures: dict[str, Any], tmp_path: Path
 ) -> None:
     counted = adapter_of(tmp_path, *processes).figures(global_batch_size)
-    assert {name: counted.get(name, ABSENT) for name in figures} == pytest.approx(figures)
+    assert {name: counted.get(name, ABSENT) for name in figures} == {
+        name: value if isinstance(value, str) else pytest.approx(value) for name, value in figures.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("process", "lr", "parts"),
+    [
+        ({}, 0.1, []),
+        ({}, 0.4, ["0.1", "0.4"]),
+        ({"rates": [[1, 0.9, 0.0], [50, 0.05, 0.1], [100, 0.0, 0.0]]}, 0.1, []),  # biases in their warm-up
+        ({"rates": [[1, 0.2], [100, 0.1]]}, 0.1, ["0.2"]),  # scaled twice
+        ({"other_steps": 100}, 0.1, ["100 of 200 steps"]),  # a search for the learning rate
+        ({"further_steps": 50}, 0.1, ["50 of 100 steps"]),  # a second phase
+        ({"further_steps": 1}, 0.1, []),
+        ({"gradless": True}, 0.1, ["without gradients"]),
+        ({"dataset": 280, "completed_samples": 528}, 0.1, ["264 of 280 samples"]),  # drop_last
+        ({"dataset": 264, "completed_samples": 528}, 0.1, []),
+    ],
+)
+def test_work_that_differs_from_the_trial_is_remarked(
+    process: dict[str, Any], lr: float, parts: list[str], tmp_path: Path
+) -> None:
+    remarks = list(adapter_of(tmp_path, counts(0, 1, **process)).remarks(8, lr))
+    assert len(remarks) == bool(parts) and all(part in remark for remark in remarks for part in parts)
+
+
+def test_a_python_without_the_hook_is_noticed(tmp_path: Path) -> None:
+    adapter = adapter_of(tmp_path, counts(0, 1))
+    (adapter.folder / "7.started").touch()
+    assert not adapter.is_absent({7: "python3.11", 8: "bash"})
+    assert adapter.is_absent({7: "python3.11", 8: "python"})
+
+
+def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path: Path) -> None:
+    rates = [[step, step / 100, 1.0] for step in range(4, 101, 4)]
+    assert adapter_of(tmp_path, counts(0, 1, rates=rates)).rates == [[0.04, 1.0], [0.48, 1.0], [0.88, 1.0]]
 
 
 @pytest.mark.parametrize(

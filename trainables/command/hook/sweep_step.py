@@ -1,0 +1,30 @@
+# mypy: ignore-errors
+"""Marks the training steps of any program for a sweep: `from sweep_step import step`. Without a sweep it does nothing.
+
+A sweep provides this module in every Python of its commands, whatever is installed there.
+"""
+
+import sys
+
+
+def step(samples=0, loss=None, *, tokens=0, epoch=None, **metrics):
+    """Mark the end of a training step with so many samples of this process, and its loss.
+
+    From the first call on, only marked steps count. The time between two calls is that of a step. A call without
+    samples and loss is none: it reports metrics, such as `step(epoch=3, val_accuracy=0.9)`, after an evaluation, whose
+    time does not count.
+    """
+    hook = sys.modules.get("sitecustomize")
+    if not getattr(hook, "FOLDER", "") or not hasattr(hook, "TRAINING"):
+        return
+    if samples or loss is not None:
+        hook.TRAINING.mark(samples, tokens, loss)
+    else:
+        hook.TRAINING.pause()
+    if metrics or epoch is not None:
+        from sweep_frameworks import emit_row  # beside this file
+
+        if epoch is not None:
+            hook.TRAINING.begin_epoch(epoch)
+        values = metrics if loss is None else {"loss": loss, **metrics}
+        emit_row(epoch, hook.TRAINING.counts.whole.steps, values)
