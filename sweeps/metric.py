@@ -57,6 +57,8 @@ def is_higher_better(name: str) -> bool | None:
 def usual_name(name: str) -> str:
     """Return the name that the metric has in the results: `val_accuracy` for `eval/acc`, `loss` for `train_loss`."""
     words = [_SYNONYMS.get(word, word) for word in _words(_RANKED.sub("accuracy", name))]
+    # `Loss/val` of TensorBoard is a `val_loss`.
+    words.sort(key=lambda word: word not in ("train", "val", "test"))
     joined = "_".join(_without_repetition([word for word in words if word not in _IGNORED]))
     return _OF_TRAINING.get(joined) or _OF_TEST.get(joined) or joined
 

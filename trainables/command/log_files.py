@@ -1,11 +1,16 @@
-"""Files with metrics that a command writes: lines of JSON, CSV, and whole JSON files."""
+"""Files with metrics that a command writes: the one that the config names, and logs that are found in its folder.
+
+A named file has lines of JSON, CSV, or is a whole JSON file. Found logs are CSV files with epochs or steps, and the
+files of TensorBoard, which are read without it.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +64,104 @@ class MetricsFile:
         for row in content if isinstance(content, list) else [content]:
             if isinstance(row, dict):
                 yield from metrics.row(row)
+
+
+MOST_FILES = 1000
+"""Files of a working folder that are looked at."""
+
+LARGEST = 64 * 2**20
+"""Bytes of a log that is read."""
+
+_EVENTS = "events.out.tfevents."
+
+
+def found_logs(folder: Path) -> list[Path]:
+    """Return the logs in a working folder, the oldest first, so that the latest values are read last."""
+    logs = []
+    for place, path in enumerate(folder.rglob("*")):
+        if place >= MOST_FILES:
+            break
+        is_log = path.suffix == ".csv" or path.name.startswith(_EVENTS)
+        if is_log and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST:
+            logs.append(path)
+    return sorted(logs, key=lambda log: log.stat().st_mtime)
+
+
+def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither."""
+    if log.name.startswith(_EVENTS):
+        yield from _rows_of_events(log.read_bytes())
+        return
+    with log.open(encoding="utf-8", errors="replace", newline="") as file:
+        for row in csv.DictReader(file, skipinitialspace=True):
+            cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
+            if not {"epoch", "step"} & {key.lower() for key in cells}:
+                return
+            yield {key: cell for key, cell in cells.items() if cell}
+
+
+def _rows_of_events(data: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yield the scalars of each step in TensorBoard's records: a length, its checksum, an event and its checksum."""
+    by_step: dict[int, dict[str, Any]] = {}
+    place = 0
+    while place + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        event = data[place + 12 : place + 12 + length]
+        place += 16 + length
+        if len(event) < length:  # the program was killed while it wrote
+            break
+        fields = dict(_fields(event))
+        values = by_step.setdefault(int(fields.get(2, 0)), {})
+        for number, summary in _fields(event):
+            if number == 5:
+                values.update(_scalars(summary))
+    for step, values in by_step.items():
+        yield {"step": step, **values}
+
+
+def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
+    """Yield each tag and number of a summary; the number is a field, or a tensor with one element."""
+    for number, value in _fields(summary):
+        fields = dict(_fields(value)) if number == 1 else {}
+        if 1 not in fields:
+            continue
+        tag = bytes(fields[1]).decode("utf-8", errors="replace")
+        if 2 in fields:
+            yield tag, struct.unpack("<f", fields[2])[0]
+        elif 8 in fields:
+            tensor = dict(_fields(fields[8]))
+            content = tensor.get(4, tensor.get(5, b""))  # as bytes, or as a list of numbers
+            if tensor.get(1) == 1 and len(content) == 4:  # one 32-bit number
+                yield tag, struct.unpack("<f", content)[0]
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the number and content of each field of a protocol buffer."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = _varint(message, place)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            size, place = _varint(message, place)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            return
+        yield key >> 3, message[place : place + size]
+        place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Return an integer of 7 bits a byte, and the place behind it."""
+    number = shift = 0
+    while place < len(message):
+        byte = message[place]
+        number |= (byte & 127) << shift
+        shift, place = shift + 7, place + 1
+        if byte < 128:
+            break
+    return number, place

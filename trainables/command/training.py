@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweeps.metric import is_higher_better
 from sweeps.target import Target
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
-from trainables.command.log_files import MetricsFile
+from trainables.command.log_files import MetricsFile, found_logs, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
@@ -84,6 +85,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         figures = _figures(metrics, adapter, batch)
         # What the command itself reports comes first.
         figures = _work(metrics, adapter, settings) | figures
+        if settings.cwd == "trial":
+            figures = _of_logs(settings, context, command.cwd, figures) | figures
         workers, why = _workers(context, adapter, cpu.cores())
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         for remark in command_exit.remarks:
@@ -192,6 +195,26 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
         if "samples_per_s" in reported:
             counted["rate_source"] = metrics.rate_source
     return metrics.in_tokens(counted | reported)
+
+
+def _of_logs(settings: CommandSettings, context: Context, folder: Path, figures: Mapping[str, Any]) -> dict[str, float]:
+    """Return losses and accuracies that only logs in the working folder have; report their rows if there are none."""
+    lacking = [name for name in settings.metrics if is_higher_better(name) is not None and name not in figures]
+    if not lacking or {"val_loss", "val_accuracy"} & {*figures, *context.metrics}:
+        return {}
+    found: dict[str, float] = {}
+    for log in found_logs(folder):
+        metrics = CommandMetrics(settings)
+        rows = [row for values in rows_of(log) for row in metrics.row(values)]
+        of_log = metrics.figures()
+        figures_of_log = {name: of_log[name] for name in lacking if name in of_log}
+        if not figures_of_log:
+            continue
+        found |= figures_of_log
+        context.remark(f"{', '.join(figures_of_log)}: from {log.relative_to(folder.parent)}")
+        for row in rows if not context.rows else ():
+            context.report(row)
+    return found
 
 
 def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSettings) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_the_last_telling_word_gives_the_direction(is_higher: bool | None, names
             "val_accuracy",
             "val_acc eval/acc valid_accuracy val/top1 val_acc@1 eval_top_1 val_MulticlassAccuracy val/val_acc",
         ),
-        ("val_loss", "eval_loss valid_loss valLoss validation.loss dev_loss val_loss_epoch"),
+        ("val_loss", "eval_loss valid_loss valLoss Loss/validation validation.loss dev_loss val_loss_epoch"),
         ("loss", "loss train_loss train/loss train_loss_epoch loss_epoch"),
         ("accuracy", "accuracy test_acc test/accuracy"),
         ("train_accuracy", "train_acc train/accuracy"),

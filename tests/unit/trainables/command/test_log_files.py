@@ -1,0 +1,50 @@
+"""Logs that are found in the working folder of a command."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from trainables.command.log_files import found_logs, rows_of
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def event(step: int, tag: str, value: float, *, as_tensor: bool) -> bytes:
+    """An event of TensorBoard with one scalar, as protocol buffers and records are defined."""
+    number = struct.pack("<f", value)
+    tensor = bytes([1 << 3, 1]) + field(4, number)
+    scalar = field(8, tensor) if as_tensor else bytes([2 << 3 | 5]) + number
+    body = bytes([1 << 3 | 1]) + struct.pack("<d", 0.0) + bytes([2 << 3, step])
+    body += field(5, field(1, field(1, tag.encode()) + scalar))
+    return struct.pack("<Q", len(body)) + b"----" + body + b"----"
+
+
+@pytest.mark.parametrize("as_tensor", [True, False])
+def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> None:
+    log = tmp_path / "runs" / "events.out.tfevents.1.host"
+    log.parent.mkdir()
+    events = [
+        event(step, f"val/{name}", value, as_tensor=as_tensor)
+        for step, name, value in ((10, "loss", 0.5), (10, "acc", 0.25), (20, "loss", 0.125))
+    ]
+    log.write_bytes(b"".join(events) + events[0][:20])
+    assert found_logs(tmp_path) == [log]
+    assert list(rows_of(log)) == [{"step": 10, "val/loss": 0.5, "val/acc": 0.25}, {"step": 20, "val/loss": 0.125}]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (
+            "epoch, acc ,loss\n1,0.5,\n2,0.75,0.1\n",
+            [{"epoch": "1", "acc": "0.5"}, {"epoch": "2", "acc": "0.75", "loss": "0.1"}],
+        ),
+        ("name,size\na,1\n", []),  # no log
+    ],
+)
+def test_tables_with_epochs_are_logs(text: str, rows: list[dict[str, str]], tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    assert list(rows_of(tmp_path / "log.csv")) == rows
