@@ -122,8 +122,10 @@ def _check_named(composition: Composition) -> None:
     if composition.sweep:
         hint = "its file must begin with the line '# @package _global_' and set sweep: {name: …}"
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
+    # A mode that does not exist would not be told otherwise: many people type one without a sweep.
+    wrong_mode = list(SCHEMA["mode"].errors("mode", composition.config["mode"]))
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
-    raise ConfigError([f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
+    raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
 
 
 def _trial_errors(

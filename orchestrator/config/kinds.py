@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +66,13 @@ class Number(Kind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is not a number in the range."""
-        yield from (f"{line}{self.hint if isinstance(value, str) else ''}" for line in super().errors(key, value))
+        hint = self._hint(key, value) if isinstance(value, str) else ""
+        yield from (f"{line}{hint}" for line in super().errors(key, value))
+
+    def _hint(self, key: str, text: str) -> str:
+        """Return what to write for a price with its currency (`$2.50`), else `hint`."""
+        price = re.fullmatch(r"\W?([0-9.]+) ?[^\d.:]{0,3}", text)
+        return f": write {key}={price[1]}" if price and not self.unit else self.hint
 
     def _fits(self, value: Any) -> bool:
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):

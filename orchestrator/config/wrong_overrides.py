@@ -217,6 +217,8 @@ def _word_without_key(word: str, groups: Groups) -> str:
         return f" (did you mean {' or '.join(choices)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
+    if action := _ACTIONS.get(word):
+        return f": {action}"
     if mode := mode_meant(word):
         return f": write {mode}"
     return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
@@ -232,7 +234,11 @@ def _own_code(group: str, value: str) -> str:
     if group == "data" and not colon:
         return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
     if not colon:
-        return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER" if group == "sweep" else ""
+        return (
+            f"; to use your own FOLDER/sweep/{value.removesuffix('.yaml')}.yaml, add -cd FOLDER"
+            if group == "sweep"
+            else ""
+        )
     key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
     return f"; to use code of yours: {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"
 
@@ -328,13 +334,37 @@ _SHARDED = "fsdp fsdp2 zero zero2 zero3 deepspeed megatron tensor_parallel pipel
 _STRATEGIES = {**dict.fromkeys(_SHARDED, "ddp"), "dp": "data_parallel", "distributed": "ddp", "horovod": "ddp"}
 """Words for a way to use several GPUs, and the strategy of the project's own loop that is nearest."""
 
-_OWN_RANKS = """trainable=command "trainable.argv='torchrun --nproc_per_node={gpus} train.py --lr {lr}'\""""
+_OWN_RANKS = "-- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
 
 _MODES = {
     "dry_run": "plan", "dryrun": "plan", "show": "plan", "summary": "report", "resume": "run", "continue": "run",
     "start": "run", "ls": "list", "ps": "status", "check": "verify",
 }  # fmt: skip
 """Words that mean a mode, besides the names of the modes themselves."""
+
+_WISHES = {
+    "amp=true": "trainable.precision=bf16",
+    "bf16=true": "trainable.precision=bf16",
+    "fp16=true": "trainable.precision=fp16",
+    "batch_size=auto": "trainable.micro_batch=auto",
+    "json=": "format=json",
+    "json=true": "format=json",
+    **{f"{tracker}=true": f"tracker.{tracker}.enabled=true" for tracker in ("wandb", "mlflow", "tensorboard")},
+}
+"""What to write instead of KEY=VALUE."""
+
+_ACTIONS = {
+    "help": "write --help",
+    "show": "write mode=status, or read the trial's files in results/NAME/trials/ID",
+    "logs": "read results/NAME/trials/ID/*.log",
+    "log": "read results/NAME/trials/ID/*.log",
+    "watch": "write mode=status",
+    "stop": "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json",
+    "cancel": "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json",
+    "clean": "delete the results' folder: rm -r results/NAME",
+    "delete": "delete the results' folder: rm -r results/NAME",
+}
+"""What to do instead of a mode that does not exist."""
 
 _HINTS = {
     "resume": "the same command continues a sweep",
@@ -368,6 +398,8 @@ def meant(key: str, value: str) -> str:
     if key in RENAMED:
         return RENAMED[key].format(value=value)
     name = key.rpartition(".")[2].lower().replace("-", "_")
+    if instead := _WISHES.get(f"{name}={value.lower()}"):
+        return instead
     wishes = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
     if "sweep.axes.device_batch_size" in wishes:
         wishes["sweep.axes.global_batch_size"] = _as_axis("sweep.axes.global_batch_size", name, value)
@@ -387,6 +419,8 @@ def meant(key: str, value: str) -> str:
 
 def choice_meant(key: str, value: Any) -> str:
     """Return what to write instead of KEY=VALUE, if the key has choices and this is none; empty if nothing is known."""
+    if key == "mode":
+        return _ACTIONS.get(value) or (f"write {mode_meant(value)}" if mode_meant(value) else "")
     if key == "workers" and is_whole(value):
         processes = _as_axis("sweep.axes.gpus", "", str(value))
         return f"write {meant(key, str(value))} or {processes} (GPUs, or processes)"

@@ -13,7 +13,6 @@ from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, meant, mo
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
     "batch_size=64": "sweep.axes.device_batch_size=[64]",
-    "gpus=2": "sweep.axes.gpus=[2]",
     "--gpus 2": "sweep.axes.gpus=[2]",
     "--batch-size=64": "sweep.axes.device_batch_size=[64]",
     "budget.wall_s=600": "sweep.budget.wall_s=600",
@@ -24,16 +23,18 @@ WISHES = {
     "sweep.axes.batch_size=[32,64]": "sweep.axes.device_batch_size=[32,64]",
     "sweep.axes.gpus=[1,": "sweep.axes.gpus=[1]",
     "sweep.axes.gpus=1,2": "sweep.axes.gpus=[1,2]",
-    "epochs=3": "budget.epochs=3",
     "plan": "mode=plan",
     "--dry-run": "mode=plan",
     "dataset=digits": "data=digits",
     "workers=4": "trainable.loader.workers=4",
     "loader.workers=3": "trainable.loader.workers=3",
-    "trainable.batch_size=3": "sweep.axes.device_batch_size=[3]",
-    "trainable.learning_rate=0.1": "trainable.lr=0.1",
     "strategy=fsd": "strategy=ddp",
     "strategy=distributed": "strategy=ddp",
+    "amp=true": "trainable.precision=bf16",
+    "tensorboard=true": "tracker.tensorboard.enabled=true",
+    "--json": "format=json",
+    "batch_size=auto": "trainable.micro_batch=auto",
+    "report.price_per_gpu_hour=$2.50": "report.price_per_gpu_hour=2.50",
 }
 
 
@@ -71,3 +72,12 @@ def test_unknown_words_have_no_suggestion() -> None:
     assert meant("colour", "x") == mode_meant("colour") == ""
     assert meant("resume", "true").startswith("mode=run") and meant("resume", "7") == ""
     assert meant("gpus", "auto") == "sweep.axes.gpus=auto" and meant("gpus", "[1,2]") == "'sweep.axes.gpus=[1,2]'"
+
+
+@pytest.mark.parametrize("mode", ["show", "logs", "stop", "clean", "runn"])
+def test_mode_that_does_not_exist_is_told_before_the_missing_sweep(
+    mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"mode={mode}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"unknown mode {mode!r}" in line and "choose a sweep" not in line
