@@ -35,6 +35,26 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     DISK = "disk"
     """A disk is full or cannot be written."""
+    DIVERGED = "diverged"
+    """The loss, or another metric, is no longer a finite number."""
+    GIVEN_UP = "given_up"
+    """The rest of the trial could not change the recommendation."""
+
+    @property
+    def status(self) -> Status:
+        """The status of a rank that ended for this cause."""
+        return _STATUS.get(self, Status.FAILED)
+
+
+_STATUS: Mapping[Cause, Status] = {
+    Cause.NONE: Status.OK,
+    Cause.HOST_MEMORY: Status.OOM,
+    Cause.DEVICE_MEMORY: Status.OOM,
+    Cause.HANG: Status.TIMEOUT,
+    Cause.TIME_LIMIT: Status.TIMEOUT,
+    Cause.DIVERGED: Status.DIVERGED,
+    Cause.GIVEN_UP: Status.SKIPPED,
+}
 
 
 CONNECTION_ERROR = re.compile(

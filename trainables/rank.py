@@ -63,43 +63,42 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 def exit_by(error: BaseException, rank: int) -> RankExit:
     """Return the exit of a rank whose trainable raised this."""
-    status, cause = _classified(error)
-    if status is Status.SKIPPED:
-        return RankExit(rank=rank, status=status, note=str(error))
+    cause = _cause_of(error)
+    if cause is Cause.GIVEN_UP:
+        return RankExit(rank=rank, status=cause.status, cause=cause, note=str(error))
     # The note has one line; the trace has the whole story.
     trace = "".join(traceback.format_exception(error))
-    return RankExit(rank=rank, status=status, cause=cause, note=_one_line(error), trace=trace)
+    return RankExit(rank=rank, status=cause.status, cause=cause, note=_one_line(error), trace=trace)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether this error, or one that it wraps, is a lack of memory."""
-    status, _ = _classified(error)
-    return status is Status.OOM
+    return _cause_of(error).status is Status.OOM
 
 
-def _classified(error: BaseException) -> tuple[Status, Cause]:
-    """Return the status and the cause of an error, or of its cause if another library wraps it, as a compiler does."""
+def _cause_of(error: BaseException) -> Cause:
+    """Return the cause that an error stands for, or the error that it wraps, as a compiler's errors do."""
     wrapped: BaseException | None = error
     while wrapped is not None:
         if isinstance(wrapped, DivergedError):
-            return Status.DIVERGED, Cause.NONE
+            return Cause.DIVERGED
         if isinstance(wrapped, TrialTimeoutError):
-            return Status.TIMEOUT, Cause.TIME_LIMIT
+            return Cause.TIME_LIMIT
         if isinstance(wrapped, GivenUpError):
-            return Status.SKIPPED, Cause.NONE
+            return Cause.GIVEN_UP
         if _lacks_memory(wrapped):
             on_host = isinstance(wrapped, MemoryError) or "can't allocate memory" in str(wrapped)
-            return Status.OOM, Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
+            return Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
         if isinstance(wrapped, RequestError | ImportError | SyntaxError):
-            return Status.FAILED, Cause.REQUEST
+            return Cause.REQUEST
         if isinstance(wrapped, OSError) and wrapped.errno in _DISK_ERRORS:
-            return Status.FAILED, Cause.DISK
+            return Cause.DISK
         if isinstance(wrapped, PortInUseError) or PORT_IN_USE.search(str(wrapped)):
-            return Status.FAILED, Cause.PORT
+            return Cause.PORT
         if isinstance(wrapped, RuntimeError) and any(text in str(wrapped) for text in LOST_DEVICE_TEXTS):
-            return Status.FAILED, Cause.DEVICE
+            return Cause.DEVICE
         wrapped = wrapped.__cause__
-    return Status.FAILED, Cause.ERROR
+    return Cause.ERROR
 
 
 def _lacks_memory(error: BaseException) -> bool:

@@ -206,8 +206,8 @@ class GuardedListener:
 
 def died(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
     """Return the exit of a rank whose process died; `why` is one line, `trace` all that is known."""
-    status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
-    return RankExit(rank=rank, status=status, cause=cause, note=f"the process died: {why}", trace=trace, answered=False)
+    note = f"the process died: {why}"
+    return RankExit(rank=rank, status=cause.status, cause=cause, note=note, trace=trace, answered=False)
 
 
 def moved(rank: int, why: str) -> RankExit:
@@ -217,9 +217,8 @@ def moved(rank: int, why: str) -> RankExit:
 
 def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
     """Return the exit of a rank that was abandoned because the trial exceeded a time limit."""
-    return RankExit(
-        rank=rank, status=Status.TIMEOUT, cause=overdue.cause, note=overdue.note, trace=trace, answered=False
-    )
+    cause = overdue.cause
+    return RankExit(rank=rank, status=cause.status, cause=cause, note=overdue.note, trace=trace, answered=False)
 
 
 def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:

@@ -10,7 +10,6 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +67,47 @@ class RayBackend:
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
+        trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         guarded = GuardedListener(listener)
-        experiment = Experiment(
-            nodes=self.nodes,
-            settings=self._settings,
-            quarantine=self._quarantine,
-            extensions=self._extensions,
-            demand=self._demand,
-            verbose=self._verbose,
-        )
         try:
-            experiment.run(trials if isinstance(trials, TrialQueue) else TrialQueue(trials), results_dir, guarded)
+            self._run(trial_queue, results_dir, guarded)
         finally:
             if self._demand is not None:
                 self._demand.close()
             guarded.reraise()
+
+    def _run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
+        """Run the queue's trials until it is over or the listener asks to stop."""
+        extensions, rule = self._extensions, self._settings.early_stopping
+        stop = _Stop(guarded)
+        # The folder is absolute, because supervisors have another current folder.
+        starting = Starting(
+            results_dir=results_dir.absolute(),
+            driver_node=ray.get_runtime_context().get_node_id(),
+            settings=self._settings,
+            quarantine=self._quarantine,
+            secrets=extensions.secrets,
+        )
+        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand)
+        early_stop = EarlyStop(rule, trial_queue.is_timed) if rule else None
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            _plain_tune(verbose=self._verbose),
+            handler_kept(signal.SIGUSR1),
+            HeadWatch(),
+        ):
+            tune.run(
+                GangTrainable,
+                name=extensions.name(results_dir),
+                storage_path=extensions.storage_path or scratch,
+                search_alg=queue,
+                scheduler=QueueScheduler(queue.stranded, early_stop),
+                stop=stop,
+                callbacks=[Relay(guarded, self._quarantine), *extensions.callbacks],
+                reuse_actors=True,
+                raise_on_failed_trial=False,
+                verbose=2 if self._verbose else 0,
+            )
 
     def close(self) -> None:
         """Leave the cluster, or end it if it was started here."""
@@ -132,52 +157,6 @@ _TUNE = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # QueueSearch holds trials back, not Tune
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One run of `tune.run`."""
-
-    nodes: Callable[[], Sequence[Node]]
-    settings: RunSettings
-    quarantine: Quarantine
-    extensions: Extensions
-    demand: Demand | None
-    """Asks for further nodes; None if the cluster has no others."""
-    verbose: bool
-
-    def run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
-        """Run the queue's trials until it is over or the listener asks to stop."""
-        extensions, rule = self.extensions, self.settings.early_stopping
-        stop = _Stop(guarded)
-        # The folder is absolute, because supervisors have another current folder.
-        starting = Starting(
-            results_dir=results_dir.absolute(),
-            driver_node=ray.get_runtime_context().get_node_id(),
-            settings=self.settings,
-            quarantine=self.quarantine,
-            secrets=extensions.secrets,
-        )
-        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self.demand)
-        early_stop = EarlyStop(rule, trial_queue.is_timed) if rule else None
-        with (
-            tempfile.TemporaryDirectory() as scratch,
-            _plain_tune(verbose=self.verbose),
-            handler_kept(signal.SIGUSR1),
-            HeadWatch(),
-        ):
-            tune.run(
-                GangTrainable,
-                name=extensions.name(results_dir),
-                storage_path=extensions.storage_path or scratch,
-                search_alg=queue,
-                scheduler=QueueScheduler(queue.stranded, early_stop),
-                stop=stop,
-                callbacks=[Relay(guarded, self.quarantine), *extensions.callbacks],
-                reuse_actors=True,
-                raise_on_failed_trial=False,
-                verbose=2 if self.verbose else 0,
-            )
 
 
 class _Stop(Stopper):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from sweeps.trial import Batch
 from tests.unit.trainables import polluters
 from tests.unit.trainables.ranks import request, run
 from trainables import rank
-from trainables.context import Context, DivergedError, PortInUseError, RequestError
+from trainables.context import Context, DivergedError, GivenUpError, PortInUseError, RequestError
 from trainables.rank import exit_by, rank_environment
 
 
@@ -138,7 +138,8 @@ def wrapped(error: Exception) -> Exception:
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "oom", "host_memory"),
         (MemoryError(), "oom", "host_memory"),
         (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom", "device_memory"),
-        (DivergedError("the loss is nan"), "diverged", ""),
+        (DivergedError("the loss is nan"), "diverged", "diverged"),
+        (GivenUpError("too far behind"), "skipped", "given_up"),
         (RequestError("model has no key width"), "failed", "request"),
         (wrapped(ModuleNotFoundError("No module named 'x'")), "failed", "request"),
         (SyntaxError("what"), "failed", "request"),
