@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hydra.types import TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
@@ -137,7 +136,7 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     if request.settings.mode not in RUNNING:
         return MODES[request.settings.mode](replace(sweep, results=results))
     _check_writable(composition.hydra, request.results_dir)
-    return _in_jobs(lambda task: run_job(composition.for_hydra(), task), lambda config: sweep)
+    return _in_jobs(run_job, composition.for_hydra(), sweep=sweep)
 
 
 def _check_writable(hydra: DictConfig, results_dir: Path) -> None:
@@ -169,13 +168,7 @@ def _run_several(overrides: Sequence[str]) -> int:
     """
     if is_known(overrides):
         check_sweeps(overrides)
-
-    def sweep_of(config: DictConfig) -> CheckedSweep:
-        from orchestrator.cli.checked_sweep import checked
-
-        return checked(Composition(overrides_of_this_job(), composed=config))
-
-    return _in_jobs(lambda task: run_jobs(primary(), overrides, task), sweep_of)
+    return _in_jobs(run_jobs, primary(), overrides)
 
 
 def check_sweeps(overrides: Sequence[str]) -> None:
@@ -211,20 +204,23 @@ def check_sweeps(overrides: Sequence[str]) -> None:
         raise ConfigError(errors)
 
 
-def _in_jobs(run: Callable[[TaskFunction], None], sweep_of: Callable[[DictConfig], CheckedSweep]) -> int:
+def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None = None) -> int:
     """Let Hydra run its jobs, each with a checked sweep, and return the worst exit status.
 
-    `sweep_of` returns the sweep of the config that Hydra composed for a job.
+    `run` takes what is `given` and then the task. Without a `sweep`, each job checks that of the config that Hydra
+    composed for it.
     """
+    from orchestrator.cli.checked_sweep import checked
+
     statuses = [0]
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
         figure = None  # stays None for a refused sweep: the results in its folder belong to another one
         try:
-            sweep = sweep_of(config)
-            statuses.append(MODES[sweep.request.settings.mode](sweep))
-            figure = objective_of(sweep.request.results_dir, sweep.request.settings.sweeper.objective)
+            of_job = sweep or checked(Composition(overrides_of_this_job(), composed=config))
+            statuses.append(MODES[of_job.request.settings.mode](of_job))
+            figure = objective_of(of_job.request.results_dir, of_job.request.settings.sweeper.objective)
         except ConfigError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
@@ -235,7 +231,7 @@ def _in_jobs(run: Callable[[TaskFunction], None], sweep_of: Callable[[DictConfig
 
     try:
         with saved_without_secrets():
-            run(task)
+            run(*given, task)
     except ConfigError:
         raise
     except WRONG as error:  # `task` raises none: a log file that cannot be opened, a sweeper's parameters
