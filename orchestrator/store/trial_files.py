@@ -189,7 +189,9 @@ class TrialFolders:
 
     def hide_in_logs(self, trial: TrialSpec) -> None:
         """Remove secrets from the logs of the trial's ranks and commands, once nothing writes to them any more."""
-        for log in sorted(self._layout.trial(trial.trial_id).glob("*.log")):
+        logs = sorted(self._layout.trial(trial.trial_id).glob("*.log"))
+        # A command may have put a pipe there, which nothing fills.
+        for log in (path for path in logs if path.is_file()):
             content = log.read_bytes()
             text = content.decode("utf-8", "surrogateescape")
             clean = self._secrets.text(text)

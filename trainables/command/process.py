@@ -29,7 +29,7 @@ POLL_S = 0.1
 LONGEST = 2**20
 """Characters after which a line is returned although it has no end yet."""
 
-SEARCHED = 2**13
+SEARCHED = 2**11
 """Characters of a line in which patterns are searched: many patterns take quadratic time on long lines."""
 
 CHUNK = 2**16
@@ -41,7 +41,7 @@ READ_S, READ_LAST_S = 0.2, 5.0
 BACKLOG, TAIL = 2**23, 2**16
 """If more bytes than BACKLOG are unread after a poll, all but the last TAIL are skipped."""
 
-LOG_MOST, LOG_KEPT = 2**26, 2**23
+LOG_MOST, LOG_KEPT = 2**24, 2**21
 """A log of more bytes than LOG_MOST is cut to its first and last LOG_KEPT bytes."""
 
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")  # progress bars rewrite a line with \r

@@ -8,8 +8,10 @@ import psutil
 import pytest
 
 from trainables.command import process, process_tree
+from trainables.command.metrics import CommandMetrics
 from trainables.command.process import Command, CommandError, CommandExit, FailureCause, Listener, OutputLines
 from trainables.command.process_tree import CpuTimes
+from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
 
 
@@ -227,3 +229,18 @@ def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
         run(tmp_path, [str(tmp_path / "text")])
     with pytest.raises(OSError, match="null byte"):
         run(tmp_path, ["echo", "a\0b"])
+
+
+@pytest.mark.parametrize("unit", ["1", "1.", "ab ", "1:", "{", "'", "\x1b[", "━"])
+def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
+    """The patterns of users may take quadratic time."""
+    patterns = {"val_accuracy": r"([0-9.]+)%", "a": r"acc.*?([0-9.]+)\s*/", "step_s": "tqdm"}
+    settings = CommandSettings(
+        argv="x", metrics=patterns, epoch_pattern=r"(\d+)/\d+:", step_pattern=r"(\w+) iter (\d+):"
+    )
+    reader, failure = CommandMetrics(settings), FailureCause([r"(\w+) foo"], [r"(\d+)nan"])
+    line = "{" + unit * (10**6 // len(unit)) + "}"
+    started_s = time.process_time()
+    reader.line(line)
+    failure.read("stderr", line)
+    assert time.process_time() - started_s < 2  # 0.5 s on a slow core
