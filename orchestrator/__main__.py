@@ -7,9 +7,14 @@ import locale
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
+
+_OURS = ("sweeps", "trainables")
+"""Packages whose names folders of users may have."""
 
 
 def main() -> int:
@@ -19,22 +24,28 @@ def main() -> int:
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
-    if hiding := list(_hiding(("sweeps", "trainables"))):
+    hiding = [path for name, path in _hiding() if name in _OURS]
+    if hiding:
         return _hidden_by(hiding)
-    from orchestrator.cli.streams import outlast_readers
-    from orchestrator.exit import leave
-    from orchestrator.run.interrupt import INTERRUPTED, end_at_once
-
+    try:
+        from orchestrator.cli.app import main as app
+        from orchestrator.cli.streams import outlast_readers
+        from orchestrator.exit import leave
+        from orchestrator.run.interrupt import INTERRUPTED, end_at_once
+    except Exception as error:  # a module that is not the expected one may fail in any way
+        hiding = _hiding_in(error)
+        if hiding:
+            return _hidden_by(hiding)
+        raise
     outlast_readers()
     _on_signals(end_at_once)  # until a sweep runs there is nothing to clean up
     try:
-        from orchestrator.cli.app import main as app
-
         if os.getcwd() not in sys.path and "" not in sys.path:  # like `python -m`: the user's code may be here
             sys.path.insert(0, os.getcwd())
         status = app(sys.argv[1:])
-    except (ImportError, AttributeError):
-        if hiding := list(_hiding(sys.stdlib_module_names)):
+    except (ImportError, AttributeError) as error:
+        hiding = _hiding_in(error)
+        if hiding:
             return _hidden_by(hiding)
         raise
     if status in INTERRUPTED:  # without unloading Ray and torch, which takes seconds
@@ -44,14 +55,24 @@ def main() -> int:
     return status
 
 
-def _hiding(names: Iterable[str]) -> Iterator[Path]:
-    """Yield what is in the working folder, and so hides a package of the orchestrator's or of Python's."""
+def _hiding() -> Iterator[tuple[str, Path]]:
+    """Yield modules of the working folder that hide one of Python's or of an installed package: name and path."""
     here = Path.cwd()
     if here == Path(__file__).parents[1] or not {"", str(here)} & set(sys.path):
         return
-    for name in names:
-        places = (here / f"{name}.py", here / name / "__init__.py")
-        yield from (place for place in places if place.exists())
+    elsewhere = [place for place in sys.path if place not in ("", str(here))]
+    for path in [*here.glob("*.py"), *here.glob("*/__init__.py")]:
+        name = path.stem if path.parent == here else path.parent.name
+        is_ours_or_pythons = name in _OURS or name in sys.stdlib_module_names
+        if is_ours_or_pythons or PathFinder.find_spec(name, elsewhere) is not None:
+            yield name, path
+
+
+def _hiding_in(error: BaseException) -> list[Path]:
+    """Return the hiding modules that have to do with this error: they were imported, or it names them."""
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    text = "".join(traceback.format_exception(error))
+    return [path for _, path in _hiding() if str(path) in imported or str(path) in text]
 
 
 def _hidden_by(paths: Iterable[Path]) -> int:

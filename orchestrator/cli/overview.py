@@ -82,8 +82,8 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
     for journal in sorted(folder.glob(f"*/{JOURNAL}")):
         status = status_of(journal.parent)
         try:
-            decided = json.loads(Layout(journal.parent).table("recommendation.json").read_text())
-        except (OSError, ValueError):  # no tables yet, or not this program's
+            decided = json.loads(files.read_regular(Layout(journal.parent).table("recommendation.json")))
+        except (OSError, ValueError, RecursionError):  # no tables yet, or not this program's
             decided = {}
         verdict = decided.get("verdict") if isinstance(decided, dict) else None
         chosen = decided.get("recommended") if isinstance(decided, dict) else None
@@ -124,7 +124,7 @@ def _running(layout: Layout, trial_id: str, history: History) -> dict[str, Any]:
     """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
     path = layout.config(trial_id)
     try:
-        axes = files.load(path.read_text()).get("axes", {})
+        axes = files.load(files.read_regular(path)).get("axes", {})
         since_s: float | None = max(0.0, time.time() - path.stat().st_mtime)
     except (OSError, ValueError, AttributeError, yaml.YAMLError):  # not written yet
         axes, since_s = {}, None

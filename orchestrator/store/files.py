@@ -219,7 +219,10 @@ def advice(error: OSError, results_dir: Path) -> str:
 
 def _free(folder: Path) -> str:
     try:
-        space = shutil.disk_usage(folder)
+        space, inodes = shutil.disk_usage(folder), os.statvfs(folder)
     except OSError:
         return str(folder)
+    # Many small files use up the inodes long before the space. Some file systems have no limit, and give 0 files.
+    if inodes.f_files and not inodes.f_favail:
+        return f"{folder} has no inode free for another file, of {inodes.f_files:,}"
     return f"{folder} has {decimal(space.free)} of {decimal(space.total)} free"

@@ -21,10 +21,11 @@ def test_unencodable_characters_are_replaced() -> None:
     assert told.returncode == 0 and told.stdout.decode("latin-1") == "0.9 ? ±\n"
 
 
-@pytest.mark.parametrize("hiding", ["sweeps/__init__.py", "trainables/__init__.py", "statistics.py"])
+@pytest.mark.parametrize("hiding", ["sweeps/__init__.py", "statistics.py", "json.py", "yaml/__init__.py"])
 def test_module_that_hides_ours_or_pythons_is_named(tmp_path: Path, hiding: str) -> None:
     (tmp_path / hiding).parent.mkdir(exist_ok=True)
     (tmp_path / hiding).touch()
+    (tmp_path / "test.py").touch()  # hides a module of Python's that nobody needs
     command = [sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "mode=plan"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
     told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)

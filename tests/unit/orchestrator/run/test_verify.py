@@ -134,12 +134,34 @@ def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: Layout) -> N
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"trial_id\na\n", ""), (b"trial_id\na\nb\n", "trial b"), (b"x\n1\n", "KeyError"), (b"\xff", "not a table")],
+    [
+        (b"trial_id\na\n", ""),
+        (b"trial_id\na\nb\n", "trial b"),
+        (b"x\n1\n", "KeyError"),
+        (b"\xff\n", "not a table"),
+        (b"trial_id\na", "end is missing"),
+        (b"", "end is missing"),
+    ],
 )
 def test_table_of_a_running_sweep_has_only_journalled_trials(files: Layout, content: bytes, message: str) -> None:
     files.table("trials.csv").write_bytes(content)
     lines = list(verified.of_the_tables(files, ended(files)))
     assert len(lines) == bool(message) and all(message in line for line in lines)
+
+
+def test_tables_half_written_on_a_full_disk_are_told(files: Layout) -> None:
+    history = ended(files)
+    halves = {
+        "summary.parquet": b"PAR1\0\0",
+        "recommendation.json": b'{"verdict": ',
+        "speedup.md": b"| a",
+        "x.tex": b"",
+    }
+    wholes = {"accuracy.md": b"text.\n", "trials.parquet": b"PAR1..PAR1", "claims.json": b"{}\n"}
+    for name, content in (halves | wholes).items():
+        files.table(name).write_bytes(content)
+    told = list(verified.of_the_tables(files, history))
+    assert [line.partition(": ")[0] for line in told] == sorted(str(files.table(name)) for name in halves)
 
 
 def test_folder_in_place_of_a_file_means_lost(files: Layout) -> None:
