@@ -96,7 +96,7 @@ def by_hand(case: Case, device: str, window_s: float) -> dict[str, float]:
     torch.set_float32_matmul_precision("high")
     net = models.build(case.model_config, input_shape=(case.length,), num_classes=0).to(device)
     if "ac" in case.options:
-        recompute_blocks(net)
+        recompute_blocks(net, "full")
 
     def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(net(x).float().flatten(0, 1), y.flatten())

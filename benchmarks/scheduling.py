@@ -26,7 +26,8 @@ from benchmarks.figures import machine, tell
 from benchmarks.warmth import cold_starts
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import ScheduledTrial, lower_bound_s, makespan_s, simulate
-from sweeps.trial import Gang, TrialSpec
+from sweeps.layout import Gang
+from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
 
 GPUS_A_NODE = 8

@@ -36,8 +36,9 @@ from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
 from orchestrator.store.record import TrialOutcome  # noqa: E402
+from sweeps.layout import Gang  # noqa: E402
 from sweeps.status import Status  # noqa: E402
-from sweeps.trial import Gang, TrialSpec  # noqa: E402
+from sweeps.trial import TrialSpec  # noqa: E402
 from tests.contract.trials import Recorder, trial  # noqa: E402
 
 

@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from sweeps.layout import Gang, Layout
 from sweeps.printable import printable_line
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gang:
-    """The processes and GPUs of a trial while it runs: all `ranks` start, or none."""
-
-    ranks: int
-    gpus_per_rank: float
-    """0 on a machine without GPUs; below 1 only for a single rank."""
-    cpus_per_rank: int
-    workers_per_rank: int = 1
-    """Processes that the rank starts itself, if there are no GPUs to count."""
-    gpu_types: tuple[str, ...] = ()
-    """Empty: any GPUs; one type: only such GPUs; several: equally many ranks on each, in this order."""
-
-    def parts(self) -> list[Gang]:
-        """The gang, or one gang per GPU type if types are mixed; together, their ranks are in order."""
-        types, ranks = self.gpu_types, self.ranks
-        if len(types) < 2:
-            return [self]
-        counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
-        return [replace(self, ranks=count, gpu_types=(gpu_type,)) for gpu_type, count in counts.items()]
-
-    @property
-    def devices_per_rank(self) -> int:
-        """Devices that one process drives; a fraction of one counts as one."""
-        return max(1, int(self.gpus_per_rank), self.workers_per_rank)
-
-    @property
-    def gpus(self) -> float:
-        """GPUs held in total."""
-        return self.ranks * self.gpus_per_rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +19,19 @@ class Batch:
     global_batch_size: int
     grad_accum_steps: int = 1
     shares: tuple[int, ...]
-    """Samples per forward pass, one number for each rank."""
-    devices_per_rank: int = 1
-    """Devices of a rank; its replicas of the model divide its share evenly. Without GPUs: processes that it starts."""
-    tensor_parallel: int = 1
-    context_parallel: int = 1
-    pipeline_parallel: int = 1
-    """The product of the three is the number of devices that hold one replica of the model."""
+    """Samples per forward pass, one number for each rank, or for each group of ranks with the same samples."""
+    parts_per_rank: int = 1
+    """Parts into which a rank divides its share evenly among devices that it drives itself."""
 
     @property
     def data_parallel_size(self) -> int:
-        """Return the replicas of the model on the devices of all ranks."""
-        devices = self.tensor_parallel * self.context_parallel * self.pipeline_parallel
-        return max(1, len(self.shares) * self.devices_per_rank // devices)
+        """Return the parts of the batch that are trained at the same time."""
+        return len(self.shares) * self.parts_per_rank
 
     @property
     def device_batch_size(self) -> int:
-        """The largest share of any replica, which has to fit into the memory of its devices."""
-        return math.ceil(max(self.shares) * len(self.shares) / self.data_parallel_size)
+        """The largest part, which has to fit into the memory of its devices."""
+        return math.ceil(max(self.shares) / self.parts_per_rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +86,7 @@ class TrialSpec:
     gang: Gang
     device: str
     """`cuda` or `cpu`; on `cpu`, `gpus` counts worker processes."""
-    strategy: str
+    layout: Layout
     timing: str
     """`device`, `exclusive` or `shared`."""
     batch: Batch
@@ -173,7 +136,7 @@ class TrialSpec:
             "gpus_per_rank": self.gang.gpus_per_rank,
             "memory_share": self.memory_share,
             "threads": self.gang.cpus_per_rank,
-            "strategy": self.strategy,
+            "layout": asdict(self.layout),
             "seed": self.seed,
             "batch": asdict(self.batch) | {"shares": list(self.batch.shares)},
             "lr": asdict(self.lr),

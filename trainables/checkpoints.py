@@ -11,15 +11,20 @@ import io
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainables.shared_tensors import SharedTensors
 
 KEPT = 2
 """Files kept per rank: the newest, and the one before in case the newest is damaged."""
 
-_NAME = re.compile(r"(\d{8})-rank(\d+)-([0-9a-f]{16})\.pt")
+_NAME = re.compile(r"(\d{8})-rank(\d+)of(\d+)-([0-9a-f]{16})\.pt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,8 @@ class Restored:
     """A checkpoint that a trial continues from."""
 
     state: Mapping[str, Any]
+    """The common state with the rank's own; without the latter if another number of ranks has saved it."""
+    tensors: SharedTensors | None
     reported: Mapping[str, Any]
     """What the trial had reported by then: see `Checkpoints.keep`."""
 
@@ -37,30 +44,63 @@ class Checkpoints:
     def __init__(self, folder: Path, *, trial_id: str, rank: int, world_size: int, device: str) -> None:
         self._generations = Generations(folder=folder, rank=rank, world_size=world_size)
         self._rank, self._device = rank, device
-        self._owner = [trial_id, world_size]
+        self._owner = trial_id
         self._number = 0
 
-    def keep(self, state: Mapping[str, Any], own: Mapping[str, Any], reported: Mapping[str, Any]) -> None:
-        """Write the next checkpoint: `state` and `reported` from rank 0, `own` from each rank.
+    def keep(
+        self,
+        state: Mapping[str, Any],
+        own: Mapping[str, Any],
+        reported: Mapping[str, Any],
+        tensors: Mapping[str, Tensor] | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Write the next checkpoint: `state` and `reported` from rank 0, `own` from each rank, and shared tensors.
 
-        Raises OSError if the file cannot be written, TypeError for values that cannot be read back.
+        With `alone` each rank has tensors that no other shares. Raises OSError if the file cannot be written, TypeError
+        for values that cannot be read back.
         """
         self._number += 1  # on all ranks, also on one whose disk is full
-        common = {"state": dict(state), "reported": dict(reported)} if self._rank == 0 else {}
-        self._generations.write(self._number, packed({"owner": self._owner, "own": dict(own), **common}))
+        content: dict[str, Any] = {"owner": self._owner, "own": dict(own)}
+        if self._rank == 0:
+            content |= {"state": dict(state), "reported": dict(reported)}
+        if tensors is not None:
+            from trainables.shared_tensors import chunks_of
+
+            content |= {"chunks": chunks_of(tensors, alone=alone), "alone": alone}
+        self._generations.write(self._number, packed(content))
 
     def last(self) -> Restored | None:
-        """Return the newest undamaged checkpoint of this trial that all ranks have; its tensors are on the device."""
+        """Return the newest undamaged checkpoint of this trial that all its ranks have saved.
+
+        The tensors of its state are on the device, shared ones on the CPU.
+        """
         newest = self._generations.newest() if self._generations.folder.is_dir() else None
         if newest is None:
             return None
         number, contents = newest
-        first = unpacked(contents[0], self._device)
-        own = first if self._rank == 0 else unpacked(contents[self._rank], self._device)
+        files = [unpacked(contents[rank]) for rank in range(len(contents))]
+        first = files[0]
         if first["owner"] != self._owner:
             return None
         self._number = number
-        return Restored(state={**first["state"], **own["own"]}, reported=first["reported"])
+        has_own = len(files) == self._generations.world_size
+        own = files[self._rank]["own"] if has_own else {}
+        return Restored(
+            state=placed({**first["state"], **own}, self._device),
+            tensors=self._tensors(files),
+            reported=first["reported"],
+        )
+
+    def _tensors(self, files: Sequence[Mapping[str, Any]]) -> SharedTensors | None:
+        if "chunks" not in files[0]:
+            return None
+        from trainables.shared_tensors import SharedTensors
+
+        alone = bool(files[0]["alone"])
+        own = [files[self._rank]] if alone else files
+        return SharedTensors(chunks=[chunk for file in own for chunk in file["chunks"]], alone=alone)
 
     def damaged(self) -> list[str]:
         """Return the names of files whose content has changed since they were written."""
@@ -81,7 +121,7 @@ class Generations:
         A crash at any point leaves the previous generation intact. Raises OSError.
         """
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        path = self.folder / f"{number:08d}-rank{self.rank}-{_digest(content)}.pt"
+        path = self.folder / f"{number:08d}-rank{self.rank}of{self.world_size}-{_digest(content)}.pt"
         aside = path.with_suffix(".aside")
         try:
             with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -96,33 +136,36 @@ class Generations:
             os.fsync(directory)  # fsync of a file covers its content, not its name
         finally:
             os.close(directory)
-        for other, generation, rank in self._files():
-            if rank == self.rank and other != path and not number - KEPT < generation < number:
+        for other, generation, rank, _ in self._files():
+            # Rank 0 also deletes the files of ranks that there were before with more of them.
+            is_own = rank == self.rank or (self.rank == 0 and rank >= self.world_size)
+            if is_own and other != path and not number - KEPT < generation < number:
                 other.unlink(missing_ok=True)
 
     def newest(self) -> tuple[int, dict[int, bytes]] | None:
         """Return the last generation with an undamaged file from every rank, and the contents by rank; None if none.
 
-        All ranks find the same generation as long as none of them writes.
+        Any number of ranks may have written it. All ranks find the same generation as long as none of them writes.
         """
-        paths: dict[int, dict[int, Path]] = {}
-        for path, number, rank in self._files():
-            paths.setdefault(number, {})[rank] = path
-        for number in sorted(paths, reverse=True):
-            contents = {rank: content for rank, path in paths[number].items() if (content := _undamaged(path))}
-            if set(range(self.world_size)) <= set(contents):
+        paths: dict[tuple[int, int], dict[int, Path]] = {}
+        for path, number, rank, world_size in self._files():
+            paths.setdefault((number, world_size), {})[rank] = path
+        for number, world_size in sorted(paths, reverse=True):
+            by_rank = paths[number, world_size]
+            contents = {rank: content for rank, path in by_rank.items() if (content := _undamaged(path))}
+            if set(range(world_size)) == set(contents):
                 return number, contents
         return None
 
     def damaged(self) -> list[str]:
         """Return the names of files whose content has changed since they were written."""
-        return sorted(path.name for path, _, _ in self._files() if _undamaged(path) is None)
+        return sorted(path.name for path, *_ in self._files() if _undamaged(path) is None)
 
-    def _files(self) -> Iterator[tuple[Path, int, int]]:
-        """Yield path, generation and rank of every checkpoint file in the folder."""
+    def _files(self) -> Iterator[tuple[Path, int, int, int]]:
+        """Yield path, generation, rank and number of ranks of every checkpoint file in the folder."""
         for path in sorted(self.folder.glob("*.pt")):
             if named := _NAME.fullmatch(path.name):
-                yield path, int(named[1]), int(named[2])
+                yield path, int(named[1]), int(named[2]), int(named[3])
 
 
 def _undamaged(path: Path) -> bytes | None:
@@ -187,9 +230,18 @@ def packed(state: Mapping[str, Any]) -> memoryview:
     return file.getbuffer()
 
 
-def unpacked(content: bytes, device: str) -> dict[str, Any]:
-    """Return the state with its tensors on the device."""
+def unpacked(content: bytes) -> dict[str, Any]:
+    """Return the state with its tensors on the CPU."""
     import torch
 
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
+
+
+def placed(value: Any, device: str) -> Any:
+    """Return nested dicts, lists and tuples with their tensors on the device."""
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, placed(item, device)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(placed(item, device) for item in value)
+    return value if type(value) in PLAIN else value.to(device)

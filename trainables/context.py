@@ -27,10 +27,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sweeps.layout import Layout
 from sweeps.trial import Batch, LearningRate
-from trainables.checkpoints import Checkpoints
+from trainables.checkpoints import Checkpoints, Restored
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,6 +90,11 @@ class GivenUpError(Exception):
     """The rest of the trial cannot change the answer. Raise it to end the trial as `skipped`, with the reason."""
 
 
+def _whole(checkpoint: Restored) -> dict[str, Any]:
+    shared = {} if checkpoint.tensors is None else {"tensors": checkpoint.tensors}
+    return {**checkpoint.state, **shared}
+
+
 _TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy", "val_loss": "val_loss"}
 """{key of a row: the trial's metric that its last value becomes}"""
 
@@ -104,7 +113,7 @@ class Context:
     threads: int
     """CPU cores this rank may keep busy."""
     seed: int
-    strategy: str
+    layout: Layout
     batch: Batch
     lr: LearningRate
     rendezvous: str | None = None
@@ -180,12 +189,18 @@ class Context:
         # Only a call that counts as progress resets the clock of `hang_s`.
         return self.stop_requested() if progress else self.stop_requested(progress=False)
 
-    def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
+    def checkpoint(
+        self,
+        state: Mapping[str, Any],
+        own: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Write a checkpoint; all ranks call this at the same point. The checkpoint before it is kept as well.
 
         `state` is common to all ranks and is written by rank 0; `own` is this rank's. Both hold tensors, numbers,
-        strings, and lists and dicts of them; TypeError for anything else. Metrics, rows and remarks are included. If
-        the disk takes no file, the trial continues without the checkpoint, and a remark says so.
+        strings, and lists and dicts of them; TypeError for anything else. `tensors` are by name what the ranks hold
+        together: DTensors, or equal tensors; any other number of ranks can load them. Metrics, rows and remarks are
+        included. If the disk takes no file, the trial continues without the checkpoint, and a remark says so.
         """
         # A context without a folder keeps nothing.
         if self._checkpoints is None:
@@ -193,16 +208,17 @@ class Context:
         rows = [plain(row) for row in self.rows]
         reported = {"metrics": plain(self.metrics), "rows": rows, "remarks": list(self.remarks)}
         try:
-            self._checkpoints.keep(state, own or {}, reported)
+            self._checkpoints.keep(state, own or {}, reported, tensors, alone=self.layout.models > 1)
         except OSError as error:
             self.remark(f"checkpoint not written: {error.strerror or error}")
 
     def restored(self, usable: Callable[[Mapping[str, Any]], bool] | None = None) -> dict[str, Any] | None:
         """Return `state` and `own` of the last checkpoint together, tensors on the device; None if there is none.
 
-        Call it once in every rank, before the first report: metrics and remarks are restored, and the rows reported
-        again. If the last checkpoint is damaged, the one before is used, and a remark says so. A checkpoint whose state
-        is not `usable` counts as none.
+        Shared tensors are in it as `tensors`, a `trainables.shared_tensors.SharedTensors`. If another number of ranks
+        has saved it, `own` is missing. Call it once in every rank, before the first report: metrics and remarks are
+        restored, and the rows reported again. If the last checkpoint is damaged, the one before is used, and a remark
+        says so. A checkpoint whose state is not `usable` counts as none.
         """
         if self._checkpoints is None:
             return None
@@ -218,12 +234,14 @@ class Context:
             self.remarks += checkpoint.reported["remarks"]
         for name in self._checkpoints.damaged():
             self.remark(f"checkpoint {name} is damaged, and was passed over")
-        return None if checkpoint is None else dict(checkpoint.state)
+        return None if checkpoint is None else _whole(checkpoint)
 
-    def save_branch_point(self, tokens: int, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def save_branch_point(
+        self, tokens: int, state: Mapping[str, Any], own: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
         """Write the checkpoint from which branches start after so many tokens; see `checkpoint`. Raises OSError."""
         if self.trial_dir is not None:
-            self._checkpoints_in(self.trial_dir / f"branch-{tokens}", self.trial_id).keep(state, own, {})
+            self._checkpoints_in(self.trial_dir / f"branch-{tokens}", self.trial_id).keep(state, own, {}, tensors)
 
     def has_branch_point(self, tokens: int) -> bool:
         """Return whether this trial has saved its checkpoint for branches after so many tokens."""
@@ -234,7 +252,7 @@ class Context:
         if self.trial_dir is None:
             return None
         checkpoint = self._checkpoints_in(self.trial_dir.parent / base / f"branch-{tokens}", base).last()
-        return None if checkpoint is None else dict(checkpoint.state)
+        return None if checkpoint is None else _whole(checkpoint)
 
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints | None:
@@ -255,7 +273,7 @@ class Context:
             "device": device,
             "threads": 1,
             "seed": seed,
-            "strategy": "single",
+            "layout": Layout(),
             "batch": Batch(global_batch_size=batch_size, shares=(batch_size,)),
             "lr": LearningRate(value=lr, warmup_from=lr),
         }

@@ -242,8 +242,8 @@ def pace(estimate: Estimate | None, *, kappa: float, reference_batch_size: float
 
 
 UNSEEN = (
-    "gradient noise cannot be measured in a CUDA graph, nor with fp16's loss scaling: noise_scale and"
-    " lr_rule=adascale need trainable.cuda_graph=off and another trainable.precision"
+    "gradient noise cannot be measured in a CUDA graph, with fp16's loss scaling, nor where fsdp divides gradients:"
+    " noise_scale and lr_rule=adascale need trainable.cuda_graph=off, another trainable.precision, and strategy=ddp"
 )
 ALONE = "lr_rule=adascale needs several ranks or accumulation steps to measure noise; with one of each its gain stays 1"
 

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from sweeps.layout import Layout
 from trainables.context import Context
 
 Made = TypeVar("Made")
@@ -97,7 +99,7 @@ def join(context: Context) -> RankGroup:
     if gang == _connected:
         return gang
     leave()
-    if gang.world_size > 1:
+    if gang.world_size > 1 or context.layout.is_sharded:
         on_gpu = gang.device.startswith("cuda")
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
@@ -113,6 +115,8 @@ def join(context: Context) -> RankGroup:
 
 def _store(rendezvous: str | None, gang: RankGroup) -> Any:
     """Return the store through which the ranks find each other. On the loopback, no other machine reaches it."""
+    if gang.world_size == 1:
+        return dist.HashStore()  # type: ignore[attr-defined]
     meeting = urlsplit(rendezvous or "")
     if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:
         raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
@@ -123,9 +127,25 @@ def _store(rendezvous: str | None, gang: RankGroup) -> Any:
     return dist.TCPStore(*place, timeout=PATIENCE, master_listen_fd=listening)  # type: ignore[attr-defined]
 
 
+def mesh(layout: Layout, device: str) -> DeviceMesh:
+    """Return the ranks of the present gang as a grid: replicas × shards, or shards alone.
+
+    Trials of one gang share it, because a grid has communicators that stay in memory.
+    """
+    sizes = (layout.replicas, layout.shards) if layout.replicas > 1 else (layout.shards,)
+    if sizes not in _meshes:
+        names = ("replicas", "shards")[-len(sizes) :]
+        _meshes[sizes] = init_device_mesh(torch.device(device).type, sizes, mesh_dim_names=names)
+    return _meshes[sizes]
+
+
+_meshes: dict[tuple[int, ...], DeviceMesh] = {}
+
+
 def leave() -> None:
     """Disconnect the last gang, if any."""
     global _connected
     if _connected is not None:
         _connected = None
+        _meshes.clear()
         dist.destroy_process_group()

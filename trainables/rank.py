@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sweeps.axes import is_number
+from sweeps.layout import Layout
 from sweeps.metric import is_higher_better
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
@@ -209,9 +210,7 @@ def resolve(path: str) -> Trainable:
     return trainable
 
 
-_SAME_NAMES = (
-    *("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "strategy", "rendezvous", "gang_id"),
-)
+_SAME_NAMES = (*("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "rendezvous", "gang_id"),)
 """Fields that context and request have under the same name."""
 
 
@@ -221,6 +220,7 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[...
     return Context(
         **{name: request[name] for name in _SAME_NAMES},
         device="cuda:0" if request["device"] == "cuda" else "cpu",
+        layout=Layout(**request["layout"]),
         batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),
         lr=LearningRate(**lr),
         trial_dir=Path(trial_dir) if trial_dir else None,

@@ -7,6 +7,7 @@ takes seconds.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
@@ -77,7 +78,34 @@ def is_compile_error(error: BaseException) -> bool:
     return errors is not None and isinstance(error, errors.TorchDynamoException)
 
 
-def recomputed(module: Any) -> Any:
-    """Return the module in a wrapper that computes its activations again in the backward pass."""
+class FsdpCollectives:
+    """The collectives of the parts of a model sharded by `fully_shard`, which has no method that returns them."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._groups = [group for part in parts for group in _parameter_groups(part)]
+        self._before = [(group._all_gather_comm, group._reduce_scatter_comm) for group in self._groups]
+
+    def restore(self) -> None:
+        """Write the collectives back, and drop gradients that were not reduced over all replicas."""
+        for group, (gather, reduce) in zip(self._groups, self._before, strict=True):
+            group._all_gather_comm, group._reduce_scatter_comm = gather, reduce
+            group._partial_reduce_output = None
+            getattr(group, "_partial_reduce_output_layout", {}).clear()
+
+
+def _parameter_groups(part: Any) -> Sequence[Any]:
+    """Return the groups of parameters that a sharded module gathers; up to torch 2.11 there is at most one."""
+    state = part._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        groups: Sequence[Any] = state._fsdp_param_groups
+        return groups
+    return [state._fsdp_param_group] if state._fsdp_param_group is not None else []
+
+
+def recomputed(module: Any, contexts: Any = None) -> Any:
+    """Return the module in a wrapper that computes its activations again in the backward pass.
+
+    `contexts` returns the contexts of both computations, which decide what is kept; None: nothing is.
+    """
     wrappers: Any = import_module("torch.distributed.algorithms._checkpoint.checkpoint_wrapper")
-    return wrappers.checkpoint_wrapper(module)
+    return wrappers.checkpoint_wrapper(module, **({} if contexts is None else {"context_fn": contexts}))

@@ -30,8 +30,9 @@ from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import USL, Fit
 from orchestrator.store.record import TrialOutcome, TrialRecord
+from sweeps.layout import Gang, Layout
 from sweeps.status import Status
-from sweeps.trial import Gang, TrialSpec
+from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
 
 
@@ -102,7 +103,7 @@ def on_gpus(gpus: int, batch: int, seed: int) -> TrialSpec:
         gpus=gpus,
         gang=Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=1),
         device="cuda",
-        strategy="ddp",
+        layout=Layout(strategy="ddp"),
         seed=seed,
     )
 

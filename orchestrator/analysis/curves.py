@@ -19,8 +19,8 @@ from orchestrator.statistics.intervals import Array
 from orchestrator.store.layout import METRICS, Layout
 from orchestrator.store.results import Finding
 from orchestrator.store.trial_files import parsed
+from sweeps.layout import is_independent
 from sweeps.status import Status
-from sweeps.sweep import INDEPENDENT
 
 
 def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
@@ -201,7 +201,7 @@ def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
     known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
     rows = known.astype({"trial_id": "object"}).merge(ok, on="trial_id")
     by_samples = "samples" in rows and bool(rows["samples"].notna().all())
-    models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
+    models = np.where(rows["strategy"].map(is_independent), rows["ranks"].astype("float64"), 1.0)
     at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
     losses = rows["loss"].to_numpy(dtype="float64")
     by_cell: dict[str, dict[Any, Curve]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.store.record import TrialRecord, figure
+from sweeps.layout import is_independent
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -101,7 +102,7 @@ def _comparable_with(record: TrialRecord) -> str:
     # Another data set or length has other samples, so that only like is compared with like.
     other_axes = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
     # Each independent replica does the whole budget, so that the samples of the trial are those of several trainings.
-    replicas = record.gpus if record.strategy == "independent" else 1
+    replicas = record.gpus if is_independent(record.strategy) else 1
     return json.dumps([record.budget, other_axes, replicas], sort_keys=True, default=str)
 
 

@@ -18,7 +18,7 @@ from orchestrator.config.settings import AXES, Settings
 from orchestrator.store import files
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest
-from sweeps.sweep import MODEL_PARALLEL
+from sweeps.layout import MODEL_PARALLEL
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:
@@ -47,7 +47,15 @@ OWN_SECTIONS = tuple(
 )
 """Config sections that the orchestrator reads; all others belong to the trainable."""
 
-IDENTIFYING = ("strategy", "grad_accum_steps", *MODEL_PARALLEL, "uneven_batch", "warmup_epochs", "resources")
+IDENTIFYING = (
+    "strategy",
+    "fsdp_size",
+    "grad_accum_steps",
+    *MODEL_PARALLEL,
+    "uneven_batch",
+    "warmup_epochs",
+    "resources",
+)
 """Own sections that can change a trial's result: part of its identity as written, `auto` as `auto`."""
 
 

@@ -33,9 +33,9 @@ from orchestrator.config.kinds import (
     text,
 )
 from sweeps.axes import Axes
+from sweeps.layout import STRATEGIES
 from sweeps.lr_rule import RULES
 from sweeps.rerun import form_errors
-from sweeps.sweep import STRATEGIES
 
 Section = TypeVar("Section")
 
@@ -403,9 +403,15 @@ class Settings:
 
     ddp_unequal: as ddp, with shares in proportion to each rank's measured speed
 
+    fsdp: one process per GPU, which holds its part of parameters, gradients and optimizer states (FSDP2)
+
+    fsdp_grad: as fsdp, but parameters stay gathered from the forward pass to the backward pass: faster, more memory
+
     independent: an independent model on every GPU; the first one is reported
 
     own_ranks: one process gets all GPUs and starts its ranks itself (trainable=command)"""
+    fsdp_size: int | None = key(None, count(null=True))
+    """GPUs over which fsdp divides one replica of the model, as on one node; null: all GPUs of a trial"""
     grad_accum_steps: int = key(1, count())
     """forward passes per optimizer step"""
     tensor_parallel: int = key(1, count())

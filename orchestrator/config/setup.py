@@ -27,8 +27,9 @@ from sweeps.axes import Axes, Point
 from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, identity, without
+from sweeps.layout import MODEL_PARALLEL
 from sweeps.rerun import rerun_errors
-from sweeps.sweep import MODEL_PARALLEL, Setup, Sweep, trials
+from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -156,6 +157,9 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         timing=timing if timing != "auto" else ("device" if computes_on == "cuda" else "exclusive"),
         grad_accum_steps=config["grad_accum_steps"],
         model_parallel={name: config[name] for name in MODEL_PARALLEL},
+        fsdp_size=config["fsdp_size"],
+        recompute=trainable.get("activation_checkpointing", "off"),
+        gpus_per_node=max((int(node.gpus) for node in nodes), default=0) if computes_on == "cuda" else 0,
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
         identity={"fingerprint": digest(identity(fingerprint(config, versions, secrets))), "device": computes_on},

@@ -24,6 +24,7 @@ from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA
 from orchestrator.config.search_path import Groups, is_search_path, primary
 from sweeps.axes import is_whole
 from sweeps.errors import ConfigError, nearest, unknown
+from sweeps.layout import STRATEGIES
 from sweeps.sweep import STANDARD_AXES
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
@@ -330,8 +331,16 @@ RENAMED: Mapping[str, str] = {
 }
 """Keys of earlier versions, and what to write instead of KEY=VALUE."""
 
-_SHARDED = "fsdp fsdp2 zero zero2 zero3 deepspeed megatron tensor_parallel pipeline_parallel".split()
-_STRATEGIES = {**dict.fromkeys(_SHARDED, "ddp"), "dp": "data_parallel", "distributed": "ddp", "horovod": "ddp"}
+_SHARDED = "fsdp2 zero zero3 deepspeed full_shard".split()
+_KEPT = "zero2 shard_grad_op".split()
+_STRATEGIES = {
+    **dict.fromkeys(_SHARDED, "fsdp"),
+    **dict.fromkeys(_KEPT, "fsdp_grad"),
+    **{strategy: strategy for strategy in STRATEGIES},
+    "dp": "data_parallel",
+    "distributed": "ddp",
+    "horovod": "ddp",
+}
 """Words for a way to use several GPUs, and the strategy of the project's own loop that is nearest."""
 
 _OWN_RANKS = "-- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
@@ -427,8 +436,9 @@ def choice_meant(key: str, value: Any) -> str:
     words = get_close_matches(str(value).lower(), _STRATEGIES, n=1, cutoff=0.75) if key == "strategy" else []
     if not words:
         return ""
-    sharded = f" (without sharding), or for a script of yours {_OWN_RANKS}" if words[0] in _SHARDED else ""
-    return f"write strategy={_STRATEGIES[words[0]]}{sharded}"
+    is_sharded = words[0] in (*_SHARDED, *_KEPT)
+    own_script = f", or for a script of yours {_OWN_RANKS}" if is_sharded else ""
+    return f"write strategy={_STRATEGIES[words[0]]}{own_script}"
 
 
 def copyable(key: str, value: str) -> str:

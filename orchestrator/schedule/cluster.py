@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from sweeps.trial import Gang, TrialSpec
+from sweeps.layout import Gang
+from sweeps.trial import TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ from orchestrator.schedule.cluster import Node, Shape, can_run, kept_gang, why_i
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
+from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status, SweepBudget
-from sweeps.trial import Gang, Purpose, TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
 LOST_NODES = 5
 """Attempts that one trial may lose to nodes or GPUs: not its fault, but a trial that breaks them must stop sometime."""

@@ -170,7 +170,7 @@ class TrialRecord:
             gpus_held=trial.gpus_held,
             ranks=trial.gang.ranks,
             device=trial.device,
-            strategy=trial.strategy,
+            strategy=trial.layout.strategy,
             timing=trial.timing,
             global_batch_size=trial.batch.global_batch_size,
             device_batch_size=trial.batch.device_batch_size,

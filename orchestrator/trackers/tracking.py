@@ -82,7 +82,7 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
             "trial_id": trial.trial_id,
             "cell_id": trial.cell_id,
             "device": trial.device,
-            "strategy": trial.strategy,
+            "strategy": trial.layout.strategy,
             "timing": trial.timing,
         },
     )

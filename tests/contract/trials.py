@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.store.record import TrialOutcome
-from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
+from sweeps.layout import Gang, Layout
+from sweeps.trial import Batch, LearningRate, TrialSpec
 
 
 def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclusive", **config: Any) -> TrialSpec:
@@ -19,7 +20,7 @@ def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclus
         gpus=ranks,
         gang=Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1),
         device="cpu",
-        strategy="ddp" if ranks > 1 else "single",
+        layout=Layout(strategy="ddp" if ranks > 1 else "single", replicas=ranks),
         timing=timing,
         batch=Batch(global_batch_size=8 * ranks, grad_accum_steps=1, shares=(8,) * ranks),
         lr=LearningRate(reference_batch_size=8, value=0.1, warmup_from=0.1),

@@ -8,9 +8,10 @@ import pytest
 
 from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
+from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import Gang, TrialSpec
+from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

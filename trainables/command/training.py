@@ -60,7 +60,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             shutil.rmtree(work)  # files of an earlier attempt would change this one
         work.mkdir(exist_ok=True)
         # Otherwise the command may use one of several GPUs, and the number of samples in its step is unknown.
-        knows_gpus = context.batch.devices_per_rank <= 1 or may_receive(settings, ANY_OF_GPUS)
+        knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
         batch = context.batch.global_batch_size if knows_gpus else None
         adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
         command = _command(settings, values, context, trial_dir)
@@ -233,7 +233,7 @@ def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) 
 
     Without the hook's counts, the processes that use the CPU are counted: more than their share of cores is as good.
     """
-    gpus = context.batch.devices_per_rank
+    gpus = context.layout.devices
     if gpus <= 1:
         return None, ""
     replicas = context.batch.data_parallel_size
@@ -267,7 +267,7 @@ def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Contex
         context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
     if not knows_gpus:
         # A script for one GPU is as fast with several, and that would look like a finding about them.
-        gpus = context.batch.devices_per_rank
+        gpus = context.layout.devices
         remark = f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees"
         if "step_s" in figures and "samples_per_s" not in figures:
             remark += ", so step_s gives no samples_per_s: name {gpus} there, or print samples_per_s"
@@ -289,12 +289,12 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
-        "gpus": batch.devices_per_rank,
+        "gpus": context.layout.devices,
         "dp": batch.data_parallel_size,
-        "tp": batch.tensor_parallel,
-        "cp": batch.context_parallel,
-        "pp": batch.pipeline_parallel,
-        "devices": ",".join(map(str, range(batch.devices_per_rank))),
+        "tp": context.layout.tensor,
+        "cp": context.layout.context,
+        "pp": context.layout.pipeline,
+        "devices": ",".join(map(str, range(context.layout.devices))),
         "device_batch_size": batch.device_batch_size,
         "global_batch_size": batch.global_batch_size,
         "grad_accum_steps": batch.grad_accum_steps,

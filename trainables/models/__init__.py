@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 from trainables import data
 from trainables.context import RequestError
@@ -94,14 +99,65 @@ def repeated_blocks(model: nn.Module, *, wanted_for: str) -> nn.ModuleList:
     return lists[sizes.index(max(sizes))]
 
 
-def recompute_blocks(model: nn.Module) -> None:
-    """Make each block keep only its input for the backward pass, which computes the rest again.
+def recompute_blocks(model: nn.Module, kind: str) -> None:
+    """Make each block keep only its input for the backward pass (`full`), which computes the rest again.
 
-    Chen et al. 2016, "Training deep nets with sublinear memory cost". Names of parameters in a state dict stay.
+    `selective` also keeps the results of attention and of every second matrix product. Chen et al. 2016, "Training deep
+    nets with sublinear memory cost". Names of parameters in a state dict stay.
     """
-    blocks = repeated_blocks(model, wanted_for="trainable.activation_checkpointing=full")
+    blocks = repeated_blocks(model, wanted_for=f"trainable.activation_checkpointing={kind}")
     for index, block in enumerate(blocks):
-        blocks[index] = recomputed(block)
+        blocks[index] = recomputed(block, _selected if kind == "selective" else None)
+
+
+def _selected() -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
+    """Return the contexts of a block's forward pass, which keeps some results, and of its second computation."""
+    products = {False: 0, True: 0}
+
+    def policy(context: SelectiveCheckpointContext, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if operation in _PRODUCTS:
+            products[context.is_recompute] += 1
+            is_kept = products[context.is_recompute] % 2 == 1
+        else:
+            is_kept = operation in _ATTENTION
+        return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)  # type: ignore[no-any-return]
+
+
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+_ATTENTION = tuple(
+    getattr(torch.ops.aten, f"_scaled_dot_product_{kind}").default
+    for kind in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+)
+
+
+FP8_CAPABILITY = (8, 9)
+"""The first compute capability that multiplies float8."""
+
+
+def convert_to_float8(model: nn.Module, recipe: str, device: str) -> None:
+    """Make the matrix products of each block multiply float8, scaled by tensor (`tensorwise`) or by row (`rowwise`).
+
+    Weights, gradients and the sums of products keep their formats. Raises RequestError without torchao, and for a
+    device that cannot multiply float8.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    if not on_gpu or torch.cuda.get_device_capability() < FP8_CAPABILITY:
+        name = torch.cuda.get_device_name() if on_gpu else "a CPU"
+        raise RequestError(f"trainable.fp8={recipe} needs a GPU of compute capability 8.9 or more, not {name}")
+    try:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    except ImportError as error:
+        raise RequestError(
+            f"trainable.fp8={recipe} needs a further package: pip install 'sweep-orchestrator[fp8]'"
+        ) from error
+
+    def fits(module: nn.Module, name: str) -> bool:  # kernels multiply tiles of 16
+        return isinstance(module, nn.Linear) and not any(side % 16 for side in module.weight.shape)
+
+    for block in repeated_blocks(model, wanted_for=f"trainable.fp8={recipe}"):
+        convert_to_float8_training(block, module_filter_fn=fits, config=Float8LinearConfig.from_recipe_name(recipe))
 
 
 def mismatch(config: Mapping[str, Any]) -> str:

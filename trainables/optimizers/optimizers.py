@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from trainables.context import RequestError
 from trainables.models import repeated_blocks
 from trainables.registry import OPTIMIZERS, check_keys, choose
+from trainables.shared_tensors import groups_of_parts, local
 
 
 def build(
@@ -33,10 +35,12 @@ def build(
     options = {key: value for key, value in config.items() if key not in ("name", "lr")}
     factory = choose(OPTIMIZERS, config["name"], subject="optimizer")
     check_keys(factory, options, subject=f"optimizer {config['name']!r}", given=("params", "module", "lr"))
-    speed = {"fused": True, "capturable": capturable}
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    # torch has fused updates of divided parameters for these only, and would loop over the others one by one.
+    is_fused = config["name"] in ("adam", "adamw") or not any(groups_of_parts(parameter) for parameter in trained)
+    speed = {"fused" if is_fused else "foreach": True, "capturable": capturable}
     parameters = inspect.signature(factory).parameters
     taken = {key: value for key, value in speed.items() if key in parameters}
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     weights = module if "module" in parameters else trained
     rate = torch.tensor(lr, device=next(module.parameters()).device) if capturable else lr
     optimizer = factory(weights, lr=rate, **taken | options)
@@ -68,19 +72,41 @@ class Layerwise(torch.optim.Optimizer):
         """Update all parameters that have a gradient; return the closure's value, if any."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            pairs = [(parameter, parameter.grad) for parameter in group["params"] if parameter.grad is not None]
-            if pairs:
-                self.update([parameter for parameter, _ in pairs], [gradient for _, gradient in pairs], group)
+            layers = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if layers:
+                self.update(Layers(layers), [local(layer.grad) for layer in layers], group)
         return loss
 
     @abstractmethod
-    def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Update the weights of one group."""
+    def update(self, layers: Layers, gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
+        """Update the weights of one group by this rank's parts of their gradients."""
+
+    def states(self, layers: Layers, name: str) -> list[torch.Tensor]:
+        """Return this rank's part of a state of each layer, which is zero at first."""
+        for layer in layers.parameters:
+            if name not in self.state[layer]:
+                self.state[layer][name] = torch.zeros_like(layer)
+        return [local(self.state[layer][name]) for layer in layers.parameters]
 
 
-def norms(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return the Euclidean norm of each tensor, one value per layer."""
-    return torch.stack(list(torch._foreach_norm(tensors)))
+class Layers:
+    """Parameters whose layers adapt, of which this rank may hold parts."""
+
+    def __init__(self, parameters: list[torch.Tensor]) -> None:
+        self.parameters = parameters
+        self.weights = [local(parameter) for parameter in parameters]
+        """This rank's parts."""
+        self._groups = groups_of_parts(parameters[0])
+
+    def norms(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """Return the Euclidean norm over all ranks of the tensor of each layer, one value per layer."""
+        norms = torch.stack(list(torch._foreach_norm(parts)))
+        if not self._groups:
+            return norms
+        squares = norms.square()
+        for group in self._groups:
+            dist.all_reduce(squares, group=group)
+        return squares.sqrt()
 
 
 def trust_ratios(numerators: torch.Tensor, denominators: torch.Tensor) -> list[torch.Tensor]:
@@ -122,16 +148,13 @@ class LARS(Layerwise):
             trust_coefficient=trust_coefficient,
         )
 
-    def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
+    def update(self, layers: Layers, gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Take one step of the formulas above."""
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight]["velocity"] = torch.zeros_like(weight)
-        velocities = [self.state[weight]["velocity"] for weight in weights]
+        weights, velocities = layers.weights, self.states(layers, "velocity")
         changes = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["adapts"]:
-            sizes = norms(weights)
-            slopes = norms(gradients) + group["weight_decay"] * sizes
+            sizes = layers.norms(weights)
+            slopes = layers.norms(gradients) + group["weight_decay"] * sizes
             torch._foreach_mul_(changes, trust_ratios(group["trust_coefficient"] * sizes, slopes))
         torch._foreach_mul_(changes, group["lr"])
         torch._foreach_mul_(velocities, group["momentum"])
@@ -166,23 +189,18 @@ class LAMB(Layerwise):
     ) -> None:
         super().__init__(params, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
 
-    def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
+    def update(self, layers: Layers, gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Take one step of the formulas above."""
-        changes = self._adam(weights, gradients, group)
+        weights, changes = layers.weights, self._adam(layers, gradients, group)
         torch._foreach_add_(changes, weights, alpha=group["weight_decay"])
         if group["adapts"]:
-            torch._foreach_mul_(changes, trust_ratios(norms(weights), norms(changes)))
+            torch._foreach_mul_(changes, trust_ratios(layers.norms(weights), layers.norms(changes)))
         torch._foreach_mul_(changes, group["lr"])
         torch._foreach_sub_(weights, changes)
 
-    def _adam(
-        self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]
-    ) -> list[torch.Tensor]:
+    def _adam(self, layers: Layers, gradients: list[torch.Tensor], group: dict[str, Any]) -> list[torch.Tensor]:
         """Update the moments and return m̂ / (√v̂ + ε) for all weights."""
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight] |= {key: torch.zeros_like(weight) for key in ("mean", "square")}
-        means, squares = ([self.state[weight][key] for weight in weights] for key in ("mean", "square"))
+        weights, means, squares = layers.weights, self.states(layers, "mean"), self.states(layers, "square")
         beta1, beta2 = group["betas"]
         if "step" not in group:  # on the device, so that its powers can be captured; 1 − β₂ᵗ is small at first
             group["step"] = torch.zeros((), dtype=torch.float64, device=weights[0].device)
@@ -255,11 +273,21 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of both optimizers."""
-        return {"parts": [part.state_dict() for part in self._parts]}
+        """Return the states of both optimizers as of one, whose parameters are numbered through."""
+        matrices, others = (part.state_dict() for part in self._parts)
+        first = len(matrices["param_groups"][0]["params"])
+        [group] = others["param_groups"]
+        moved = {**group, "params": [first + index for index in group["params"]]}
+        state = matrices["state"] | {first + index: value for index, value in others["state"].items()}
+        return {"state": state, "param_groups": [*matrices["param_groups"], moved]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the states of both optimizers."""
-        for part, state in zip(self._parts, state_dict["parts"], strict=True):
-            part.load_state_dict(state)
+        for part, group in zip(self._parts, state_dict["param_groups"], strict=True):
+            first = group["params"][0]
+            numbered = {**group, "params": [index - first for index in group["params"]]}
+            own = {
+                index - first: state_dict["state"][index] for index in group["params"] if index in state_dict["state"]
+            }
+            part.load_state_dict({"state": own, "param_groups": [numbered]})
         self.param_groups = [group for part in self._parts for group in part.param_groups]

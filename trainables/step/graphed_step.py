@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trainables.inputs.inputs import Minibatch
+from trainables.shared_tensors import SharedTensors
 from trainables.step.training_step import TrainingStep
 
 WARMUP_STEPS = 12
@@ -71,13 +72,13 @@ class GraphedStep:
         self._step.enlarge(times, grad_accum_steps)
         self._graph, self._eager_steps, self._minibatches = None, 0, []
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """See `Step`."""
         return self._step.state()
 
-    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
+    def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, own_settings: bool = False) -> None:
         """See `Step`."""
-        self._step.restore(state, own_settings=own_settings)
+        self._step.restore(state, tensors, own_settings=own_settings)
 
     def _place(self, batches: Iterator[Minibatch]) -> None:
         """Copy the next minibatches to their places on the device, from which eager steps read them, too.

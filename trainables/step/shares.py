@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import torch
 
-from sweeps.sweep import INDEPENDENT
+from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables.context import Context
 from trainables.process_group import RankGroup
@@ -56,7 +56,7 @@ def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> 
     smaller passes. Raises the out-of-memory error if even the smallest passes do not fit.
     """
     fits, parts = batch, 1
-    while error := _out_of_memory(take_pass, fits.shares[gang.rank], gang):
+    while error := out_of_memory(take_pass, fits.shares[gang.rank], gang):
         # Shares that follow speeds seldom have a common divisor. Then their sum is divided, and the shares keep their
         # proportions except for rounding; the update stays the same, because the samples of a step do.
         common, total, ranks = math.gcd(*batch.shares), sum(batch.shares), len(batch.shares)
@@ -70,7 +70,7 @@ def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> 
     return fits
 
 
-def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGroup) -> Exception | None:
+def out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGroup) -> Exception | None:
     """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks."""
 
     def attempt() -> Exception | None:
@@ -107,13 +107,14 @@ class Replicas:
     @staticmethod
     def of(context: Context, ranks: RankGroup) -> Replicas:
         """Return one model per rank for `independent`, else one; the first trains as in a trial of one rank."""
-        if context.strategy != INDEPENDENT or ranks.world_size == 1:
+        if context.layout.models == 1:
             return Replicas(count=1, context=context, gang=ranks, ranks=ranks)
         share, passes = context.batch.shares[context.rank], context.batch.grad_accum_steps
         own = replace(
             context,
             rank=0,
             world_size=1,
+            layout=Layout(strategy=context.layout.strategy),
             seed=derive(context.seed, "replica", context.rank) if context.rank else context.seed,
             batch=Batch(global_batch_size=share * passes, grad_accum_steps=passes, shares=(share,)),
         )

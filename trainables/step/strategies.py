@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainables.context import Context
 from trainables.gradient_noise import GradientNoise
 from trainables.step.compilation import Compiled
+from trainables.step.sharding import sharded_parts, without_communication, without_reduction
 from trainables.step.stopwatch import Stopwatch
 
 
@@ -106,6 +107,8 @@ class Strategy:
     """The context of a forward and backward pass whose gradients are only accumulated locally."""
     exchange: Callable[[], None] = lambda: None
     """Called after a step's backward passes, to make gradients those of all ranks."""
+    without_communication: Callable[[], AbstractContextManager[None]] | None = None
+    """The context of steps that communicate nothing; None: those `without_exchange`."""
     share_buffers: Callable[[], None] = lambda: None
     """Copies rank 0's buffers (running statistics) to all ranks."""
 
@@ -128,7 +131,7 @@ SLOWER = (
 def single(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """Prepare a model for one process and one device. Raises ValueError with several ranks."""
     if context.world_size != 1:
-        raise ValueError(f"strategy={context.strategy} has one rank, not {context.world_size}: use ddp")
+        raise ValueError(f"strategy={context.layout.strategy} has one rank, not {context.world_size}: use ddp")
     return Strategy(forward=model, loss_scale=1 / context.batch.global_batch_size)
 
 
@@ -184,11 +187,35 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     return averaged(forward=parallel, without_exchange=parallel.no_sync)
 
 
+def fsdp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
+    """Prepare a model whose parameters `trainables.step.sharding` has divided among the ranks.
+
+    Gradients are averaged, each to the rank that holds the parameter, during the backward pass.
+    """
+    [root, *_] = sharded_parts(model)
+    assert isinstance(root, nn.Module)
+
+    def share_buffers() -> None:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+    return Strategy(
+        forward=model,
+        loss_scale=context.layout.data_parallel_size / context.batch.global_batch_size,
+        capturable=False,  # parameters are gathered to new places in every pass
+        without_exchange=partial(without_reduction, root),
+        without_communication=partial(without_communication, root),
+        share_buffers=share_buffers,
+    )
+
+
 STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {
     "single": single,
     "data_parallel": data_parallel,
     "ddp": ddp,
     "ddp_unequal": ddp,
+    "fsdp": fsdp,
+    "fsdp_grad": fsdp,
     "independent": single,
 }
 
@@ -208,17 +235,12 @@ def register_hook(parallel: DistributedDataParallel, exchange: Exchange) -> None
         parallel.register_comm_hook(None, reduce)
 
 
-def follows_speed(context: Context) -> bool:
-    """Return whether the ranks' shares are to be in proportion to their speeds."""
-    return context.strategy == "ddp_unequal" and context.world_size > 1
-
-
 def prepare(model: nn.Module, context: Context, exchange: Exchange | None = None) -> Strategy:
     """Prepare a model, already on its device, for the trial's strategy. Raises ValueError for an unknown strategy."""
-    if context.strategy not in STRATEGIES:
-        raise ValueError(f"strategy={context.strategy!r} is not one of {', '.join(STRATEGIES)}")
+    if context.layout.strategy not in STRATEGIES:
+        raise ValueError(f"strategy={context.layout.strategy!r} is not one of {', '.join(STRATEGIES)}")
     exchange = exchange or Exchange()
-    strategy = STRATEGIES[context.strategy](model, context, exchange)
+    strategy = STRATEGIES[context.layout.strategy](model, context, exchange)
     if exchange.noise and context.world_size == 1:
         return replace(strategy, without_exchange=exchange.noise.one_pass)
     return strategy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables.inputs.inputs import Minibatch
+from trainables.shared_tensors import SharedTensors, join, split
 from trainables.step.strategies import Strategy
 
 
@@ -84,14 +85,13 @@ def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing:
     Outputs are N×classes(×H×W), or N×T×classes for targets N×T. With `smoothing`, that share of a target is spread
     evenly over all classes (Szegedy et al. 2016, section 7).
     """
+    wide = outputs if outputs.dtype == torch.float64 else outputs.float()
     if targets.ndim == 2:
-        logits = outputs.flatten(0, 1)
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        total = F.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=smoothing)
+        total = F.cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=smoothing)
         return total * (scale / targets.shape[1])
     if scale * len(targets) == 1:  # saves the product and its derivative, which matter in short steps
-        return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
-    total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
+        return F.cross_entropy(wide, targets, label_smoothing=smoothing)
+    total = F.cross_entropy(wide, targets, reduction="sum", label_smoothing=smoothing)
     return total * (scale / math.prod(targets.shape[1:]))
 
 
@@ -108,10 +108,27 @@ class Precision:
     parameters: torch.dtype = torch.float32
     inputs: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
+    gathers: torch.dtype | None = None
+    """The format of the copies of parameters that a sharded model computes on; None: as its parameters are."""
     tf32: bool = False
     """Whether float32 products may round their factors to 10 bits of mantissa, as tensor cores do."""
     scales_loss: bool = False
     """Whether the loss is scaled so that small gradients do not underflow."""
+
+    @property
+    def computes(self) -> torch.dtype:
+        """Return the format of matrix products."""
+        return self.autocast or self.gathers or self.parameters
+
+    def with_master_weights(self, master_weights: str) -> Precision:
+        """Return this precision with parameters in `bf16`, which is also the format of all computations, or as is."""
+        if master_weights == "fp32":
+            return self
+        return replace(self, parameters=torch.bfloat16, autocast=None)
+
+    def sharded(self) -> Precision:
+        """Return this precision for a sharded language model, which computes on gathered copies without autocast."""
+        return replace(self, autocast=None, gathers=self.autocast)
 
     def casting(self, device: str) -> AbstractContextManager[object]:
         """Return the context of a forward pass, which may be entered repeatedly but not nested."""
@@ -147,6 +164,10 @@ def precision_on(name: str, device: str) -> Precision:
     return PRECISIONS[name]
 
 
+OPTIMIZER = "optimizer"
+"""The first part of the names of an optimizer's tensors in a checkpoint."""
+
+
 class Step(Protocol):
     """An optimizer step, on one global batch at a time."""
 
@@ -160,10 +181,10 @@ class Step(Protocol):
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
         """Take so many times the initial samples in each step from now on, in so many passes."""
 
-    def state(self) -> dict[str, Any]:
-        """Return what the next step depends on besides the model: the same on all ranks."""
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what the next step depends on besides the model, the same on all ranks, and its tensors by name."""
 
-    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
+    def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, own_settings: bool = False) -> None:
         """Restore the state before the first step; with `own_settings`, keep this optimizer's betas, decay, …"""
 
 
@@ -193,7 +214,14 @@ class TrainingStep:
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:
-        """Update each rank's model by its own gradients only, in the steps of this block: the models diverge."""
+        """Update each rank's model by its own gradients only, in the steps of this block: the models diverge.
+
+        A sharded model becomes meaningless, because its ranks cannot train without the others' parameters.
+        """
+        if self._strategy.without_communication is not None:
+            with self._strategy.without_communication():
+                yield
+            return
         self._exchanges = False
         try:
             yield
@@ -209,15 +237,24 @@ class TrainingStep:
         """See `Step`."""
         self._times, self.grad_accum_steps = times, grad_accum_steps
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """See `Step`."""
-        return {"optimizer": self._optimizer.state_dict(), "scaler": self._scaler.state_dict()}
+        plain, tensors = split(self._optimizer.state_dict(), OPTIMIZER)
+        return {"optimizer": plain, "scaler": self._scaler.state_dict()}, tensors
 
-    def restore(self, state: Mapping[str, Any], *, own_settings: bool = False) -> None:
+    def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, own_settings: bool = False) -> None:
         """See `Step`."""
         groups = self._optimizer.param_groups
         settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
-        self._optimizer.load_state_dict(dict(state["optimizer"]))
+        weights = [weight for group in groups for weight in group["params"]]
+        # A moment is divided among the ranks as its parameter is.
+        of_weight = {f"{OPTIMIZER}.state.{index}": weight for index, weight in enumerate(weights)}
+        loaded = {
+            name: tensors.empty(name, like=of_weight.get(name.rpartition(".")[0]))
+            for name in tensors.names(f"{OPTIMIZER}.")
+        }
+        tensors.load(loaded)
+        self._optimizer.load_state_dict(join(state["optimizer"], loaded, OPTIMIZER))
         for group, own in zip(self._optimizer.param_groups, settings if own_settings else (), strict=own_settings):
             group.update(own)
         self._scaler.load_state_dict(dict(state["scaler"]))

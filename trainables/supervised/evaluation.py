@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables import data
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
@@ -17,6 +20,8 @@ from trainables.process_group import RankGroup
 from trainables.rank import is_out_of_memory
 from trainables.registry import check_keys
 from trainables.step.compilation import uncompiled
+from trainables.step.sharding import without_communication
+from trainables.step.shares import out_of_memory
 from trainables.step.training_step import Precision, correct_sum, loss_sum
 from trainables.supervised.settings import Settings
 from trainables.tokens import Corpus
@@ -30,6 +35,7 @@ class Workload:
     form: Form
     augmentation: Augmentation = Augmentation()
     precision: Precision
+    layout: Layout = Layout()
     input_shape: tuple[int, ...]
     """C, H, W of images; the length of sequences."""
     num_classes: int
@@ -39,11 +45,19 @@ class Workload:
     bytes_per_token: float | None = None
 
     @staticmethod
-    def of(config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int) -> Workload:
+    def of(
+        config: Mapping[str, Any],
+        settings: Settings,
+        precision: Precision,
+        *,
+        layout: Layout,
+        device: str,
+        seed: int,
+    ) -> Workload:
         """Load the config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
         dataset = data.load(config["data"], device=device)
         if isinstance(dataset, Corpus):
-            return Workload._of_texts(dataset, config, settings, precision, device=device, seed=seed)
+            return Workload._of_texts(dataset, config, settings, precision, layout=layout, device=device, seed=seed)
         augment = config["data"].get("augment") or {}
         check_keys(Augmentation, augment, subject="data.augment", given=())
         return Workload(
@@ -57,20 +71,29 @@ class Workload:
             ),
             augmentation=Augmentation(**augment),
             precision=precision,
+            layout=layout,
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
         )
 
     @staticmethod
     def _of_texts(
-        corpus: Corpus, config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int
+        corpus: Corpus,
+        config: Mapping[str, Any],
+        settings: Settings,
+        precision: Precision,
+        *,
+        layout: Layout,
+        device: str,
+        seed: int,
     ) -> Workload:
         length = int(corpus.sequence_length or config["model"]["sequence_length"])
         train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=seed)
         return Workload(
             split=Split(train=train, validation=validation, test=test),
             form=TokenForm(device=device),
-            precision=precision,
+            precision=precision.sharded() if layout.is_sharded else precision,
+            layout=layout,
             input_shape=(length,),
             num_classes=int(config["model"].get("vocabulary") or corpus.vocabulary),
             epoch_size=corpus.epoch_tokens and max(1, corpus.epoch_tokens // length),
@@ -107,6 +130,7 @@ class Workload:
             batch_size=size,
             shrinks=settings.micro_batch == "auto",
             mirrored=settings.eval_mirrored,
+            together=self.layout.is_sharded,
         )
 
 
@@ -131,23 +155,29 @@ class Evaluation:
         batch_size: int,
         shrinks: bool = False,
         mirrored: bool = False,
+        together: bool = False,
     ) -> None:
         """Move the rank's slice of the part to its device.
 
         `shrinks`: halve a batch that does not fit into memory, which changes no score.
         `mirrored`: evaluate an image by the mean outputs of itself and its mirror image.
+        `together`: a forward pass needs all ranks, which therefore take the same number of passes.
         """
-        slice_ = gang.share_of(len(part))
-        inputs, targets = part.take(slice_)
+        inputs, targets = part.take(gang.share_of(len(part)))
         self._inputs, self._targets = form.place(inputs), targets.to(form.device)
         self._count = len(part)
         self._gang, self._form, self._precision = gang, form, precision
-        self._batch_size = max(1, min(batch_size, len(self._targets)))  # so that halving shrinks the first batch
-        self._shrinks, self._mirrored = shrinks, mirrored
+        self._most = math.ceil(self._count / gang.world_size) if together else len(self._targets)
+        self._batch_size = max(1, min(batch_size, self._most))  # so that halving shrinks the first batch
+        self._shrinks, self._mirrored, self._together = shrinks, mirrored, together
+        # A rank without samples takes its passes with one of another rank.
+        self._stand_in = self._inputs if len(self._targets) else form.place(part.take(slice(1))[0])
 
     def score(self, model: nn.Module) -> Score:
         """Evaluate this module, not a wrapper, which may be compiled for other shapes; leave it in training mode."""
         model.eval()
+        if self._together and self._shrinks:
+            self._fit(model)
         while (sums := self._try(model)) is None:
             self._batch_size //= 2
             if self._form.device != "cpu":
@@ -156,21 +186,42 @@ class Evaluation:
         correct, loss = self._gang.sum(sums).tolist()
         return Score(accuracy=correct / self._count, loss=loss / self._count)
 
+    def _fit(self, model: nn.Module) -> None:
+        """Halve the batch until a pass fits on all ranks; a rank that fails in a real pass would leave the others."""
+
+        def take_pass(samples: int) -> None:
+            with self._passes(), without_communication(model):
+                self._outputs(model, self._form.normalise(self._stand_in[:samples]))
+
+        while self._batch_size > 1 and out_of_memory(take_pass, self._batch_size, self._gang):
+            self._batch_size //= 2
+
     def _try(self, model: nn.Module) -> Tensor | None:
         """Return the sums of correct predictions and of losses over the slice; None to try a smaller batch."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
+        size, taken = self._batch_size, 0
         try:
-            with torch.inference_mode(), self._precision.casting(self._form.device), uncompiled():
-                for inputs, targets in zip(
-                    self._inputs.split(self._batch_size), self._targets.split(self._batch_size), strict=True
-                ):
+            with self._passes():
+                for inputs, targets in zip(self._inputs.split(size), self._targets.split(size), strict=True):
+                    if self._together and not len(targets):
+                        continue
                     outputs = self._outputs(model, self._form.normalise(inputs))
                     sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
+                    taken += 1
+                for _ in range(taken, math.ceil(self._most / size) if self._together else 0):
+                    self._outputs(model, self._form.normalise(self._stand_in[:size]))
         except (RuntimeError, MemoryError) as error:
-            if not self._shrinks or self._batch_size == 1 or not is_out_of_memory(error):
+            if not self._shrinks or self._together or size == 1 or not is_out_of_memory(error):
                 raise
             return None
         return sums
+
+    @contextmanager
+    def _passes(self) -> Iterator[None]:
+        # Parameters that are gathered in inference mode could not take part in a later backward pass.
+        without_gradients = torch.no_grad() if self._together else torch.inference_mode()
+        with without_gradients, self._precision.casting(self._form.device), uncompiled():
+            yield
 
     def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
         outputs: Tensor = model(images)

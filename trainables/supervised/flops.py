@@ -117,7 +117,7 @@ def nominal_peak(name: str, precision: Precision) -> float:
     """Return the peak of a GPU by its name: `NVIDIA H100 80GB HBM3`. NaN if it is not known."""
     words = re.split(r"[ -]", name)
     known = [name for name in PEAKS if all(word in words for word in name.split())]
-    form = "half" if precision.autocast else "tf32" if precision.tf32 else "fp32"
+    form = "half" if precision.computes.itemsize == 2 else "tf32" if precision.tf32 else "fp32"
     return PEAKS[max(known, key=len)].get(form, math.nan) if known else math.nan
 
 
@@ -126,7 +126,7 @@ def matrix_flops_per_s(device: str, precision: Precision, *, ranks: int) -> floa
 
     A process measures it once per number of ranks, because ranks that measure at the same time share the machine.
     """
-    dtype = precision.autocast or precision.parameters
+    dtype = precision.computes
     return _measure_rate(device, dtype, precision.tf32, torch.get_num_threads(), ranks)
 
 

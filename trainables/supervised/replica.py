@@ -8,33 +8,38 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from sweeps.sweep import INDEPENDENT
+from sweeps.layout import is_independent
 from sweeps.trial import Batch
-from trainables import inputs, models
+from trainables import inputs, models, process_group
 from trainables.clock import Clock
 from trainables.context import Context
 from trainables.gradient_noise import NoiseWatch, Pace
 from trainables.inputs.inputs import Inputs, Minibatch
-from trainables.models import recompute_blocks
+from trainables.models import convert_to_float8, recompute_blocks
 from trainables.models.batch_norm import own_statistics, synchronises
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
+from trainables.shared_tensors import SharedTensors, join, split
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
+from trainables.step.sharding import free_gathered, shard, without_communication
 from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
 from trainables.step.training_step import Objective, Step, TokenLoss, TrainingStep, loss_sum
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import Settings
+
+MODEL = "model"
+"""The first part of the names of a model's tensors in a checkpoint."""
 
 
 class Replica:
@@ -73,7 +78,7 @@ class Replica:
             context,
             gang,
             wanted=self._settings.noise_scale,
-            visible=not self.captures and not workload.precision.scales_loss,
+            visible=not (self.captures or workload.precision.scales_loss or context.layout.is_sharded),
         )
         self.stopwatch = Stopwatch(context.device)
         """Measures what the time of a step is spent on."""
@@ -93,7 +98,7 @@ class Replica:
             context.batch = settled
             return
         self._fit_memory()  # before any pass is timed
-        if strategies.follows_speed(context):
+        if context.layout.shares_follow_speed:
             share_by_speed(context, self._gang, self._gang.rank_local(self.measure_pass_s), whole)
             self._fit_memory()  # from the whole batch again: the shares that had to fit were equal ones
             more = context.batch.grad_accum_steps // whole.grad_accum_steps
@@ -127,19 +132,26 @@ class Replica:
     def score(self, evaluation: Evaluation) -> Score:
         """Evaluate the present model, with rank 0's running statistics."""
         self._strategy.share_buffers()
-        return evaluation.score(self.model)
+        score = evaluation.score(self.model)
+        free_gathered(self.model)
+        return score
 
-    def state(self) -> dict[str, Any]:
-        """Return what the next step depends on, except random numbers: the same on all of the model's ranks.
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what the next step depends on, except random numbers, and its tensors by name.
 
-        Running statistics differ between ranks, but only rank 0's are ever used.
+        Both are the same on all of the model's ranks, or its parts. Running statistics differ between ranks, but only
+        rank 0's are ever used.
         """
-        return {"model": self.model.state_dict(), "step": self.step.state(), "noise": self.noise.state()}
+        of_model, weights = split(self.model.state_dict(), MODEL)
+        of_step, moments = self.step.state()
+        return {"model": of_model, "step": of_step, "noise": self.noise.state()}, weights | moments
 
-    def restore(self, state: Mapping[str, Any], *, branches: bool = False) -> None:
+    def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, branches: bool = False) -> None:
         """Restore the state before the first step; one that `branches` off keeps its own optimizer settings."""
-        self.model.load_state_dict(state["model"])
-        self.step.restore(state["step"], own_settings=branches)
+        _, weights = split(self.model.state_dict(), MODEL)
+        tensors.load(weights)
+        self.model.load_state_dict(join(state["model"], weights, MODEL))
+        self.step.restore(state["step"], tensors, own_settings=branches)
         if not branches:  # noise depends on the batch
             self.noise.restore(state["noise"])
 
@@ -166,7 +178,7 @@ class Replica:
             num_classes=workload.num_classes,
             device=workload.form.device,
         )
-        if synchronises(model) and context.strategy == INDEPENDENT:
+        if synchronises(model) and is_independent(context.layout.strategy):
             raise ValueError(
                 "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
             )
@@ -174,8 +186,14 @@ class Replica:
             raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
-        if self._settings.activation_checkpointing == "full":
-            recompute_blocks(model)
+        if self._settings.fp8 != "off":
+            convert_to_float8(model, self._settings.fp8, context.device)
+        if self._settings.activation_checkpointing != "off":
+            recompute_blocks(model, self._settings.activation_checkpointing)
+        if context.layout.is_sharded:
+            mesh = process_group.mesh(context.layout, context.device)
+            sends = torch.bfloat16 if self._settings.exchange == "bf16" else _wide(workload.precision.parameters)
+            shard(model, context.layout, mesh, computes_in=workload.precision.gathers, sends=sends)
         return model
 
     def _fit_memory(self) -> None:
@@ -202,7 +220,7 @@ class Replica:
     def _build_step(self) -> Step:
         context = self._context
         if self.captures and not self._strategy.capturable:
-            raise ValueError(f"strategy={context.strategy} cannot be captured: set trainable.cuda_graph=off")
+            raise ValueError(f"strategy={context.layout.strategy} cannot be captured: set trainable.cuda_graph=off")
         optimizer = optimizers.build(
             self.model, self._config["optimizer"], lr=context.lr.value, capturable=self.captures
         )
@@ -217,6 +235,11 @@ class Replica:
             clip_grad_norm=self._settings.clip_grad_norm,
         )
         return GraphedStep(step) if self.captures else step
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the format in which gradients of such parameters are summed."""
+    return dtype if dtype.itemsize > 2 else torch.float32
 
 
 WARMUP_PASSES = 3
@@ -263,12 +286,16 @@ class RankLocalPasses:
     def _unchanged(self) -> Iterator[None]:
         buffers = [buffer.clone() for buffer in self._model.buffers()]
         try:
-            with own_statistics(self._model):  # ranks take different numbers of passes, and may run out of memory
+            # Ranks take different numbers of passes, and may run out of memory.
+            with own_statistics(self._model), self._alone():
                 yield
         finally:
             self._model.zero_grad()
             for buffer, before in zip(self._model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return without_communication(self._model) if self._workload.layout.is_sharded else nullcontext()
 
     def _prepare(self, samples: int) -> Callable[[], None]:
         form, part = self._workload.form, self._workload.split.train

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 
 from sweeps.axes import is_number, is_whole
@@ -34,7 +35,9 @@ from trainables.tokens import content_errors, shape_errors
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
     "compile": ("off", "default", "max-autotune", "blocks"),
-    "activation_checkpointing": ("off", "full"),
+    "activation_checkpointing": ("off", "selective", "full"),
+    "master_weights": ("fp32", "bf16"),
+    "fp8": ("off", "tensorwise", "rowwise"),
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
@@ -73,7 +76,12 @@ class Settings:
     cuda_graph: str = "off"
     """on: the whole optimizer step is captured once and replayed, for steps shorter than their kernel launches."""
     activation_checkpointing: str = "off"
-    """full: each repeated block is computed again in the backward pass, which saves memory."""
+    """full: each repeated block is computed again in the backward pass, which saves memory; selective: all but its
+    attention and every second matrix product."""
+    master_weights: str = "fp32"
+    """The format of parameters and optimizer states; bf16 (with precision=bf16) needs half the memory."""
+    fp8: str = "off"
+    """tensorwise, rowwise: matrix products of the repeated blocks in float8, scaled by tensor or by row (torchao)."""
     clip_grad_norm: float | None = None
     """The most that the norm of all gradients may be; larger gradients are shortened to it."""
     micro_batch: str = "off"
@@ -150,6 +158,9 @@ class Settings:
         for name, least in LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"trainable.{name}={getattr(self, name)} is not at least {least}")
+        for name, value in (("master_weights", "bf16"), ("fp8", "tensorwise"), ("fp8", "rowwise")):
+            if getattr(self, name) == value and self.precision != "bf16":
+                raise ValueError(f"trainable.{name}={value} needs trainable.precision=bf16, not {self.precision}")
         if self.branch_tokens is not None and self.checkpoint == "off" and not self.only_timed:
             raise ValueError(
                 "trainable.branch_tokens needs trainable.checkpoint=epochs: branches start from checkpoints"
@@ -196,6 +207,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
     if runs_here(config):
+        yield from _fp8_errors(config["trainable"])
         yield from list(absent(data)) or content_errors(config)
     try:
         growth = Growth.of(config["schedule"])
@@ -222,6 +234,12 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if not runs_here(config):
         yield from not_here(config, absent(config.get("data") or {}))
+
+
+def _fp8_errors(trainable: Mapping[str, Any]) -> Iterator[str]:
+    fp8 = trainable.get("fp8", "off")
+    if fp8 in ("tensorwise", "rowwise") and find_spec("torchao") is None:
+        yield f"trainable.fp8={fp8} needs a further package: pip install 'sweep-orchestrator[fp8]'"
 
 
 def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sweeps.target import Target
 from sweeps.trial import Batch
@@ -71,13 +71,16 @@ class SupervisedTrial:
         own, gang = self._replicas.context, self._replicas.gang
         torch.manual_seed(own.seed)
         precision = precision_on(self._settings.precision, context.device)
+        precision = precision.with_master_weights(self._settings.master_weights)
         precision.set_flags(context.device)
 
         # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
-        self._workload = Workload.of(config, self._settings, precision, device=context.device, seed=own.seed)
+        self._workload = Workload.of(
+            config, self._settings, precision, layout=own.layout, device=context.device, seed=own.seed
+        )
         restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
-        settled = Batch(**restored["batch"]) if restored else None
+        settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
         self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
 
         # The loop, at its beginning or at the checkpoint.
@@ -229,16 +232,20 @@ class SupervisedTrial:
         (cost_s,) = self._gang.largest(self._clock.read() - started)
         self._pace.kept(self._loop.at.train_s, cost_s)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return everything that the rest of the training depends on: common to all ranks, and of this rank."""
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+        """Return everything that the rest of the training depends on: common to all ranks, of this rank, and shared."""
+        state, tensors = self.replica.state()
+        loss = self.replica.step.loss
         common = {
-            "replica": self.replica.state(),
+            "replica": state,
             "progress": asdict(self._loop.at),
+            "layout": asdict(self._replicas.context.layout),
             "batch": asdict(self._replicas.context.batch),
             "laps": [asdict(lap) for lap in self._laps],
+            "mean_loss": float(self._gang.sum(loss.clone())) / self._gang.world_size,
         }
-        own = {"random": random_state(), "loss": self.replica.step.loss}
-        return ({}, common | own) if self._replicas.count > 1 else (common, own)
+        own = {"random": random_state(), "loss": loss}
+        return ({}, common | own, tensors) if self._replicas.count > 1 else (common, own, tensors)
 
     @property
     def _tokens(self) -> int:
@@ -257,14 +264,18 @@ class SupervisedTrial:
     def _restore(self, restored: Mapping[str, Any]) -> Progress:
         """Restore everything from a checkpoint, and return the progress it was saved at."""
         at = Progress(**restored["progress"])
-        self.replica.restore(restored["replica"])
+        self.replica.restore(restored["replica"], restored["tensors"])
         if at.times > 1:
             self.replica.enlarge(at.times)
-        self.replica.step.loss.copy_(restored["loss"])
         self._laps = [Lap(**lap) for lap in restored["laps"]]
         self._pace.kept(at.train_s, 0.0)
         self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
-        restore_random_state(restored["random"])
+        if "random" in restored:
+            self.replica.step.loss.copy_(restored["loss"])
+            restore_random_state(restored["random"])
+        else:  # another number of ranks continues
+            self.replica.step.loss.fill_(restored["mean_loss"])
+            torch.manual_seed(derive(self._context.seed, "rank", self._context.rank, at.steps))
         return at
 
     def _branch_off(self) -> Progress:
@@ -273,7 +284,8 @@ class SupervisedTrial:
         state = self._context.branch_point(base, tokens)
         if state is None:
             raise FileNotFoundError(f"trial {base} has no checkpoint after {tokens} tokens")
-        self.replica.restore(state["replica"], branches=True)
-        restore_random_state(state["random"])
+        self.replica.restore(state["replica"], state["tensors"], branches=True)
+        if "random" in state:
+            restore_random_state(state["random"])
         before = Progress(**state["progress"])
         return Progress(epoch=before.epoch, steps=before.steps, samples=before.samples, position=float(before.samples))

@@ -17,7 +17,7 @@ from ray.util import placement_group, remove_placement_group
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.cluster import NODE_ID
 from orchestrator.schedule.cluster import Node, Shape, ranks_that_fit, why_infeasible
-from sweeps.trial import Gang
+from sweeps.layout import Gang
 
 _GPU_TYPE = "accelerator_type:"
 _SOME = 0.001

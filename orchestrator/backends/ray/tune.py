@@ -31,9 +31,10 @@ from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome, figure
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import Gang, TrialSpec
+from sweeps.trial import TrialSpec
 
 
 class Bundles(PlacementGroupFactory):  # type: ignore[misc]

@@ -4,7 +4,7 @@ import random
 from benchmarks.warmth import cold_starts
 from orchestrator.schedule.cluster import Node, Occupancy, Shape
 from orchestrator.schedule.simulation import ScheduledTrial, simulate
-from sweeps.trial import Gang
+from sweeps.layout import Gang
 from tests.contract.trials import trial
 
 FOUR = (Node(name="a", cpus=8, gpus=4),)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeps.identity import ID_DIGITS, axes_without_effect, digest, equivalent_cells, without
+from sweeps.layout import Layout
 from tests.unit.sweeps.setups import expanded, setup
 
 JSON = st.recursive(
@@ -68,7 +69,9 @@ def test_adascale_has_no_equivalent():
     assert named_equivalents(expanded({"device_batch_size": [32], "lr_rule": ["none", "adascale"]}, given)) == {}
 
 
-@pytest.mark.parametrize("change", [{"strategy": "other"}, {"config": {"model": {}}}, {"timing": "shared"}])
+@pytest.mark.parametrize(
+    "change", [{"layout": Layout(strategy="other")}, {"config": {"model": {}}}, {"timing": "shared"}]
+)
 def test_any_other_difference_prevents_equivalence(change):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
     assert equivalent_cells([one, other]) and not equivalent_cells([one, replace(other, **change)])

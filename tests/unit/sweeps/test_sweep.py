@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import sweeps.sweep
 from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
-from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
+from sweeps.layout import gang
+from sweeps.sweep import Sweep, divide_global, multiply_device, trials
 from sweeps.trial import Batch
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
@@ -16,7 +17,7 @@ from tests.unit.sweeps.setups import GRID, expanded, setup
 def test_a_trial_has_gang_batch_and_rate():
     trial = expanded(GRID)[-2]
     assert (trial.gpus, trial.gang.ranks, trial.batch.global_batch_size, trial.batch.shares) == (2, 2, 128, (64, 64))
-    assert (trial.lr.value, trial.lr.warmup_from, trial.strategy) == (0.4, 0.1, "ddp")
+    assert (trial.lr.value, trial.lr.warmup_from, trial.layout.strategy) == (0.4, 0.1, "ddp")
     assert trial.label == "s/gpus=2,device_batch_size=64,lr_rule=linear,seed=0"
     assert json.loads(json.dumps(trial.rank_request(1)))["batch"]["shares"] == [64, 64]
 
@@ -167,7 +168,7 @@ def test_data_parallel_process_has_one_device_batch_per_gpu():
 
 def test_unequal_strategy_takes_any_global_batch():
     (trial,) = expanded({"gpus": [2], "global_batch_size": [33]}, setup(strategy="ddp_unequal"))
-    assert (trial.strategy, trial.batch.shares) == ("ddp_unequal", (17, 16))
+    assert (trial.layout.strategy, trial.batch.shares) == ("ddp_unequal", (17, 16))
 
 
 def test_one_side_of_the_batch_must_be_given():
@@ -184,7 +185,7 @@ def test_order_is_by_seed_then_gang_alternating():
 
 def test_independent_models_have_the_rate_of_their_own_batch():
     (trial,) = expanded({"gpus": [4], "device_batch_size": [64], "lr_rule": ["linear"]}, setup(strategy="independent"))
-    assert (trial.strategy, trial.gang.ranks, trial.batch.global_batch_size) == ("independent", 4, 256)
+    assert (trial.layout.strategy, trial.gang.ranks, trial.batch.global_batch_size) == ("independent", 4, 256)
     assert trial.lr.value == 0.2
 
 
@@ -202,9 +203,9 @@ def test_device_batch_times_ranks_times_accumulation_is_the_global_batch():
 
 
 def test_rank_has_one_device_batch_per_device():
-    batch = multiply_device(32, ranks=1, devices_per_rank=4)
+    batch = multiply_device(32, ranks=1, parts_per_rank=4)
     assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (128, (128,), 32)
-    assert divide_global(130, 1, devices_per_rank=4).device_batch_size == 33
+    assert divide_global(130, 1, parts_per_rank=4).device_batch_size == 33
     assert divide_global(130, 1).device_batch_size == multiply_device(130, 1).device_batch_size == 130
 
 
@@ -311,8 +312,8 @@ def test_model_parallelism_divides_the_replicas_of_a_batch():
     parallel = {"tensor_parallel": 2, "context_parallel": 1, "pipeline_parallel": 2}
     given = setup(strategy="own_ranks", device="cuda", grad_accum_steps=4, model_parallel=parallel)
     (by_device,) = expanded({"gpus": [8], "device_batch_size": [16], "lr_rule": ["linear"]}, given)
-    assert by_device.batch.global_batch_size == 128 and by_device.batch.devices_per_rank == 8
-    assert by_device.batch.device_batch_size == 16 and by_device.batch.tensor_parallel == 2
+    assert by_device.batch.global_batch_size == 128 and by_device.layout.devices == 8
+    assert by_device.batch.device_batch_size == 16 and by_device.layout.tensor == 2
     assert by_device.lr.value == pytest.approx(0.1 * 128 / 32)
     (by_step,) = expanded({"gpus": [8], "global_batch_size": [128]}, given)
     assert by_step.batch == by_device.batch

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from sweeps.trial import Batch, Gang
+from sweeps.layout import Gang
+from sweeps.trial import Batch
 from tests.unit.sweeps.setups import expanded
 
 (TRIAL,) = expanded({"gpus": [3], "device_batch_size": [32]})
@@ -45,7 +46,7 @@ def test_gang_counts_devices_and_gpus(held, devices, gpus):
 
 
 def test_device_batch_size_is_the_largest_share_of_a_device():
-    batch = Batch(global_batch_size=18, grad_accum_steps=2, shares=(2, 7), devices_per_rank=2)
+    batch = Batch(global_batch_size=18, grad_accum_steps=2, shares=(2, 7), parts_per_rank=2)
     assert batch.device_batch_size == 4
     assert Batch(global_batch_size=9, grad_accum_steps=1, shares=(9,)).device_batch_size == 9
 

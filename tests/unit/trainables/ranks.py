@@ -8,8 +8,11 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
+
+from sweeps.layout import Gang, layout_of
 
 CONFIG: dict[str, Any] = {
     "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0},
@@ -35,6 +38,8 @@ def request(
     grad_accum_steps: int = 1,
     lr: float = 0.05,
     config: dict[str, Any] | None = None,
+    strategy: str = "",
+    fsdp_size: int | None = None,
     **other: Any,
 ) -> dict[str, Any]:
     """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG."""
@@ -49,7 +54,7 @@ def request(
         "device": "cpu",
         "gpus_per_rank": 0,
         "threads": 1,
-        "strategy": "ddp" if len(shares) > 1 else "single",
+        "layout": layout(strategy or ("ddp" if len(shares) > 1 else "single"), len(shares), fsdp_size),
         "seed": 1,
         "batch": {
             "global_batch_size": sum(shares) * grad_accum_steps,
@@ -61,6 +66,12 @@ def request(
         "gang_id": "gang",
         "trial_dir": None,
     } | other
+
+
+def layout(strategy: str, ranks: int, fsdp_size: int | None = None) -> dict[str, Any]:
+    """Return the layout of so many ranks with a GPU each, as JSON."""
+    gang = Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1)
+    return asdict(layout_of(gang, strategy=strategy, model_parallel={}, fsdp_size=fsdp_size))
 
 
 def rendezvous() -> str:

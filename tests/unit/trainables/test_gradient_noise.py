@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sweeps.layout import Layout
 from sweeps.trial import Batch, LearningRate
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
@@ -37,8 +38,8 @@ def measured(
 ) -> tuple[float, float]:
     """One step with the rank's part of the samples, whose labels are what the loss adds up; whole ones for a `wire`."""
     batch = Batch(global_batch_size=sum(shares) * accumulate, grad_accum_steps=accumulate, shares=shares)
-    strategy = "ddp" if len(shares) > 1 else "single"
-    context = Context.alone(rank=rank, world_size=len(shares), batch=batch, strategy=strategy)
+    layout = Layout(strategy="ddp" if len(shares) > 1 else "single", replicas=len(shares))
+    context = Context.alone(rank=rank, world_size=len(shares), batch=batch, layout=layout)
     context.rendezvous, context.gang_id = meet, str(shares)
     model = nn.Linear(DIMENSIONS, 1, bias=False).double()
     noise = GradientNoise(model, batch, process_group.join(context))

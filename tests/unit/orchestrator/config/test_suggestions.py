@@ -28,7 +28,7 @@ WISHES = {
     "dataset=digits": "data=digits",
     "workers=4": "trainable.loader.workers=4",
     "loader.workers=3": "trainable.loader.workers=3",
-    "strategy=fsd": "strategy=ddp",
+    "strategy=fsd": "strategy=fsdp",
     "strategy=distributed": "strategy=ddp",
     "amp=true": "trainable.precision=bf16",
     "tensorboard=true": "tracker.tensorboard.enabled=true",

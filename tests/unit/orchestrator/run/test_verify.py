@@ -98,7 +98,7 @@ def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: Layout)
     generations.write(2, b"the second, that is longer")
     assert list(verified.of_checkpoints(files)) == []
     digest = hashlib.sha256(b"the second, that is longer").hexdigest()[:16]
-    path = files.checkpoint("a") / f"00000002-rank0-{digest}.pt"
+    path = files.checkpoint("a") / f"00000002-rank0of1-{digest}.pt"
     whole = path.read_bytes()
     flipped = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))]
     for damaged in [*(whole[:length] for length in range(len(whole))), *flipped]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.schedule.cluster import Node, Shape, kept_gang, ranks_that_fit, why_infeasible
-from sweeps.trial import Gang
+from sweeps.layout import Gang
 
 
 def gang(ranks, gpus=0.0, cpus=1):

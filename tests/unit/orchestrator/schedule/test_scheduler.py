@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate
-from sweeps.trial import Gang
+from sweeps.layout import Gang
 from tests.contract.trials import trial
 
 EIGHT = (Node(name="a", cpus=64, gpus=8),)

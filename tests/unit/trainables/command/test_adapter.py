@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables.command.adapter import HOOK, Adapter
 from trainables.command.hook.sweep_counts import Counts, Tally
@@ -77,8 +78,14 @@ TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node={gpus} --master_p
 def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 10, **settings: Any) -> Context:
     (folder / "train.py").write_text(SCRIPT)
     (folder / "trial").mkdir(exist_ok=True)
-    batches = Batch(global_batch_size=gpus * batch, shares=(gpus * batch,), devices_per_rank=gpus)
-    told = Context.alone(trial_dir=folder / "trial", batch=batches, threads=2, lr=0.01)
+    batches = Batch(global_batch_size=gpus * batch, shares=(gpus * batch,), parts_per_rank=gpus)
+    told = Context.alone(
+        trial_dir=folder / "trial",
+        batch=batches,
+        layout=Layout(strategy="own_ranks", replicas=gpus),
+        threads=2,
+        lr=0.01,
+    )
     section = {"argv": argv, "source_dir": str(folder), "metrics": {"truth": None, "loss": None}} | settings
     train({"trainable": section, "budget": {"epochs": 4}}, told)
     return told

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables.command.process import CommandError
 from trainables.command.training import train
@@ -29,8 +30,9 @@ def script(folder: Path, text: str, name: str = "train.py") -> str:
 
 
 def context(folder: Path, **other: Any) -> Context:
-    batch = Batch(global_batch_size=64, shares=(64,), devices_per_rank=2)
-    return Context.alone(trial_dir=folder / "trial", batch=batch, **other)
+    batch = Batch(global_batch_size=64, shares=(64,), parts_per_rank=2)
+    layout = Layout(strategy="own_ranks", replicas=2)
+    return Context.alone(trial_dir=folder / "trial", batch=batch, **{"layout": layout} | other)
 
 
 def run(
@@ -81,8 +83,7 @@ def test_no_command_takes_itself_for_a_rank_of_another_launcher(
 
 def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
     script(tmp_path, "import sys; print(sys.argv)")
-    batch = Batch(global_batch_size=64, shares=(64,), devices_per_rank=4, tensor_parallel=2)
-    there = Context.alone(trial_dir=tmp_path / "trial", batch=batch)
+    there = context(tmp_path, layout=Layout(strategy="own_ranks", replicas=2, tensor=2))
     run(tmp_path, [*PYTHON, "train.py", *"{gpus} {dp} {tp} {cp} {pp} {device_batch_size}".split()], there)
     assert (tmp_path / "trial/stdout.log").read_text().strip().endswith("'4', '2', '2', '1', '1', '32']")
 

@@ -114,7 +114,7 @@ def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any
         model = build(config, input_shape=(24,), num_classes=64)
         names = set(model.state_dict())
         if recomputes:
-            recompute_blocks(model)
+            recompute_blocks(model, "full")
         assert set(model.state_dict()) == names
         model(tokens()).square().mean().backward()
         found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
@@ -147,7 +147,7 @@ def test_language_models_are_built_on_the_device(name: str, place: str) -> None:
 
 def test_model_without_blocks_cannot_be_recomputed() -> None:
     with pytest.raises(RequestError, match="ModuleList"):
-        recompute_blocks(nn.Linear(2, 2))
+        recompute_blocks(nn.Linear(2, 2), "full")
 
 
 def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:

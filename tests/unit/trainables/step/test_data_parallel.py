@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from sweeps.layout import Layout
 from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables import rank
 from trainables.context import Context
@@ -23,12 +24,13 @@ def test_data_parallel_refuses_several_ranks_and_compiled_models(other: dict[str
     model = nn.Linear(2, 2)
     model.compile()
     with pytest.raises(ValueError, match=told):
-        strategies.prepare(model, Context.alone(device="cuda:0", strategy="data_parallel", **other))
+        strategies.prepare(model, Context.alone(device="cuda:0", layout=Layout(strategy="data_parallel"), **other))
 
 
 @pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [strategies.SLOWER])])
 def test_several_gpus_add_a_remark(gpus: int, remarks: list[str]) -> None:
-    context = Context.alone(device="cuda:0", strategy="data_parallel", gpus_per_rank=gpus)
+    layout = Layout(strategy="data_parallel", replicas=gpus)
+    context = Context.alone(device="cuda:0", layout=layout, gpus_per_rank=gpus)
     prepared = strategies.prepare(nn.Linear(2, 2), context)
     assert context.remarks == remarks
     assert (prepared.loss_scale, prepared.capturable) == (1 / 32, False)

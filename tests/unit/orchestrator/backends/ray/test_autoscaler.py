@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from orchestrator.backends.ray.autoscaler import room
 from orchestrator.schedule.cluster import Node, Shape
-from sweeps.trial import Gang
+from sweeps.layout import Gang
 
 HEAD = Node(name="head", cpus=0, gpus=0, node_id="h")
 SMALL = Node(name="small", cpus=4, gpus=1, node_id="s")

@@ -13,9 +13,9 @@ from orchestrator.backends.ray.tune import Bundles, QueueSearch, Starting, _brok
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import TrialOutcome
+from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import Gang
 from tests.contract.trials import trial
 
 

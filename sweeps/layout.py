@@ -1,0 +1,219 @@
+"""The layout of a trial: how its GPUs divide batch, parameters and layers, and which processes drive them.
+
+The words of `strategy` are interpreted here alone; everything else reads a `Layout`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sweeps.axes import is_number
+
+STRATEGIES = ("single", "data_parallel", "ddp", "ddp_unequal", "fsdp", "fsdp_grad", "independent", "own_ranks")
+"""How the ranks of a trial train together; `trainables.step.strategies` does it."""
+
+_ONE_PROCESS = ("single", "data_parallel", "own_ranks")
+"""Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
+
+_SHARDED = ("fsdp", "fsdp_grad")
+"""Strategies in which ranks divide parameters, gradients and optimizer states among themselves."""
+
+MODEL_PARALLEL = ("tensor_parallel", "context_parallel", "pipeline_parallel")
+"""Config keys whose product is the number of devices that hold one replica, or one shard, of the model."""
+
+
+def is_independent(strategy: str) -> bool:
+    """Return whether the strategy trains an independent model on every rank, each with its share of the batch."""
+    return strategy == "independent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """The processes and GPUs of a trial while it runs: all `ranks` start, or none."""
+
+    ranks: int
+    gpus_per_rank: float
+    """0 on a machine without GPUs; below 1 only for a single rank."""
+    cpus_per_rank: int
+    workers_per_rank: int = 1
+    """Processes that the rank starts itself, if there are no GPUs to count."""
+    gpu_types: tuple[str, ...] = ()
+    """Empty: any GPUs; one type: only such GPUs; several: equally many ranks on each, in this order."""
+
+    def parts(self) -> list[Gang]:
+        """The gang, or one gang per GPU type if types are mixed; together, their ranks are in order."""
+        types, ranks = self.gpu_types, self.ranks
+        if len(types) < 2:
+            return [self]
+        counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
+        return [replace(self, ranks=count, gpu_types=(gpu_type,)) for gpu_type, count in counts.items()]
+
+    @property
+    def devices_per_rank(self) -> int:
+        """Devices that one process drives; a fraction of one counts as one."""
+        return max(1, int(self.gpus_per_rank), self.workers_per_rank)
+
+    @property
+    def gpus(self) -> float:
+        """GPUs held in total."""
+        return self.ranks * self.gpus_per_rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the GPUs of a trial divide the work: replicas × shards × tensor × context × pipeline = devices.
+
+    Ranks are numbered in this order, the last varying fastest.
+    """
+
+    strategy: str = "single"
+    replicas: int = 1
+    """Copies of the model that exchange gradients; each may be divided into shards."""
+    shards: int = 1
+    """Parts of the parameters; each belongs to a rank with its own samples, which gathers the others when needed."""
+    tensor: int = 1
+    """Devices that divide each layer; they have the same samples."""
+    context: int = 1
+    """Devices that divide each sequence."""
+    pipeline: int = 1
+    """Devices that divide the layers."""
+    recompute: str = "off"
+    """What the backward pass computes again instead of reading it from memory: off, selective or full."""
+    nodes: int = 1
+    """The least number of nodes that have so many GPUs."""
+    gpus_per_node: int = 0
+    """GPUs of the largest node; 0 on machines without GPUs."""
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Return the number of parts of the batch that are trained at the same time."""
+        return self.replicas * self.shards
+
+    @property
+    def model_parallel_size(self) -> int:
+        """Return the devices that have the same samples."""
+        return self.tensor * self.context * self.pipeline
+
+    @property
+    def devices(self) -> int:
+        """Return the devices of all ranks: GPUs, or processes on machines without GPUs."""
+        return self.data_parallel_size * self.model_parallel_size
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether ranks hold parts of the parameters."""
+        return self.strategy in _SHARDED
+
+    @property
+    def keeps_parameters(self) -> bool:
+        """Return whether gathered parameters stay in memory from the forward pass to the backward pass."""
+        return self.strategy == "fsdp_grad"
+
+    @property
+    def shares_follow_speed(self) -> bool:
+        """Return whether the ranks' shares of the batch are in proportion to their speeds."""
+        return self.strategy == "ddp_unequal" and self.replicas > 1
+
+    @property
+    def models(self) -> int:
+        """Return the number of independent models; each has its own share of the batch."""
+        return self.replicas if is_independent(self.strategy) else 1
+
+    def data_rank(self, rank: int) -> int:
+        """Return which part of the batch a rank takes; ranks that divide a layer, sequence or model share one."""
+        return rank // self.model_parallel_size
+
+
+def layout_of(
+    gang: Gang,
+    *,
+    strategy: str,
+    model_parallel: Mapping[str, int],
+    fsdp_size: int | None = None,
+    recompute: str = "off",
+    gpus_per_node: int = 0,
+) -> Layout:
+    """Return the layout of a gang's devices; `auto` is `single` for one rank, `ddp` for several.
+
+    `fsdp_size` is the number of shards of each replica; None: one replica over all ranks. Raises ValueError, with the
+    numbers, for degrees that do not divide the devices, or that the strategy does not have.
+    """
+    if strategy == "auto":
+        strategy = "single" if gang.ranks == 1 else "ddp"
+    devices = gang.ranks * gang.devices_per_rank
+    degrees = [model_parallel.get(name, 1) for name in MODEL_PARALLEL]
+    size = math.prod(degrees)
+    text = " × ".join(f"{name}={count}" for name, count in model_parallel.items() if count > 1)
+    if size > 1 and strategy != "own_ranks":
+        raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
+    if devices % size:
+        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}")
+    parts = devices // size
+    if fsdp_size is not None and strategy not in _SHARDED:
+        raise ValueError(f"fsdp_size={fsdp_size} is for strategy=fsdp and fsdp_grad, not for {strategy}")
+    shards = (fsdp_size or parts) if strategy in _SHARDED else 1
+    if parts % shards:
+        raise ValueError(f"gpus={devices} is not a multiple of fsdp_size={shards}")
+    tensor, context, pipeline = degrees
+    return Layout(
+        strategy=strategy,
+        replicas=parts // shards,
+        shards=shards,
+        tensor=tensor,
+        context=context,
+        pipeline=pipeline,
+        recompute=recompute,
+        nodes=math.ceil(devices / gpus_per_node) if gpus_per_node else 1,
+        gpus_per_node=gpus_per_node,
+    )
+
+
+def gang(
+    gpus: float,
+    *,
+    strategy: str,
+    device: str,
+    gpus_per_worker: float | None,
+    cpus_per_worker: int | None,
+    cores_per_gpu: int,
+) -> Gang:
+    """Return the gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
+
+    If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
+
+    gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
+    Raises ValueError if no such gang exists.
+    """
+    if not is_number(gpus) or gpus <= 0:
+        hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
+        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
+    if strategy == "data_parallel" and device == "cpu":
+        raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
+    if strategy == "single" and gpus > 1:
+        raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
+    per_rank = gpus_per_worker or (gpus if strategy in _ONE_PROCESS else min(1, gpus))
+    ranks = gpus / per_rank
+    if ranks != int(ranks):
+        raise ValueError(f"gpus={gpus:g} is not a whole number of workers with {per_rank:g} GPUs each")
+    if ranks > 1 and per_rank < 1:
+        raise ValueError(
+            f"gpus={gpus:g} with resources.gpus_per_worker={per_rank:g} would put several ranks on one GPU;"
+            f" a fraction is for a single rank: sweep.axes.gpus=[{per_rank:g}]"
+        )
+    if per_rank > 1 and per_rank != int(per_rank):
+        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
+    if strategy in _ONE_PROCESS and ranks > 1:
+        raise ValueError(f"strategy={strategy} is one process, so resources.gpus_per_worker={per_rank:g} does not fit")
+    if device == "cpu" and strategy == "own_ranks" and per_rank == int(per_rank):
+        workers = int(per_rank)
+        cores = workers * (cpus_per_worker or 1)
+        return Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=workers)
+    if device == "cpu" and per_rank != 1:
+        raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
+    if device == "cpu":
+        return Gang(ranks=int(ranks), gpus_per_rank=0, cpus_per_rank=cpus_per_worker or 1)
+    cores = cpus_per_worker or max(1, int(cores_per_gpu * per_rank))
+    return Gang(ranks=int(ranks), gpus_per_rank=per_rank, cpus_per_rank=cores)

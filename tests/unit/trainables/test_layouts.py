@@ -1,0 +1,158 @@
+"""Four processes in any layout come to the losses of one process, and continue the checkpoints of any other layout."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request
+from trainables import rank
+
+LENGTH, BATCH = 8, 8
+STEPS, FEW = 50, 12
+TOLERANCE = 1e-5
+GPT = {"name": "gpt", "layers": 2, "heads": 2, "width": 16, "sequence_length": LENGTH, "vocabulary": 64}
+IMAGES = {"model": {"name": "small_cnn"}, "data": {"name": "digits"}, "budget": {"steps": 4}}
+ADAMW = {"name": "adamw", "weight_decay": 0.1}
+ALONE = {"strategy": "single", "shares": (BATCH,)}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {"strategy": "ddp", "shares": (2,) * 4},
+    "fsdp": {"strategy": "fsdp", "shares": (2,) * 4},
+    "fsdp_grad": {"strategy": "fsdp_grad", "shares": (2,) * 4},
+    "hybrid": {"strategy": "fsdp", "fsdp_size": 2, "shares": (2,) * 4},
+}
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Processes]:
+    """Four warm processes for all layouts."""
+    processes = Processes(4)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    draw = np.random.default_rng(0)
+    # Each token is one of four that follow the one before it, so that there is something to learn.
+    chain = np.zeros(4096, dtype=np.uint16)
+    for place in range(1, len(chain)):
+        chain[place] = (chain[place - 1] * 5 + draw.integers(0, 4)) % 64
+    chain.tofile(folder / "train.bin")
+    return folder
+
+
+class StopAfter:
+    """Asks for the end when it is asked so many times whether to stop."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def __call__(self, **_: Any) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+def train(asked: dict[str, Any], looks: int) -> tuple[list[float], str]:
+    """Train as one rank; return the loss of each epoch, and the note."""
+    rows: list[dict[str, Any]] = []
+    answer = rank.run(asked, rows.append, StopAfter(looks))
+    assert answer.status == "ok", answer.trace
+    return [row["loss"] for row in rows], answer.note
+
+
+def losses(
+    four: Processes, tokens: Path, layout: dict[str, Any], *, steps: int = FEW, looks: int = 10**6, **changes: Any
+) -> list[float]:
+    """Return the losses of each step, from rank 0. `changes` are of the trainable, except for sections and requests."""
+    sections = {key: changes.pop(key) for key in ("model", "data", "budget", "optimizer") if key in changes}
+    asked = {key: changes.pop(key) for key in ("grad_accum_steps", "trial_dir") if key in changes}
+    trainable = CONFIG["trainable"] | {"clip_grad_norm": 0.5, "val_fraction": 0.0} | changes
+    config = {
+        "trainable": trainable,
+        "model": GPT,
+        "data": {"name": "tokens", "path": str(tokens), "epoch_tokens": BATCH * LENGTH},
+        "optimizer": ADAMW,
+        "schedule": {"name": "constant"},
+        "budget": {"steps": steps},
+    } | sections
+    meet = rendezvous()
+    place = {"gang_id": meet, "rendezvous": meet if len(layout["shares"]) > 1 else None}
+    given = {"config": config, "lr": 0.01} | layout | asked | place
+    ranks = range(len(layout["shares"]))
+    return four.call(train, *((request(rank=rank, **given), looks) for rank in ranks))[0][0]
+
+
+def assert_alike(found: list[float], expected: list[float]) -> None:
+    assert len(found) == len(expected) and found == pytest.approx(expected, abs=TOLERANCE, rel=0)
+
+
+@pytest.fixture(scope="module")
+def alone(four: Processes, tokens: Path) -> list[float]:
+    curve = losses(four, tokens, ALONE, steps=STEPS)
+    assert len(curve) == STEPS and curve[-1] < curve[0] - 0.5
+    return curve
+
+
+QUICK = [("ddp", "off"), ("fsdp", "full"), ("fsdp_grad", "selective"), ("hybrid", "off")]
+LONG = [(layout, kind) for layout in LAYOUTS for kind in ("off", "selective", "full")]
+
+
+@pytest.mark.parametrize(
+    ("layout", "recompute", "steps"),
+    [
+        *((*case, FEW) for case in QUICK),
+        *(pytest.param(*case, STEPS, marks=pytest.mark.slow) for case in LONG),
+    ],
+)
+def test_layout_has_the_losses_of_one_process(
+    four: Processes, tokens: Path, alone: list[float], layout: str, recompute: str, steps: int
+) -> None:
+    curve = losses(four, tokens, LAYOUTS[layout], steps=steps, activation_checkpointing=recompute)
+    assert_alike(curve, alone[:steps])
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "accumulation": {"grad_accum_steps": 2, "shares": (1,) * 4},
+    "uneven shares": {"shares": (3, 2, 2, 1)},
+    "one rank": {"shares": (BATCH,)},
+    "micro-batches by memory": {"micro_batch": "auto"},
+    "sgd": {"optimizer": {"name": "sgd", "momentum": 0.9}},
+    "lars": {"optimizer": {"name": "lars"}},
+    "lamb": {"optimizer": {"name": "lamb", "weight_decay": 0.1}},
+    # Muon's iterations are in bf16, and sums over parts of a matrix round otherwise.
+    "muon": {"optimizer": {"name": "muon"}, "tolerance": 20 * TOLERANCE},
+    "images": IMAGES,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sharded_variant_has_the_losses_of_one_process(four: Processes, tokens: Path, name: str) -> None:
+    case = dict(CASES[name])
+    own = {"strategy": "fsdp", "shares": case.pop("shares", (2,) * 4)}
+    tolerance = case.pop("tolerance", TOLERANCE)
+    expected = losses(four, tokens, ALONE, **{key: value for key, value in case.items() if key != "grad_accum_steps"})
+    assert losses(four, tokens, own, **case) == pytest.approx(expected, abs=tolerance, rel=0)
+
+
+RING = ["ddp", "fsdp", "hybrid", "alone", "fsdp_grad", "ddp"]
+PAIRS = list(zip(RING, RING[1:], strict=False))
+ENDS = {**LAYOUTS, "alone": ALONE, "two": {"strategy": "fsdp", "shares": (4, 4)}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(*pair, marks=() if pair in PAIRS else pytest.mark.slow, id="-".join(pair))
+        for pair in ((first, second) for first in ENDS for second in ENDS if first != second)
+    ],
+)
+def test_checkpoint_continues_in_another_layout(
+    four: Processes, tokens: Path, alone: list[float], tmp_path: Path, first: str, second: str
+) -> None:
+    begun = losses(four, tokens, ENDS[first], looks=5, trial_dir=str(tmp_path))
+    assert 0 < len(begun) < FEW
+    assert_alike(losses(four, tokens, ENDS[second], trial_dir=str(tmp_path)), alone[:FEW])

@@ -1,0 +1,127 @@
+"""Sharded models: torch's `fully_shard` (FSDP2), which ranks gather parameters for, and passes without communication.
+
+Each unit of a model, one of its blocks, is gathered as a whole before it computes; what is left belongs to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from sweeps.layout import Layout
+from trainables.torch_private import FsdpCollectives
+
+SMALLEST_UNIT = 1e-3
+"""The least share of a model's parameters that is gathered by itself; a gather of less costs more than it saves."""
+
+
+def units(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that are gathered one at a time: the members of the outermost lists and sequences.
+
+    For a transformer these are its layers, for a ResNet its residual blocks.
+    """
+    least = SMALLEST_UNIT * sum(parameter.numel() for parameter in model.parameters())
+
+    def members(module: nn.Module, *, is_member: bool) -> Iterator[nn.Module]:
+        holds_members = isinstance(module, nn.ModuleList | nn.Sequential)
+        if is_member and not holds_members:
+            if sum(parameter.numel() for parameter in module.parameters()) >= least:
+                yield module
+            return
+        for child in module.children():
+            yield from members(child, is_member=holds_members)
+
+    return list(members(model, is_member=False))
+
+
+def shard(
+    model: nn.Module, layout: Layout, mesh: DeviceMesh, *, computes_in: torch.dtype | None, sends: torch.dtype
+) -> None:
+    """Divide the parameters of a model on its device among the ranks of the mesh, in place.
+
+    All ranks have the same parameters before. The model computes in `computes_in` (None: as its parameters are) on
+    copies of the parameters, and gradients are averaged in the format `sends`.
+    """
+    policy = MixedPrecisionPolicy(param_dtype=computes_in, reduce_dtype=sends)
+    for unit in units(model):
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=not layout.keeps_parameters)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def sharded_parts(model: nn.Module) -> list[FSDPModule]:
+    """Return the root and the units of a sharded model; empty for other models."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+@contextmanager
+def without_reduction(model: nn.Module) -> Iterator[None]:
+    """Let the passes of this block add up gradients on each rank, without exchanging them."""
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+@contextmanager
+def without_communication(model: nn.Module) -> Iterator[None]:
+    """Replace the collectives of a sharded model by copies of the rank's own part: results are meaningless.
+
+    Kernels and memory are those of a real pass, so that one rank can measure a pass, or run out of memory, alone.
+    """
+    parts = sharded_parts(model)
+    collectives = FsdpCollectives(parts)
+    for part in parts:
+        part.set_custom_all_gather(_OwnGather())  # type: ignore[arg-type]
+        part.set_custom_reduce_scatter(_OwnReduceScatter())  # type: ignore[arg-type]
+        part.set_requires_all_reduce(False, recurse=False)
+    try:
+        yield
+    finally:
+        collectives.restore()
+        for part in parts:
+            part.set_requires_all_reduce(True, recurse=False)
+            part.reshard()  # what was gathered here must not be computed on later
+
+
+def free_gathered(model: nn.Module) -> None:
+    """Free gathered parameters that a forward pass without a backward pass has left."""
+    for part in sharded_parts(model):
+        part.reshard()
+
+
+class _Buffers:
+    """Memory for a collective, as torch's own collectives allocate it."""
+
+    def allocate(self, size: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _OwnGather(_Buffers):
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> None:
+        # The input is usually a row of the output.
+        for row in output_tensor.view(group.size(), -1):
+            if row.data_ptr() != input_tensor.data_ptr():
+                row.copy_(input_tensor.view(-1))
+
+
+class _OwnReduceScatter(_Buffers):
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: object,
+        async_op: bool = False,
+    ) -> None:
+        own_row = input_tensor.view(group.size(), -1)[group.rank()]
+        output_tensor.copy_(own_row.view_as(output_tensor))
