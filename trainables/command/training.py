@@ -64,7 +64,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         batch = context.batch.global_batch_size if knows_gpus else None
         adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
         command = _command(settings, values, context, trial_dir)
-        processes = int(context.batch.devices_per_rank)
+        processes = int(context.layout.devices)
         metrics = CommandMetrics(settings, batch, values["epochs"], target=Target.of(config), processes=processes)
         file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
         output = _Output(

@@ -72,7 +72,7 @@ def without_reduction(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def without_communication(model: nn.Module) -> Iterator[None]:
-    """Replace the collectives of a sharded model by copies of the rank's own part: results are meaningless.
+    """Replace the collectives of a sharded model, if it is one, by copies of the rank's own part, without meaning.
 
     Kernels and memory are those of a real pass, so that one rank can measure a pass, or run out of memory, alone.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -287,15 +287,12 @@ class RankLocalPasses:
         buffers = [buffer.clone() for buffer in self._model.buffers()]
         try:
             # Ranks take different numbers of passes, and may run out of memory.
-            with own_statistics(self._model), self._alone():
+            with own_statistics(self._model), without_communication(self._model):
                 yield
         finally:
             self._model.zero_grad()
             for buffer, before in zip(self._model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
-
-    def _alone(self) -> AbstractContextManager[None]:
-        return without_communication(self._model) if self._workload.layout.is_sharded else nullcontext()
 
     def _prepare(self, samples: int) -> Callable[[], None]:
         form, part = self._workload.form, self._workload.split.train

@@ -152,7 +152,9 @@ ALWAYS = "dropout, unequal"
 )
 def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path) -> None:
     asked = asked_of(PAIRS[name])
-    if asked["layout"]["strategy"] == "ddp_unequal":  # each training by itself would find other shares: compare the second part
+    if (
+        asked["layout"]["strategy"] == "ddp_unequal"
+    ):  # each training by itself would find other shares: compare the second part
         first = both(pair, asked, tmp_path, 1)
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "checkpoint", copy / "checkpoint")
@@ -184,4 +186,11 @@ def test_checkpoints_off_writes_nothing(tmp_path: Path, stop: Callable[[], bool]
 def test_checkpoint_of_a_trial_is_plain(tmp_path: Path) -> None:
     rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
     [path] = (tmp_path / "checkpoint").iterdir()
-    assert set(torch.load(path, weights_only=True)["state"]) == {"replica", "progress", "layout", "batch", "laps", "mean_loss"}
+    assert set(torch.load(path, weights_only=True)["state"]) == {
+        "replica",
+        "progress",
+        "layout",
+        "batch",
+        "laps",
+        "mean_loss",
+    }
