@@ -112,6 +112,7 @@ class Reading:
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys with the position in the training; a JSON line with `epoch` is a row of the learning curve."""
 
+_PERCENT = re.compile(r"\W{0,3}(\d{1,3})\s?%")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -230,7 +231,7 @@ class CommandMetrics:
         values = self._values(line, row)
         bar = BarState.of(line) if values else None
         self._name_epoch(line, bar)
-        rows = self._begin_row(values, bar, is_of_row=row is None or self._epoch is not None)
+        rows = self._begin_row(line, values, bar, is_of_row=row is None or self._epoch is not None)
         step = self._step_pattern.search(line)
         if step is not None:
             self._step = as_number(_first_group(step))
@@ -259,7 +260,9 @@ class CommandMetrics:
         elif bar is not None and bar.total is not None and bar.total == self._budget_epochs and bar.done:
             self._named = bar.done
 
-    def _begin_row(self, values: Mapping[str, float], bar: BarState | None, *, is_of_row: bool) -> list[dict[str, Any]]:
+    def _begin_row(
+        self, line: str, values: Mapping[str, float], bar: BarState | None, *, is_of_row: bool
+    ) -> list[dict[str, Any]]:
         """Open a row if the line begins one, and return the row before it."""
         # Without a pattern, the name of an epoch may be a setting; it counts once a metric follows.
         if self._named is not None and (values or self._settings.epoch_pattern):
@@ -269,7 +272,8 @@ class CommandMetrics:
         elif not values or not is_of_row or self._json_rows:
             return []
         elif self._epoch is None:
-            begins = bool(values.keys() & self._open.keys()) and not self._is_drawn_again(bar)
+            is_drawn_again = self._is_drawn_again(line, bar)
+            begins = bool(values.keys() & self._open.keys()) and not is_drawn_again
             # The first line of a row counts: the last one may follow the last evaluation.
             if begins or not self._open:
                 self._clock.seen(self._rows + begins)
@@ -279,13 +283,15 @@ class CommandMetrics:
         self._open |= values
         return rows
 
-    def _is_drawn_again(self, bar: BarState | None) -> bool:
-        """Return whether a progress bar is in a further state of the same run."""
-        if bar is None:
+    def _is_drawn_again(self, line: str, bar: BarState | None) -> bool:
+        """Return whether a progress bar, or a line that begins with a percentage, is in a further state of one run."""
+        percent = _PERCENT.match(line)
+        if bar is None and percent is None:
             return False
-        done_before = self._drawn.get(bar.name, math.inf)
-        self._drawn[bar.name] = bar.done
-        return bar.done >= done_before
+        name, done = (bar.name, bar.done) if bar is not None else ("%", float(percent[1]) if percent else 0.0)
+        done_before = self._drawn.get(name, math.inf)
+        self._drawn[name] = done
+        return done >= done_before
 
     def _values(self, line: str, row: Row | None) -> dict[str, float]:
         """Return the numbers in a line, and in the object that it holds, by column."""
@@ -478,7 +484,7 @@ class CommandMetrics:
             return {"epochs": named, "work_source": "declared"}
         if timed > 1:  # a single time may be that of any epoch
             return {"epochs": timed, "work_source": "declared"}
-        if self._rows == self._processes * (self._budget_epochs or 0):
+        if self._rows and self._rows == self._processes * (self._budget_epochs or 0):
             return {"epochs": self._rows / self._processes, "work_source": "assumed"}
         return {"work_source": "assumed"} if self._rows else {}
 
@@ -543,23 +549,33 @@ def _first_group(match: re.Match[str]) -> str:
 _WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([^(),\[\]]+)(?:,[^()]*(?:\(\))?)?\)")
 """Numbers as numpy, torch and JAX print them within a dictionary."""
 
+_OBJECT = re.compile(r"<[^<>]*>")
+"""An object that Python prints within a dictionary."""
+
+_PAIRS = re.compile(r"OrderedDict\((\[\(.*\)\])\)")
+
 _BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|inf)\b")
 
 
 def mapping_in(line: str) -> dict[str, Any] | None:
     """Return the JSON object or printed dictionary with which a line ends, perhaps behind a prefix of logging."""
     text = line.rstrip()
+    pairs = _PAIRS.search(text)
+    if pairs is not None:
+        text = f"dict {{'pairs': {pairs[1]}}}"
     begin = text.find("{")
     if begin < 0 or "}" not in text or ":" not in text:
         return None
     text = text[begin : text.rfind("}") + 1]
     # Python prints these numbers bare, which is no literal.
-    quoted = _BARE.sub(lambda match: repr(match[0]), _WRAPPED.sub(r"\1", text))
+    quoted = _OBJECT.sub("None", _BARE.sub(lambda match: repr(match[0]), _WRAPPED.sub(r"\1", text)))
     for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
             value = read(source)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
+        if pairs is not None:
+            return dict(value["pairs"])
         return value if isinstance(value, dict) else None
     return None
 

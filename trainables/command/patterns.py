@@ -19,7 +19,12 @@ OTHER_PROCESS = re.compile(r"(?i)\s*\[?(?:rank|default|worker|proc(?:ess)?|gpu)[
 _SPECIAL = r"[-+]?(?:\d[\d.,]*[eE][-+]?\d+|nan|inf(?:inity)?)|[-+]\.?\d[\d.,]*"
 """Numbers that groups such as `([0-9.]+)` cannot match."""
 
-_OF_NUMBERS = re.compile(r"(?:\\[dD.+*-]|[\[\]0-9.,:eE+*?{}()|^KMBkT_-]|nan|inf|NaN|Inf|\?:)+")
+_DIGITS = re.compile(r"\[(?:0-9|\\d)\.\]\+|\\d\+\\\.\\d\+")
+"""The usual ways to write a number in a pattern."""
+
+_ANY = rf"(?:[0-9.]+|(?i:{_SPECIAL}))".replace("\\", r"\\")
+
+_OF_NUMBERS = re.compile(r"(?:\\[dDS.+*-]|[\[\]0-9.,:eE+*?{}()|^KMBkT_-]|nan|inf|NaN|Inf|\?:)+")
 """The inside of a group that matches numbers only."""
 
 
@@ -33,8 +38,9 @@ def with_any_number(pattern: str) -> re.Pattern[str]:
     if span is None or not _OF_NUMBERS.fullmatch(pattern[slice(*span)]):
         return compiled
     begin, end = span
+    before, after = (_DIGITS.sub(_ANY, part) for part in (pattern[:begin], pattern[end:]))
     try:
-        return re.compile(f"{pattern[:begin]}(?:{pattern[begin:end]})|(?i:{_SPECIAL}){pattern[end:]}")
+        return re.compile(f"{before}(?:{pattern[begin:end]})|(?i:{_SPECIAL}){after}")
     except re.error:
         return compiled
 

@@ -164,6 +164,9 @@ _KERAS = re.compile(
 )
 """`45/100 ━━━━━ 2s 4ms/step`, and `45/100 [====>...]`, whose clock counts down."""
 
+_ASCII = re.compile(r"\[[=>.#*\- ]{3,}\]\s*(?P<done>\d+)/(?P<total>\d+)")
+"""`[###-------] 45/100`"""
+
 _FASTPROGRESS = re.compile(rf"\d%\s*\[(?P<done>\d+)/(?P<total>\d+)\s+(?P<elapsed>{_TIME})<")
 """`|████----| 45.00% [45/100 00:12<00:15 0.5432]`"""
 
@@ -191,7 +194,7 @@ class BarState:
     def of(line: str) -> BarState | None:
         """Read a line of output; None if it shows no progress bar with a count."""
         text = ANSI.sub("", line)
-        patterns = (_TQDM, _FASTPROGRESS, _RICH, _KERAS)
+        patterns = (_TQDM, _FASTPROGRESS, _RICH, _KERAS, _ASCII)
         match = next((match for pattern in patterns if (match := pattern.search(text))), None)
         if match is None:
             return None

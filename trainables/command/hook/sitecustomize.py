@@ -110,6 +110,7 @@ class Training:
         self.watch = None
         self.input = [0, 0, 0.0]
         self.without_input = 0
+        self.rows = {}
         self.paused = False
         self.last_s = self.first_s = None
         self.paused_s = self.written_s = self.looked_s = self.noted_s = 0.0
@@ -287,6 +288,11 @@ class Training:
         if self.iterator is None:
             samples, tokens, content = self.input
             self.input = [0, 0, 0.0]
+            # More rows than usual are those of an evaluation with gradients.
+            if len(self.rows) < MOST_RATES or samples in self.rows:
+                self.rows[samples] = self.rows.get(samples, 0) + (samples > 0)
+            usual = max(self.rows, key=self.rows.get)
+            samples, tokens = (usual, 0) if samples > usual > 0 else (samples, tokens)
             self.counts.is_input |= samples > 0
             # The first steps come before the model is known, and are as large as the next one.
             self.without_input += not samples and not self.counts.is_input

@@ -335,7 +335,11 @@ def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:
         for _ in range(2):  # gradients are accumulated
             module(torch.zeros(4, 2))
         training.step(optimizer)
-    assert training.counts.is_input and training.counts.whole.samples == 80
+    module(torch.zeros(40, 2))  # an evaluation with gradients
+    for _ in range(2):
+        module(torch.zeros(4, 2))
+    training.step(optimizer)
+    assert training.counts.is_input and training.counts.whole.samples == 88
 
 
 def test_marked_steps_replace_counted_ones(hook: Any) -> None:

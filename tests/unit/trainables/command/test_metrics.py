@@ -358,3 +358,60 @@ def test_timed_epochs_are_epochs(count, epochs):
     for _ in range(count):
         reader.line("time 0.3")
     assert reader.work().get("epochs") == epochs
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"epoch": 3, "val": {"acc": 0.75}}',
+        '2026-01-01 10:00:00,123 INFO {"Epoch": 3, "val_acc": 0.75}',
+        "INFO:root:{'epoch': 3, 'eval_accuracy': np.float64(0.75)}",
+        "{'epoch': tensor(3), 'val/acc': tensor(0.7500, device='cuda:0')}",
+        "OrderedDict([('epoch', 3), ('val_acc', 0.75)])",
+        '{"epoch": 3, "val": {"top-1": 0.75, "loss": null}} (1.3s)',
+        "{'epoch': 3, 'val_acc': 0.75, 'model': <Model object at 0x1>}",
+        'epoch 3: {"val_acc": 0.75}',
+    ],
+)
+def test_objects_are_read_wherever_they_are(line):
+    assert read([line], {"val_accuracy": None})[1]["val_accuracy"] == 0.75
+
+
+BARS = {
+    "keras": "{i}/9 [====>....] - loss: {loss}",
+    "keras 3": "{i}/9 ━━━━━━━━━━ 0s 4ms/step - loss: {loss}",
+    "tqdm": "{i}0%|##| {i}/9 [00:01<00:01, 9.0it/s, loss: {loss}]",
+    "ascii": "[##---] {i}/9 loss: {loss}",
+    "percent": " {i}0% loss: {loss}",
+}
+
+
+@pytest.mark.parametrize("bar", BARS.values(), ids=BARS)
+@pytest.mark.parametrize("name", ["", "Epoch {epoch}/3"])
+def test_redraws_of_a_bar_are_one_row(bar, name):
+    lines = []
+    for epoch in (1, 2, 3):
+        lines += [name.format(epoch=epoch), *(bar.format(i=i, loss=1 / epoch) for i in range(1, 10))]
+    rows, figures = read(lines, {"loss": "loss: ([0-9.]+)"})
+    assert [row["loss"] for row in rows] == [1, 1 / 2, 1 / 3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch [{epoch}/3] time: 0.5",
+        "[rank{rank}]: epoch {epoch} time: 0.5",
+        "Rank {rank} | time: 0.5",
+        "time: 0.5",
+        '{{"epoch": {epoch}, "epoch_s": 0.5, "rank": {rank}}}',
+    ],
+)
+def test_lines_of_every_process_count_once(line):
+    metrics = {"epoch_s": None if line.startswith("{") else "time: ([0-9.]+)"}
+    settings = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=100)
+    reader = CommandMetrics(settings, epochs=3, processes=2)
+    for epoch in (1, 2, 3):
+        for rank in (0, 1):
+            reader.line(line.format(epoch=epoch, rank=rank))
+    figures = reader.figures()
+    assert (figures["train_s"], figures["samples"], reader.work()["epochs"]) == (1.5, 300, 3)
