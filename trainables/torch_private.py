@@ -1,4 +1,4 @@
-"""Private names of torch, 2.10 to 2.15; `tests/unit/trainables/test_torch_private.py` fails if they change.
+"""Private names of torch, 2.11 to 2.15; `tests/unit/trainables/test_torch_private.py` fails if they change.
 
 Importing this module does not import torch, and no function imports compilers that the process has not used: that
 takes seconds.
