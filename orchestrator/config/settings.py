@@ -463,7 +463,7 @@ class Settings:
     alike, the rest waits until the command runs again; null: run all"""
     hang_s: float | None = key(1800, positive("seconds"))
     """seconds without progress (a step, row or evaluation; of a command, output or CPU time) after which a trial times
-    out; null: never"""
+    out, at least 120 before its first step or row; null: never"""
     time_limit_s: float | None = key(None, positive("seconds"))
     """seconds after which an attempt times out; null: never"""
     rerun_invalid: float = key(0.1, Number(at_least=0, unit="share of all trials"))
