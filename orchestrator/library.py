@@ -283,8 +283,7 @@ def _configured(
     """
     from orchestrator.cli.checked_sweep import checked, composed
     from orchestrator.config.compose import initialised
-    from orchestrator.config.overrides import rewritten
-    from orchestrator.config.search_path import with_search_path
+    from orchestrator.config.overrides import rewritten, with_search_path
 
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")

@@ -28,9 +28,9 @@ from orchestrator.config.hydra_private import (
     saved_without_secrets,
     show,
 )
-from orchestrator.config.overrides import rewritten, with_command
+from orchestrator.config.overrides import rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
-from orchestrator.config.search_path import PRIMARY, primary, with_primary, with_search_path
+from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED

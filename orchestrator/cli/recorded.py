@@ -13,10 +13,10 @@ from pathlib import Path
 
 from orchestrator.config.compose import Composition, initialised, is_data
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
-from orchestrator.config.search_path import PRIMARY, with_primary, with_search_path
+from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.store.history import History
 from orchestrator.store.layout import Layout, results_below
 from orchestrator.store.results import Results, read_results

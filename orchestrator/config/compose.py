@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import initialised_at, parsed
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, with_alternatives
+from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
 from orchestrator.config.search_path import Groups, config_dir, primary, primary_arguments, primary_folder
 from orchestrator.config.trust import CHECKS
 from orchestrator.config.wrong_overrides import WRONG, CompositionError, axis_error, one_line, resolved
@@ -49,7 +49,7 @@ class Composition:
         """
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
-        self.groups = Groups(self._overrides)
+        self.groups = Groups(list(filter(is_search_path, self._overrides)))
         try:
             whole = compose(primary(), self._overrides, return_hydra_config=True) if composed is None else composed
             self.hydra: DictConfig = whole.get("hydra", OmegaConf.create())

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from sweeps.errors import ConfigError
@@ -75,6 +75,44 @@ def literal(value: Any) -> str:
 def key_of(override: str) -> str:
     """Return the key of an override, without the marks that add or remove it."""
     return override.partition("=")[0].lstrip("+~")
+
+
+def is_search_path(override: str) -> bool:
+    """Return whether an override adds config folders of the user."""
+    return override.lstrip("+").startswith("hydra.searchpath=")
+
+
+def folder_of(place: str) -> Path | None:
+    """Return the folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
+    kind, scheme, path = place.strip("'\"").rpartition("://")
+    return Path(path) if kind in ("file", "") and path else None
+
+
+def folders(overrides: Sequence[str]) -> list[Path]:
+    """Return the user's config folders named in the overrides."""
+    return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
+
+
+def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
+    """Return the overrides with one more config folder, merged into one search path because Hydra accepts only one.
+
+    Raises ConfigError for missing folders, for which Hydra only warns.
+    """
+    missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
+    if folder is not None and not Path(folder).is_dir():
+        missing.append(f"-cd {folder}")
+    if missing:
+        raise ConfigError([f"{place}: there is no such config folder" for place in missing])
+    if folder is None:
+        return list(overrides)
+    # The folder of the flag comes first, as with Hydra's own `--config-dir`.
+    others = [override for override in overrides if not is_search_path(override)]
+    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
+
+
+def _paths(overrides: Sequence[str]) -> list[str]:
+    """Return the entries of each search path in the overrides."""
+    return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
 
 
 def alternatives(dotted: str) -> list[str]:

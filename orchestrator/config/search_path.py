@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.config.hydra_private import choices_in, groups_in
-from sweeps.errors import ConfigError
 
 PRIMARY = "config"
 """The name of the shipped primary config, from which everything is composed unless the user has their own."""
@@ -61,49 +60,12 @@ def primary_arguments() -> list[str]:
     return [] if name == PRIMARY else [f"--config-dir={folder}", f"--config-name={name}"]
 
 
-def is_search_path(override: str) -> bool:
-    """Return whether an override adds config folders of the user."""
-    return override.lstrip("+").startswith("hydra.searchpath=")
-
-
-def folder_of(place: str) -> Path | None:
-    """Return the folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
-    kind, scheme, path = place.strip("'\"").rpartition("://")
-    return Path(path) if kind in ("file", "") and path else None
-
-
-def folders(overrides: Sequence[str]) -> list[Path]:
-    """Return the user's config folders named in the overrides."""
-    return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
-
-
-def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
-    """Return the overrides with one more config folder, merged into one search path because Hydra accepts only one.
-
-    Raises ConfigError for missing folders, for which Hydra only warns.
-    """
-    missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
-    if folder is not None and not Path(folder).is_dir():
-        missing.append(f"-cd {folder}")
-    if missing:
-        raise ConfigError([f"{place}: there is no such config folder" for place in missing])
-    if folder is None:
-        return list(overrides)
-    # The folder of the flag comes first, as with Hydra's own `--config-dir`.
-    others = [override for override in overrides if not is_search_path(override)]
-    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
-
-
-def _paths(overrides: Sequence[str]) -> list[str]:
-    """Return the entries of each search path in the overrides."""
-    return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
-
-
 class Groups:
     """The config groups and their choices, including the user's own on the search path."""
 
-    def __init__(self, overrides: Sequence[str]) -> None:
-        self._search_path = [override for override in overrides if is_search_path(override)]
+    def __init__(self, search_path: Sequence[str]) -> None:
+        """`search_path` has the overrides that add folders of the user."""
+        self._search_path = list(search_path)
         self._options: dict[str, list[str]] = {}
 
     @cached_property

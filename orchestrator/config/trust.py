@@ -29,8 +29,8 @@ from omegaconf.errors import OmegaConfBaseException
 from orchestrator.config.fingerprint import SHIPPED, is_installed, parsed, source_file
 from orchestrator.config.hydra_private import OWN_PLUGINS, Checks, ConfigFile
 from orchestrator.config.hydra_private import parsed as parsed_overrides
-from orchestrator.config.overrides import key_of, literal
-from orchestrator.config.search_path import PRIMARY, folder_of, shipped_dirs
+from orchestrator.config.overrides import folder_of, key_of, literal
+from orchestrator.config.search_path import PRIMARY, shipped_dirs
 from orchestrator.store.secrets import NO_SECRETS
 from sweeps.errors import ConfigError
 

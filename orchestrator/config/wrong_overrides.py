@@ -19,9 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import apply_override, flag_names
-from orchestrator.config.overrides import key_of
+from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA
-from orchestrator.config.search_path import Groups, is_search_path, primary
+from orchestrator.config.search_path import Groups, primary
 from sweeps.axes import is_whole
 from sweeps.errors import ConfigError, nearest, unknown
 from sweeps.layout import STRATEGIES

@@ -14,8 +14,8 @@ from hydra._internal.utils import get_args_parser
 from orchestrator.cli.app import main
 from orchestrator.cli.modes import TEMPLATES
 from orchestrator.config.compose import Composition
-from orchestrator.config.overrides import rewritten, with_command
-from orchestrator.config.search_path import config_dir, with_search_path
+from orchestrator.config.overrides import rewritten, with_command, with_search_path
+from orchestrator.config.search_path import config_dir
 from sweeps.errors import ConfigError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
 
