@@ -62,6 +62,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
     layout = Layout(request.results_dir)
     tracker = asdict(request.settings.tracker)
     trackers = Trackers(make_trackers(tracker, request.sweep.name, layout.root), checked.secrets)
+    # A folder that this driver has made is removed again if the sweep is refused.
     made = not os.path.exists(layout.root)
     try:
         layout.create()
@@ -88,6 +89,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
         )
         sweep.check_journal()
         with ExitStack() as stack:
+            # Where the nodes are known, the back end starts only once there is a trial to run.
             known = known_nodes(request)
             backend, nodes = (None, known) if known else sweep.start_backend(stack)
             plan = sweep.plan(nodes)
@@ -164,6 +166,7 @@ class SweepRun:
         """
         hardware = hardware_of(plan.to_run, plan.nodes, here=here)
         check_hardware(self.checked.request, self.journal.history.hardware, hardware)
+        # Secrets are hidden before the command is quoted, which could change them, and in all that is added to it.
         secrets = self.checked.secrets
         value = {
             "fingerprint": self._fingerprint,

@@ -183,6 +183,7 @@ class FurtherSeeds:
         wishes = [wish for wish in recommendation.more_seeds if wish.cell_id in cells]
         if recommendation.verdict in (CLEAR, SPEED_ONLY) or not wishes:
             return Round()
+        # All cells in question get equally many seeds.
         doubled = 2 * max(len(seeds[wish.cell_id]) for wish in wishes)
         wanted = max(wish.seeds + len(seeds[wish.cell_id]) for wish in wishes)
         target = min(max(FEWEST_SEEDS, doubled), wanted)
@@ -230,6 +231,7 @@ class Repetitions:
         idle = self._plan.not_run_again(rows)
         ran = [trial for trial in self._plan.trials if trial.trial_id not in idle]
         if self._further:
+            # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._further.added.values()
             repetitions = once_more(ran, rows, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
@@ -308,6 +310,7 @@ class Rounds:
     def _round(self) -> Sequence[TrialSpec]:
         """Ask one source after the other until one has trials, and carry out what each of them says."""
         for source in self._sources:
+            # A source may leave trials out, which the next one then does not see.
             answer = source(self._waiting, self._history)
             for trial, row in answer.copied:
                 self._session.copied(trial, row)
@@ -367,6 +370,7 @@ def _without(base: TrialRecord) -> TrialOutcome:
 
 def _to_run(request: Request, plan: Plan, history: History) -> list[TrialSpec]:
     """Return the trials that may run, also those that may wait for room; not those stopped early before."""
+    # Without phases and early stopping the user wants every trial whole, also those stopped before.
     leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
     stays_stopped = leaves_out and request.rerun.word == "none"
     stopped: set[str] = set()

@@ -196,6 +196,7 @@ class Occupancy:
         self._free = [self._look(index) for index in range(len(nodes))]
         self._empty = tuple(self._free)
         self._alike: dict[_Free, dict[int, None]] = {}
+        # Nodes with equal free resources are looked at once, however many there are; the dict keeps their order.
         for index, free in enumerate(self._free):
             self._alike.setdefault(free, {})[index] = None
         self._rooms: dict[Shape, dict[_Free, int]] = {}
@@ -266,6 +267,7 @@ class Occupancy:
         ranks, known = shape.gang.ranks, self._rooms.setdefault(shape, {})
         rooms = [(known[free] if free in known else self._room(shape, free), free) for free in self._alike]
         if self.fits_one_node(shape):
+            # The fullest node that has room, which keeps the emptier ones for larger gangs.
             fullest = sorted(free for room, free in rooms if room >= ranks)
             nodes = (node for free in fullest for node in self._latest(free, without))
             return next(([(node, ranks)] for node in nodes), None)

@@ -97,8 +97,10 @@ class SystematicFailures:
         if outcome.status is not Status.FAILED:
             self._is_off = True
             return
+        # Later lines of a note differ from trial to trial, and so does the rank that failed first.
         first_line = (outcome.note.splitlines() or [""])[0]
         self._failed[trial.cell_id] = (_RANK.sub("", first_line), trial)
+        # Two reasons show that the failures depend on the axes after all.
         self._is_off |= len({_without_batch(reason, failed) for reason, failed in self._failed.values()}) > 1
 
     def retried(self, trial: TrialSpec) -> None:
@@ -129,6 +131,7 @@ class SystematicFailures:
         """Release the few trials to try first: if they fail, too, every value of every axis has failed."""
         tried = {value for _, trial in self._failed.values() for value in _values(trial)}
         untried, witnesses = {value for trial in self._held for value in _values(trial)} - tried, list[TrialSpec]()
+        # Greedy: the trial with the most untried values comes first, so that few trials have to fail.
         while untried:
             witnesses.append(max(self._held, key=lambda trial: len(untried & _values(trial))))
             untried -= _values(witnesses[-1])
@@ -189,6 +192,7 @@ class Unplaced:
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> bool:
         """Set the current nodes. Return whether there has been no usable node for too long."""
         self._nodes = nodes
+        # A head without CPUs is no node to run on; before the first look, the cluster has had no time to lose nodes.
         if can_run(nodes) or self._last_node_s is None:
             self._last_node_s = now_s
         return now_s - self._last_node_s >= patience_s(self._wait_s)
@@ -197,6 +201,7 @@ class Unplaced:
         """Return the waiting trials that have waited long enough, and forget them; `running`: whether others run."""
         if can_run(self._nodes):
             self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
+            # While others run, every wait begins anew: they may free a node, or an autoscaler may replace theirs.
             known = {} if running else self._since_s
             unplaced = [trial.trial_id for trial in waiting if self._reasons[trial.gang]]
             self._since_s = {trial: known.get(trial, now_s - self._waited_s) for trial in unplaced}
@@ -298,6 +303,7 @@ class TrialQueue:
         if self._scheduler is None:
             self._scheduler = Scheduler((), nodes, self._durations.expected_s)
             self._add(self._trials)
+            # What the driver did before its first trial counts for the budget, too.
             self._began_s = now_s - self._budget.wall_s
         elif list(nodes) != list(self._nodes):
             self._scheduler.set_nodes(nodes)
@@ -334,6 +340,7 @@ class TrialQueue:
             return None
         reason = self._budget.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
         if reason:
+            # Trials held back are left out with the others, or they would wait forever.
             self._add_again(self._failures.release())
             skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
             self._leave_out((trial, skipped) for trial in scheduler.waiting())
@@ -347,6 +354,7 @@ class TrialQueue:
         if outcome and outcome.status is Status.OK and not trial.measures:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
         self._failures.ended(trial, outcome)
+        # Each revision takes O(trials), so a large sweep is not revised at every end.
         self._ends += 1
         if self._ends % max(1, self._added // REVISIONS) == 0:
             self._placed().revise()

@@ -39,6 +39,7 @@ class TrialBatch:
 
     def remove(self, trial: TrialSpec) -> None:
         """Remove a trial that has started; fast at either end."""
+        # `deque.remove` finds the first one quickly, but would search the whole batch for the last one.
         if self.trials[-1] is trial:
             self.trials.pop()
         else:
@@ -204,6 +205,7 @@ class Scheduler:
 
         `now_s` must come from a monotonic clock.
         """
+        # Nothing has changed since every shape was found to have no room.
         if len(self._blocked) == len(self._batches):
             return None
         for batch, trial in self._candidates(now_s):
@@ -216,6 +218,7 @@ class Scheduler:
         placement, until_s = self._running.pop(trial_id)
         self._room.release(placement)
         self._count_running(placement, until_s, -1)
+        # There is room again, perhaps for a shape that had none.
         self._blocked.clear()
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
@@ -229,6 +232,7 @@ class Scheduler:
     def retry(self, trial: TrialSpec) -> None:
         """Queue the trial again, before others of its shape."""
         batch = TrialBatch(Shape.of(trial), [trial])
+        # A number below all others: the trial has waited the longest.
         self._batches.setdefault(batch.shape, deque()).appendleft((-1, batch))
         self._waiting.add(trial.trial_id)
         self.revise()
@@ -304,6 +308,7 @@ class Scheduler:
             self._blocked.add(batch.shape)
             self._first = self._first or batch
             return None
+        # Another gang waits for nodes: this trial may take them only if it ends before they are needed.
         if self._first and self._first is not batch:
             kept = self._reserved = self._reserved or reserve(self._room, self._first.shape, self._running.values())
             if not kept.nodes.isdisjoint(placement.nodes):
@@ -316,6 +321,7 @@ class Scheduler:
         return self._start(batch, trial, placement, now_s) if placement else None
 
     def _start(self, batch: TrialBatch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
+        # The gang that had to wait starts, and no nodes are reserved any more.
         if self._first is batch:
             self._first = self._reserved = None
             self._blocked.clear()
