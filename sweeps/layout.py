@@ -150,7 +150,9 @@ def layout_of(
     if size > 1 and strategy != "own_ranks":
         raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
     if devices % size:
-        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}")
+        axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
+        left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"
+        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {left_out}")
     parts = devices // size
     if fsdp_size is not None and strategy not in _SHARDED:
         raise ValueError(f"fsdp_size={fsdp_size} is for strategy=fsdp and fsdp_grad, not for {strategy}")

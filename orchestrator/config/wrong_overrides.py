@@ -321,6 +321,7 @@ RENAMED: Mapping[str, str] = {
     "objective.best": "sweeper.objective.best={value}",
     "plan.format": "format={value}",
     "sweep.search": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
+    "tune.scheduler": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
     "tune.searcher": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
     "launch.memory_gb_per_node": "'launch.options={{memory_gb: {value}}}'",
     **{

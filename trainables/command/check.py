@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -91,7 +92,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each possible error: a length that the command does not receive, a program that is not here."""
     settings = CommandSettings.of(config["trainable"])
-    stops = ", unless Hugging Face's Trainer or Lightning trains it" if settings.adapter != "off" else ""
+    stops = ", unless Hugging Face's Trainer, Lightning or Keras trains it" if settings.adapter != "off" else ""
     for name, length in (config.get("budget") or {}).items():
         unless = stops if name != "seconds" else ""
         same = _SAME_LENGTH.get(name, (name,))
@@ -206,7 +207,9 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
             yield f"trainable.argv: {file} is not executable: name what runs it ('bash {program}'), or chmod +x it"
         return
     beside = str(Path(settings.interpreter).parent) if settings.interpreter else None
-    if not shutil.which(program) and not (beside and shutil.which(program, path=beside)):
+    # The environment of the sweep may not be activated.
+    places = os.pathsep.join(filter(None, [beside, os.environ.get("PATH"), str(Path(sys.executable).parent)]))
+    if not shutil.which(program, path=places):
         elsewhere = f", nor in {beside}" if beside else ""
         yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{elsewhere}"
     elif beside and program in _LAUNCHERS and not shutil.which(program, path=beside):

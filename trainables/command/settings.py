@@ -22,7 +22,7 @@ LENGTHS = ("epochs", "samples", "steps", "seconds")
 NAMES = (
     *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
     *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
-    *("source_dir", "python", *LENGTHS, "tokens", "dp", "tp", "cp", "pp"),
+    *("source_dir", "python", *LENGTHS, "tokens", "tokens_per_batch", "dp", "tp", "cp", "pp"),
 )
 """Names for braces, besides the dotted keys of the config (`{model.depth}`)."""
 

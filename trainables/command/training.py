@@ -312,6 +312,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "source_dir": str(source if source.is_dir() else Path.cwd()),
         "python": settings.interpreter or sys.executable,
         **lengths,
+        "tokens_per_batch": batch.global_batch_size * per_sample if per_sample else None,
         "tokens": lengths["samples"] * per_sample if lengths["samples"] and per_sample else None,
     }
 
@@ -355,6 +356,8 @@ def _environment(
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
     if settings.interpreter:  # its launchers, such as torchrun, are beside it
         given["PATH"] = _path(str(Path(settings.interpreter).parent), os.environ.get("PATH"))
+    else:  # launchers are found beside this Python, too, whose environment may not be activated
+        given["PATH"] = _path(os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
     environment = {**inherited, **given, **hidden, **variables, **own}
     if settings.adapter == "off":
         return environment
