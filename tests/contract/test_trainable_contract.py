@@ -54,7 +54,7 @@ COLUMNS = {
     *("flops_per_sample", "matrix_flops_per_s", "mfu"),
     *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
     "slowest_rank",
-    *("work_source", "own_length"),
+    *("work_source", "rate_source", "rates", "own_length"),
 }
 pytestmark = pytest.mark.parametrize("trainable", TRAINABLES)
 

@@ -146,8 +146,9 @@ class Adapter:
             latest_s[counts.rank] = max(counts.at_s, latest_s.get(counts.rank, 0.0))
 
         def is_to_the_end(counts: Counts) -> bool:
-            has_all_steps = counts.world > 1 and counts.whole.steps == most
-            is_latest = counts.at_s == latest_s[counts.rank]  # not of an earlier training by the same command
+            has_all_steps = counts.connected and counts.whole.steps == most
+            # Not of an earlier training by the same command. Processes that share memory all have rank 0.
+            is_latest = counts.world == 1 or counts.at_s == latest_s[counts.rank]
             return (has_all_steps and is_latest) or last_s - counts.at_s <= patience_s
 
         return [counts for counts in processes if counts.whole.steps >= max(1, most / 2) and is_to_the_end(counts)]

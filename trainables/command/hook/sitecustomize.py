@@ -459,8 +459,8 @@ def place(counts, optimizer):
         counts.rank, counts.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         counts.connected |= counts.world > 1
     elif optimizer is not None:
-        shared = next(weights_of(optimizer), None)
-        counts.connected |= shared is not None and shared.device.type == "cpu" and shared.is_shared()
+        first = next(weights_of(optimizer), None)
+        counts.connected |= first is not None and is_shared(first)
     if torch.cuda.is_initialized():
         used = [index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
         counts.gpus = [str(getattr(torch.cuda.get_device_properties(index), "uuid", index)) for index in used]
@@ -488,11 +488,17 @@ def length_of(iterator):
         return 0
 
 
+def is_shared(weights):
+    """Return whether processes share the memory of these weights, as in Hogwild."""
+    return weights.device.type == "cpu" and weights.is_shared()
+
+
 def checksum(optimizer):
-    """Return the sum of the first weights, which replicas have in common; None for a shard."""
+    """Return the sum of the first weights, which replicas have in common; None for a shard, or for shared memory."""
     first = next(weights_of(optimizer), None)
     if (
         first is None
+        or is_shared(first)
         or any(hasattr(first, name) for name in OF_SHARDS)
         or any(name in sys.modules for name in SHARDING)
     ):

@@ -84,6 +84,7 @@ def test_shipped_config_has_no_errors():
         ("sweep.claims", [{"sentence": "s", "expression": "speedup(gpu=2, device=cpu) > 1"}], ["'gpu'", "'gpus'"]),
         ("sweep.claims", ["speedup >"], ["'speedup >'"]),
         ("results_dir", "ftp://host/path", ["'ftp://host/path'", "s3://"]),
+        ("report.metric", "confidence", ["better: higher"]),
         ("mode", "predict", ["predict.gpus"]),
         ("strategy", "ddp", []),
         ("trainable._target_", "a.b.train", ["'a.b.train'"]),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.config.request import Metric, Terms, target
@@ -51,3 +53,20 @@ def test_metric_of_language_models_is_the_loss_unless_it_is_named(data, metric, 
     config = {"data": data, "report": {"metric": metric, "target": 3.0}}
     assert (Metric.of(config).name, Metric.of(config).better) == (name, better)
     assert target(config) == Target(metric=name, value=3.0, higher_is_better=better == "higher")
+
+
+@pytest.mark.parametrize(
+    ("metric", "metrics", "name"),
+    [
+        ("auto", [{"val_loss": 0.5}], "val_loss"),
+        ("auto", [{"val_loss": 0.5}, {"val_accuracy": 0.9}], "val_accuracy"),
+        ("auto", [{"val_loss": 0.5, "accuracy": 0.9}], "val_accuracy"),
+        ("auto", [{}], "val_accuracy"),
+        ("val_accuracy", [{"val_loss": 0.5}], "val_accuracy"),
+    ],
+)
+def test_a_loss_is_the_metric_where_no_accuracy_is_reported(metric, metrics, name):
+    asked = request(REQUEST, metric=Metric(), target=None)
+    report = replace(asked.settings.report, metric=metric)
+    asked = replace(asked, settings=replace(asked.settings, report=report))
+    assert asked.judged_by(metrics).metric.name == name

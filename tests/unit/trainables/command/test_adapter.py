@@ -453,6 +453,7 @@ def test_counts_are_the_same_on_both_sides() -> None:
         ([counts(0, 1, gpus=["a"])], 2, 1),
         ([counts(0, 1), counts(0, 1)], 2, 1),
         ([counts(0, 1, connected=True), counts(0, 1, connected=True)], 2, 2),  # Horovod, shared memory
+        ([counts(0, 1, connected=True, at_s=40.0), counts(0, 1, connected=True)], 2, 2),
         ([counts(0, weights=0.0), counts(1, weights=1.0)], 1, 2),  # parts of a model
         ([counts(0, weights=0.0), counts(1, weights=1.0)], 2, 1),  # no gradients are exchanged
         ([counts(0, content=3.0), counts(1, content=3.0)], 1, 2),  # tensor parallelism
