@@ -261,8 +261,10 @@ class SweepRun:
         flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
         findings = [Finding(where=self.layout.journal.name, what=flaw) for flaw in flaws]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
+            # After an interruption there are a few seconds, and the page alone may take longer.
+            in_time = interrupt.signal is None
             summary = SweepSummary.of(
-                self.checked.request, self.layout, history, planned=plan.trials, findings=findings
+                self.checked.request, self.layout, history, planned=plan.trials, findings=findings, in_time=in_time
             )
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})

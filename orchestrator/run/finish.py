@@ -79,14 +79,18 @@ class SweepSummary:
         *,
         planned: Sequence[TrialSpec] | None = None,
         findings: Sequence[Finding] = (),
+        in_time: bool = True,
     ) -> SweepSummary:
-        """Write the tables and the report of the sweep. Without `planned`, the journal says what is missing."""
+        """Write the tables and the report of the sweep. Without `planned`, the journal says what is missing.
+
+        `in_time`: whether there is time for `report.html`, which takes seconds.
+        """
         rows = history.rows
         missing = sum(trial.trial_id not in rows for trial in planned or ())
         if not rows:
             return SweepSummary(layout=layout, missing=missing, findings=findings)
         unfinished = history.is_unfinished if planned is None else missing > 0
-        report = report_on(request, layout, history, findings=findings, unfinished=unfinished)
+        report = report_on(request, layout, history, findings=findings, unfinished=unfinished, in_time=in_time)
         ids = {trial.trial_id for trial in planned or ()} or set(rows)
         return SweepSummary(
             layout=layout,
@@ -240,9 +244,11 @@ def report_on(
     *,
     findings: Sequence[Finding] = (),
     unfinished: bool = False,
+    in_time: bool = True,
 ) -> Report:
     """Write the tables, the recommendation and the report of a sweep of which at least one trial has ended.
 
+    `in_time`: whether there is time for `report.html`.
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a line in `troubles`
     and does not affect the other steps.
     """
@@ -282,11 +288,12 @@ def report_on(
     steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
 
     # The report.
-    if request.settings.report.html:
+    has_html = request.settings.report.html and in_time
+    if has_html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
     findings = [*findings, *(curves.findings if curves else ())]
     unsound = None
-    if request.settings.report.html and curves:
+    if has_html and curves:
         rows, by_cell = curves.rows, curves.by_cell
         steps.run("curves.parquet", lambda: write_curves(layout, rows))
         distances = steps.run("loss_distance.md", lambda: _write_distances(layout, cells, by_cell))

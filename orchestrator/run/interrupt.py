@@ -32,7 +32,7 @@ _STOPPING = "interrupted: stopping the running trials, then writing the tables; 
 _NOTHING_RUNS = "interrupted: no trial is running, the tables are being written; interrupt again to end at once"
 _NOTHING_RAN = "interrupted while starting: no trial ran; run the same command to continue"
 _OVER = b"\0"
-_TOO_SLOW = "shutdown took too long, killed: the same command continues, mode=report makes the tables"
+_TOO_SLOW = "the tables are not finished, and all results are in the journal: mode=report makes them"
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:

@@ -102,8 +102,9 @@ def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Report]) -> None:
     assert layout.table("claims.md").read_text() in told
 
 
-def test_without_html_only_tables_are_written(layout: Layout) -> None:
-    reported = report_on(request(html=False), layout, history(RECORDS))
+@pytest.mark.parametrize(("html", "in_time"), [(False, True), (True, False)])
+def test_without_html_or_time_only_tables_are_written(layout: Layout, html: bool, in_time: bool) -> None:
+    reported = report_on(request(html=html), layout, history(RECORDS), in_time=in_time)
     assert not reported.has_page and not layout.page.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
