@@ -17,6 +17,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
+from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference, power
 from orchestrator.statistics.intervals import (
@@ -255,9 +256,6 @@ FURTHER = (
 )
 """Columns after those; the further axes follow."""
 
-MARGIN = 0.01
-"""The default margin: accuracies that differ by less are equivalent."""
-
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s", "total_s")
 OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_per_s", "mfu_nominal")
 """Figures of language models that every frame has; `val_loss` and `mfu_nominal` are of all trainables."""
@@ -275,8 +273,7 @@ def summary_frame(
     trials: pd.DataFrame,
     comparison: Comparison,
     *,
-    price_per_gpu_hour: float | None = None,
-    margin: float = MARGIN,
+    report: ReportSection,
     metrics: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes, `metrics`.
@@ -298,10 +295,10 @@ def summary_frame(
     cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
     _add_speedup(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison)
-    cells["cost"] = _cost(cells, cells["wall_s"], price_per_gpu_hour)
-    cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], price_per_gpu_hour)
-    add_accuracy_verdict(cells, ok, margin)
-    add_target(cells, ok, price_per_gpu_hour)
+    cells["cost"] = _cost(cells, cells["wall_s"], report.price_per_gpu_hour)
+    cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], report.price_per_gpu_hour)
+    add_accuracy_verdict(cells, ok, report.margin)
+    add_target(cells, ok, report.price_per_gpu_hour)
     add_scaling_loss(cells, ok)
     cells["note"] = cell_notes(cells, trials)
     for metric in metrics:

@@ -110,10 +110,13 @@ def measured(trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool 
     if objective == "cost":
         hours = times.values * trials["gpus_held"] / 3600
         on_cpu = bool((trials["device"] == "cpu").all())
-        if terms.price_per_gpu_hour is None or on_cpu:
+        if terms.report.price_per_gpu_hour is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
             return replace(times, name=f"cost {purpose}", unit=unit, values=hours)
         return replace(
-            times, name=f"cost {purpose}", unit=terms.currency, values=cost_of(hours, terms.price_per_gpu_hour)
+            times,
+            name=f"cost {purpose}",
+            unit=terms.report.unit_of_cost,
+            values=cost_of(hours, terms.report.price_per_gpu_hour),
         )
     return times

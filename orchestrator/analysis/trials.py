@@ -20,7 +20,8 @@ from orchestrator.analysis import cells, rates, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
-from orchestrator.config.request import Request
+from orchestrator.config.request import VAL_ACCURACY, Metric, Request
+from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.outliers import FEWEST_LOSSES, collapsed
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
@@ -152,22 +153,24 @@ _SEPARATE = ("device_model", "process")
 _RESERVED = frozenset((*COLUMNS, *cells.COLUMNS, *cells.FURTHER))
 
 
+_DEFAULTS = ReportSection()
+"""The section `report` of a config that sets nothing."""
+
+
 def collect(
     records: Sequence[TrialRecord],
     *,
     scaling: str,
     baseline: Mapping[str, Any] | None = None,
     reference_batch_size: int | None = None,
-    price_per_gpu_hour: float | None = None,
-    margin: float = cells.MARGIN,
-    metric: str = "val_accuracy",
-    higher_is_better: bool = True,
+    report: ReportSection = _DEFAULTS,
+    metric: Metric = VAL_ACCURACY,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
     `baseline` names the cell to compare with as {axis: value}; scaling and reference are as in `Comparison`.
-    Accuracies that differ by less than `margin` are equivalent. `metric` and `own_metrics` become columns of the cells,
-    with intervals. Raises ConfigError if the baseline names an axis that no record has.
+    Of `report` the margin and the price are used. `metric` and `own_metrics` become columns of the cells, with
+    intervals. Raises ConfigError if the baseline names an axis that no record has.
     """
     comparison = Comparison(
         scaling=scaling,
@@ -176,11 +179,9 @@ def collect(
         axis_columns=axis_columns(records),
     )
     in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
-    trials = with_collapsed(trials_frame(in_order), margin, metric, higher_is_better=higher_is_better)
-    metrics = dict.fromkeys([metric, *own_metrics(records)])
-    return trials, summary_frame(
-        trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin, metrics=list(metrics)
-    )
+    trials = with_collapsed(trials_frame(in_order), report.margin, metric)
+    metrics = dict.fromkeys([metric.name, *own_metrics(records)])
+    return trials, summary_frame(trials, comparison, report=report, metrics=list(metrics))
 
 
 def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -190,10 +191,8 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
         scaling=request.scaling,
         baseline=request.settings.sweep.baseline,
         reference_batch_size=request.reference_batch_size,
-        price_per_gpu_hour=request.settings.report.price_per_gpu_hour,
-        margin=request.settings.report.margin,
-        metric=request.metric.name,
-        higher_is_better=request.metric.higher_is_better,
+        report=request.settings.report,
+        metric=request.metric,
     )
 
 
@@ -320,33 +319,33 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
     return frame
 
 
-def with_collapsed(trials: pd.DataFrame, margin: float, metric: str, *, higher_is_better: bool) -> pd.DataFrame:
+def with_collapsed(trials: pd.DataFrame, margin: float, metric: Metric) -> pd.DataFrame:
     """Return the trials with `collapsed`, and a note on each collapsed one.
 
     An ok trial without the metric has collapsed, too. The column is empty if no ok trial has the metric.
     """
     flags = pd.Series(pd.NA, index=trials.index, dtype="boolean")
-    scores = _finite(trials[metric]) if metric in trials else pd.Series(math.nan, index=trials.index)
+    scores = _finite(metric.score(trials))
     is_ok = trials["status"] == Status.OK.value
     known = is_ok & scores.notna()
-    ok = trials[known].assign(metric=scores[known])
+    ok = trials[known].assign(score=scores[known])
     if ok.empty:
         return trials.assign(collapsed=flags)
     cell_ids = ok["cell_id"].drop_duplicates()
-    values = cells.by_seed(cell_ids, ok, "metric")
-    is_collapsed = collapsed(values, margin) if higher_is_better else collapsed(-values, margin, fewest=FEWEST_LOSSES)
+    values = cells.by_seed(cell_ids, ok, "score")
+    is_collapsed = collapsed(values, margin, fewest=2 if metric.higher_is_better else FEWEST_LOSSES)
     row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
     flags[known] = is_collapsed[row, seed]
     usual = np.nanmedian(np.where(is_collapsed, np.nan, values), axis=1)[row]
     notes = trials["note"].copy()
-    for place, own, other in zip(ok.index, ok["metric"], usual, strict=True):
+    for place, own, other in zip(ok.index, metric.sign * ok["score"], metric.sign * usual, strict=True):
         if flags[place]:
-            told = f"collapsed: {metric} is {own:.3f}, that of other seeds {other:.3f}"
-            notes[place] = "; ".join(filter(None, [notes[place], told]))
+            note = f"collapsed: {metric.name} is {own:.3f}, that of other seeds {other:.3f}"
+            notes[place] = "; ".join(filter(None, [notes[place], note]))
     # A loss of NaN is how most trainings report that they diverged.
     for place in trials.index[is_ok & ~known]:
         flags[place] = True
-        notes[place] = "; ".join(filter(None, [notes[place], f"collapsed: no finite {metric}"]))
+        notes[place] = "; ".join(filter(None, [notes[place], f"collapsed: no finite {metric.name}"]))
     return trials.assign(collapsed=flags, note=notes)
 
 

@@ -57,7 +57,7 @@ def _plan(checked: CheckedSweep) -> int:
             f"left out here{refusal}"
         )
     price = request.settings.report.price_per_gpu_hour
-    print(printable(text_of(plan, request.settings.format, price, remarks, request.currency)))
+    print(printable(text_of(plan, request.settings.format, price, remarks, request.settings.report.unit_of_cost)))
     return 0
 
 

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.schema import value_at
-from orchestrator.config.settings import Settings, read
+from orchestrator.config.settings import ReportSection, Settings, read
 from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.metric import is_higher_better
@@ -27,9 +27,6 @@ AUTO_GPUS = "auto"
 
 RUNNING = ("run", "settle")
 """Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
-
-AT_YOUR_PRICE = "at your price"
-"""The unit of costs if `report.currency` does not name that of `report.price_per_gpu_hour`."""
 
 READING = ("report", "predict", "compare", "status")
 """Modes that only read results; they do not check that trials could run here."""
@@ -196,25 +193,18 @@ class Request:
             return replace(self, metric=Metric.named("val_loss"))
         return self
 
-    @property
-    def currency(self) -> str:
-        """The unit of costs."""
-        return self.settings.report.currency or AT_YOUR_PRICE
-
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The criteria of the choice, and what is needed to phrase commands for further seeds."""
 
-    objective: str = "time"
+    report: ReportSection = field(default_factory=ReportSection)
+    """The keys of the section `report`."""
     metric: Metric = field(default_factory=Metric)
-    margin: float = 0.01
-    """In the unit of the metric."""
+    """The metric that `report.metric` stands for."""
     target: Target | None = None
     budget: Mapping[str, Any] = field(default_factory=dict)
     """The section `budget`, a trial's length; empty where it is an axis."""
-    price_per_gpu_hour: float | None = None
-    currency: str = AT_YOUR_PRICE
     arguments: Sequence[str] = ()
     """The command line, repeated in commands for more seeds."""
     axes: Mapping[str, str] = field(default_factory=dict)
@@ -235,16 +225,13 @@ class Terms:
         `arguments` are those that produced the results. A report may be requested by the name of the results alone,
         and the sweep's `exclude` and `zip` are not known then.
         """
-        sweep, report = request.sweep, request.settings.report
+        sweep = request.sweep
         is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
-            objective=report.objective,
+            report=request.settings.report,
             metric=request.metric,
-            margin=report.margin,
             target=request.target,
             budget={} if any(axis.startswith("budget.") for axis in axes) else vars(request.settings.budget),
-            price_per_gpu_hour=report.price_per_gpu_hour,
-            currency=request.currency,
             arguments=tuple(arguments),
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,

@@ -238,6 +238,10 @@ class ClaimsSection:
     """refuted: exit with status 1 if a claim in sweep.claims is refuted; inconclusive: also then"""
 
 
+AT_YOUR_PRICE = "at your price"
+"""The unit of costs if `report.currency` does not name that of `report.price_per_gpu_hour`."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReportSection:
     """The keys of the section `report`."""
@@ -267,6 +271,11 @@ class ReportSection:
     """what a sweep prints at its end: summary, at most 20 lines; all: the tables, too"""
     html: bool = key(True, Flag())
     """also write report.html, with plots, and curves.parquet; false: only the tables"""
+
+    @property
+    def unit_of_cost(self) -> str:
+        """The unit of costs if there is a price."""
+        return self.currency or AT_YOUR_PRICE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

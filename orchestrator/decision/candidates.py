@@ -219,7 +219,7 @@ class Contenders:
         """
         differing = varying(cells)
         trials = only_sound(trials)
-        measure = measured(trials, terms, terms.objective)
+        measure = measured(trials, terms, terms.report.objective)
         trials = trials.assign(objective=measure.values, score=terms.metric.score(trials))
         tried = cells.reset_index(drop=True).assign(score=terms.metric.score(cells).to_numpy())
         eligible = Eligible.of(tried, trials, measure, terms)
@@ -238,7 +238,7 @@ class Contenders:
             objective=np.where(is_candidate, _by_seed(trials, own, "objective"), np.nan),
             accuracy=_by_seed(trials, own, "score"),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
-            margin=terms.margin + _ROUNDING,
+            margin=terms.report.margin + _ROUNDING,
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
             samples=_samples(trials, terms),
@@ -263,7 +263,7 @@ class Contenders:
 
     def _by_total_time(self) -> Contenders:
         """Return the contenders compared by total times if a cell that qualifies ends before the favourite."""
-        whole = measured(self.trials, self.terms, self.terms.objective, whole=True)
+        whole = measured(self.trials, self.terms, self.terms.report.objective, whole=True)
         totals = _by_seed(self.trials.assign(whole=whole.values), self.cells, "whole")
         row, favourite = self._ends_sooner(totals), self.choice.favourite
         if row is None or favourite is None:

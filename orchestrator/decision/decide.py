@@ -215,17 +215,9 @@ def _best(contenders: Contenders, points: Sequence[TradeOff], gpus: float) -> Gp
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
     """Return the recommendation for a sweep with these frames (see `analysis.trials.collect`) and judged claims."""
-    if terms.objective == NO_OBJECTIVE:
+    if terms.report.objective == NO_OBJECTIVE:
         headline, *details = [*too_few_workers(trials), *without_objective(trials, cells, judged)]
-        return Recommendation(
-            objective=NO_OBJECTIVE,
-            measure="",
-            metric=terms.metric,
-            margin=terms.margin,
-            headline=headline,
-            details=tuple(details),
-            provisional=False,
-        )
+        return Recommendation(terms=terms, headline=headline, details=tuple(details), provisional=False)
     contenders = Contenders.of(trials, cells, terms)
     chosen, baseline, unbeaten = contenders.chosen, contenders.baseline, front(contenders)
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
@@ -245,10 +237,8 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         *(count.best.cell_id for count in counts if count.best),
     ]
     outcome = Recommendation(
-        objective=terms.objective,
+        terms=terms,
         measure=contenders.measure.name,
-        metric=terms.metric,
-        margin=terms.margin,
         tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
         baseline_cell_id=None if baseline is None else str(contenders.cells["cell_id"][baseline]),
         poor_reference_cell_id=poor,

@@ -197,13 +197,10 @@ class Recommendation:
     `p_best` and `behind` if there is only one cell.
     """
 
-    objective: str
-    """The requested objective: one of OBJECTIVES."""
-    measure: str
-    """The measured objective: `time to the target (validation accuracy 0.97)`."""
-    metric: Metric
-    margin: float
-    """How much worse than the baseline's the metric may be, in its unit."""
+    terms: Terms
+    """The criteria that it is made by."""
+    measure: str = ""
+    """The measured objective: `time to the target (validation accuracy 0.97)`; empty without an objective."""
     tokens: float | None = None
     """The budget of a trial in tokens, if several batches were compared: longer trainings allow larger ones."""
     cell_id: str | None = None
@@ -279,19 +276,12 @@ class Recommendation:
 
 def metric_of(recommendation: Recommendation | None) -> Metric:
     """Return the metric of choice."""
-    return recommendation.metric if recommendation else VAL_ACCURACY
+    return recommendation.terms.metric if recommendation else VAL_ACCURACY
 
 
 def not_made(terms: Terms) -> Recommendation:
     """Return a placeholder if making the recommendation failed, so that no outdated one remains."""
-    return Recommendation(
-        objective=terms.objective,
-        measure="",
-        metric=terms.metric,
-        margin=terms.margin,
-        headline=remark("not_made"),
-        provisional=True,
-    )
+    return Recommendation(terms=terms, headline=remark("not_made"), provisional=True)
 
 
 def is_sure(probability: float) -> bool:

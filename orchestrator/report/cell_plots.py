@@ -179,7 +179,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     if plot.absent:
         return plot
     measure = recommendation.measure if recommendation and recommendation.measure.startswith("time") else "time"
-    least = 4 * recommendation.margin if recommendation else 0.0  # so that the margin's line is in sight
+    least = 4 * recommendation.terms.report.margin if recommendation else 0.0  # so that the margin's line is in sight
     domain = clipped(known["metric_lo"], known["metric"], known["metric_hi"], least)
     place = {
         "x": spanning("time", f"{measure} [s]", known["time"]),
@@ -210,7 +210,7 @@ def _margin_level(cells: pd.DataFrame, recommendation: Recommendation | None) ->
     if recommendation is None or metric.name not in cells:
         return None
     values = cells.loc[cells["cell_id"] == recommendation.baseline_cell_id, metric.name].dropna()
-    return float(values.iloc[0]) - metric.sign * recommendation.margin if len(values) else None
+    return float(values.iloc[0]) - metric.sign * recommendation.terms.report.margin if len(values) else None
 
 
 def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:

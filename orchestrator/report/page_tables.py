@@ -94,14 +94,14 @@ def _amounts(recommendation: Recommendation, chosen: Setting, baseline: Setting 
 
 def _metric(recommendation: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:
     """Yield the tile of the metric of choice, if it is known."""
-    metric = recommendation.metric
+    metric = recommendation.terms.metric
     value, difference = chosen.value(metric.name), chosen.value(f"{metric.name}_difference")
     if math.isnan(value):
         return
     lines = []
     if baseline and not math.isnan(difference):
         lines.append(f"{difference:+z.3f} against the baseline's {baseline.value(metric.name):.3f}")
-        lines.append(f"{recommendation.margin:g} {metric.worse} is allowed")
+        lines.append(f"{recommendation.terms.report.margin:g} {metric.worse} is allowed")
     lines.append(f"mean of {numbers.counted(chosen.n_ok, 'seed', 'seeds')}")
     yield Tile(title=metric.label, value=f"{value:.3f}", lines=lines)
 

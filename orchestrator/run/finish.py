@@ -233,7 +233,7 @@ class Report:
         claims = [document.text for document in self.documents if document.file == CLAIMS]
         others = [document for document in self.documents if document.file != CLAIMS]
         last = [document.text for document in others if document.tables and document.printed]
-        tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.metric)]
+        tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.terms.metric)]
         return [text for text in (self.decision, *claims, *tables, *last) if text]
 
 

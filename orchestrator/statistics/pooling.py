@@ -95,18 +95,20 @@ def pooled_draws(
     groups, of_cell = likeness.groups()
     own_parts = [own**2 + apart**2 * is_baseline for own, apart in product(_OWN, _APART)]
     data = [_Data.of(values, noise, own, of_cell) for own in own_parts]
-    grid = list(product(_LENGTHS, _SHARED, _SHARED, data))
+    smooth = list(product(_LENGTHS, _SHARED, _SHARED))
     fitted = np.arange(0, len(groups.batch), math.ceil(len(groups.batch) / _MOST_FITTED))
     few = Likeness(batch=groups.batch[fitted], recipe=groups.recipe[fitted])
-    fits = np.array([each.log_likelihood(few.covariance(*smooth), fitted) for *smooth, each in grid])
+    # Of shape (covariances, groups, groups): numpy factors all of them in one call.
+    covariances = np.stack([few.covariance(*sizes) for sizes in smooth])
+    fits = np.stack([part.log_likelihoods(covariances, fitted) for part in data], axis=1)
     weights = np.exp(fits - fits.max())
     weights[weights < _NEGLIGIBLE] = 0.0
+    counts = generator.multinomial(draws, weights.ravel() / weights.sum()).reshape(weights.shape)
     parts = [
-        each.posterior(groups.covariance(*smooth), generator, drawn)
-        for (*smooth, each), drawn in zip(grid, generator.multinomial(draws, weights / weights.sum()), strict=True)
-        if drawn
+        data[column].posterior(groups.covariance(*smooth[row]), generator, int(counts[row, column]))
+        for row, column in np.argwhere(counts).tolist()
     ]
-    centres, deviations = (np.concatenate(each) for each in zip(*parts, strict=True))
+    centres, deviations = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if np.isfinite(freedom):
         deviations = deviations * np.sqrt(freedom / generator.chisquare(freedom, (draws, 1)))
     return np.asarray(mean.mean() + unit * generator.permutation(centres + deviations), dtype=np.float64)
@@ -138,11 +140,12 @@ class _Data:
             values=values, noise=noise, own=own, of_cell=of_cell, level=level, variance=variance, within=within
         )
 
-    def log_likelihood(self, covariance: Array, groups: npt.NDArray[np.int_]) -> float:
-        """Return the log likelihood of these groups' cells, up to a constant."""
-        lower = np.linalg.cholesky(covariance + np.diag(self.variance[groups]))
-        white = np.linalg.solve(lower, self.level[groups])
-        return float(self.within[groups].sum() - 0.5 * white @ white - np.log(np.diagonal(lower)).sum())
+    def log_likelihoods(self, covariances: Array, groups: npt.NDArray[np.int_]) -> Array:
+        """Return the log likelihood of these groups' cells by each of the covariances, up to a constant."""
+        lower = np.linalg.cholesky(covariances + np.diag(self.variance[groups]))
+        white = np.linalg.solve(lower, np.broadcast_to(self.level[groups][:, None], (*lower.shape[:2], 1)))[..., 0]
+        determinants = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        return np.asarray(self.within[groups].sum() - 0.5 * (white**2).sum(axis=1) - determinants)
 
     def posterior(self, covariance: Array, generator: np.random.Generator, draws: int) -> tuple[Array, Array]:
         """Return the mean of the cells' true values, and draws around it, both of shape (draws, cells).

@@ -39,7 +39,7 @@ def equal_rivals(recommendation: Recommendation) -> list[Rival]:
 
 def paid_figures(recommendation: Recommendation, time: str) -> list[str]:
     """Return the figures that a choice is paid in: this time, energy if it is the objective, and costs on GPUs."""
-    energy = ["energy"] if recommendation.objective == "energy" else []
+    energy = ["energy"] if recommendation.terms.report.objective == "energy" else []
     return [time, *energy, *([] if recommendation.on_cpu else ["cost"])]
 
 
@@ -95,7 +95,7 @@ def key_cells(recommendation: Recommendation, most: int) -> TextTable | None:
 
 def _key_columns(recommendation: Recommendation, shown: Sequence[Setting]) -> dict[str, list[str]]:
     """Return the columns of key cells, "" where a value is not known."""
-    metric = recommendation.metric
+    metric = recommendation.terms.metric
     rates = [cell.values["lr"] for cell in shown]
     columns = {"LR": [f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates]}
     paid = paid_figures(recommendation, "time")
@@ -142,7 +142,7 @@ def gpu_count_table(recommendation: Recommendation) -> TextTable | None:
         for count in recommendation.gpu_counts
     ]
     speeds = [_times(first_s / best.time_s) if best else "" for best in bests]
-    word = recommendation.metric.word
+    word = recommendation.terms.metric.word
     among = f", among those whose {word} is within the margin" if recommendation.baseline_cell_id else ""
     title = f"The best cell for each number of {gpu_word(on_cpu=recommendation.on_cpu)}{among} (means over seeds)"
     frame = without_empty({"cell": cells, **_trade_offs(recommendation, bests)})
@@ -177,7 +177,7 @@ def _trade_offs(recommendation: Recommendation, cells: Sequence[TradeOff | None]
         f"{COLUMNS[recommendation.deciding_time]} [{time.name}]": [
             time.number(cell.time_s) if cell else "" for cell in cells
         ],
-        recommendation.metric.heading: [_three(cell.metric) if cell else "" for cell in cells],
+        recommendation.terms.metric.heading: [_three(cell.metric) if cell else "" for cell in cells],
         f"{COLUMNS['cost']} [{cost.name}]": [cost.number(cell.cost) if cell else "" for cell in cells],
     }
 
@@ -191,10 +191,10 @@ def step_text(step: GpuStep, recommendation: Recommendation, *, by_batch: bool) 
     # A step that is not worth it has no gain to report.
     gains = []
     if step.worth in (WORTH, COSTLY):
-        gains.append(f"{numbers.times(step.gain)}× as fast" if recommendation.objective == "time" else "")
+        gains.append(f"{numbers.times(step.gain)}× as fast" if recommendation.terms.report.objective == "time" else "")
         gains.append("" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost")
     gain = " at ".join(filter(None, gains))
-    is_accuracy = recommendation.metric == VAL_ACCURACY
+    is_accuracy = recommendation.terms.metric == VAL_ACCURACY
     if by_batch:
         speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
     else:

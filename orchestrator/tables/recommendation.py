@@ -84,7 +84,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     return RecommendationText(
-        title="In short" if recommendation.objective == NO_OBJECTIVE else "Recommendation",
+        title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=sentence(recommendation.headline),
         details=[*_beside(recommendation), *map(sentence, recommendation.details)],
@@ -116,9 +116,9 @@ def _beside(recommendation: Recommendation) -> list[str]:
 def _facts(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     chosen = recommendation.chosen
     if chosen and not recommendation.is_baseline and not math.isnan(recommendation.p_within_margin):
-        metric = recommendation.metric
+        metric = recommendation.terms.metric
         label = "Accuracy" if metric == VAL_ACCURACY else metric.short_label.capitalize()
-        values = {"margin": recommendation.margin, "p_within": recommendation.p_within_margin}
+        values = {"margin": recommendation.terms.report.margin, "p_within": recommendation.p_within_margin}
         yield label, filled("accuracy_kept", values | _difference(recommendation, chosen))
     if safe := safe_choice(recommendation):
         yield "Safe choice", safe
@@ -130,7 +130,7 @@ def _facts(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
 
 def _difference(recommendation: Recommendation, cell: Setting) -> dict[str, Any]:
     """Return by how much a cell's metric differs from the baseline's, above 0 if it is better, and the metric."""
-    metric = recommendation.metric
+    metric = recommendation.terms.metric
     return {"metric": metric, "difference": metric.sign * cell.value(f"{metric.name}_difference")}
 
 
@@ -155,7 +155,12 @@ def safe_choice(recommendation: Recommendation) -> str:
         unit = suited(safe.figures[name].unit, of_safe, of_chosen)
         if not math.isnan(of_safe + of_chosen):
             costs.append(f"{COLUMNS[name]} {unit.text(of_safe)} instead of {unit.text(of_chosen)}")
-    values = {"name": safe.name, "p_within": safe.p_within_margin, "margin": recommendation.margin, "costs": costs}
+    values = {
+        "name": safe.name,
+        "p_within": safe.p_within_margin,
+        "margin": recommendation.terms.report.margin,
+        "costs": costs,
+    }
     return filled("safe_cell", values)
 
 
@@ -181,13 +186,13 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "version": VERSION,
         "sweep": sweep,
         "sentence": text.sentence,
-        "objective": {"name": recommendation.objective, "measure": recommendation.measure or None},
+        "objective": {"name": recommendation.terms.report.objective, "measure": recommendation.measure or None},
         "verdict": recommendation.verdict or None,
         "recommended": chosen and _setting(chosen, recommendation),
         "safe_cell_id": recommendation.safe_cell_id,
         "provisional": recommendation.provisional,
         "probability": {"best": recommendation.p_best, "within_margin": recommendation.p_within_margin},
-        "margin": {recommendation.metric.name: recommendation.margin, "tie": TIE},
+        "margin": {recommendation.terms.metric.name: recommendation.terms.report.margin, "tie": TIE},
         "behind_best": {"at_most": bound, "probability": LOSS_QUANTILE},
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,

@@ -58,7 +58,7 @@ class SweepEnd:
     @property
     def has_objective(self) -> bool:
         """True if cells were compared, so that the validity of timings matters."""
-        return self.recommendation.objective != NO_OBJECTIVE
+        return self.recommendation.terms.report.objective != NO_OBJECTIVE
 
 
 _DETAILS = ((5, 2, True), (4, 2, True), (4, 2, False), (4, 1, False), (3, 1, False), (2, 1, False), (0, 1, False))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.request import AT_YOUR_PRICE
+from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.printable import printable
 
 Form = Callable[[float], str]

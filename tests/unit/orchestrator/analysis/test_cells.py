@@ -19,6 +19,7 @@ from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.cells import COLUMNS, Differences, by_cell, further_axes, summary_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import timed_by_one_process
+from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
@@ -58,7 +59,7 @@ def sweep() -> list[TrialRecord]:
 
 @pytest.fixture
 def cells(sweep: list[TrialRecord]) -> pd.DataFrame:
-    summary = collect(sweep, scaling="weak", reference_batch_size=32, price_per_gpu_hour=3.6)[1]
+    summary = collect(sweep, scaling="weak", reference_batch_size=32, report=ReportSection(price_per_gpu_hour=3.6))[1]
     return summary.set_index("cell_id")
 
 
@@ -205,7 +206,9 @@ def test_a_cell_has_the_extremes_of_its_seeds() -> None:
     ]
     trials, _ = collect(records, scaling="weak")
     trials = trials.assign(co_tenants=[3, 1])
-    (cell,) = summary_frame(trials, Comparison(scaling="weak"), price_per_gpu_hour=3.6).to_dict("records")
+    (cell,) = summary_frame(trials, Comparison(scaling="weak"), report=ReportSection(price_per_gpu_hour=3.6)).to_dict(
+        "records"
+    )
     figures = ("epochs", "gpu_clock_mhz", "gpu_temperature_c", "power_w", "peak_memory_gb", "most_co_tenants", "wall_s")
     assert [cell[figure] for figure in figures] == [5, 1200, 70, 400, 4, 3, 15]
     assert cell["cost"] == pytest.approx(0.015)
@@ -269,7 +272,7 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
         record_of(gpus, device="cpu", provenance={"device_model": "Xeon"}, metrics=measured(100, 0.9))
         for gpus in (1, 2)
     ]
-    summary = collect(records, scaling="weak", price_per_gpu_hour=3.6)[1]
+    summary = collect(records, scaling="weak", report=ReportSection(price_per_gpu_hour=3.6))[1]
     assert set(summary["device"]) == {"cpu"}
     assert summary["cost"].isna().all()
     assert summary["speedup"].notna().all()
@@ -314,7 +317,7 @@ def test_wall_time_and_cost_include_all_known_attempts() -> None:
         record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
         record_of(seed=1, attempt=3, unknown_attempts=2, note="slow", metrics=measured(100, 0.9)),
     ]
-    trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
+    trials, cells = collect(records, scaling="weak", report=ReportSection(price_per_gpu_hour=3.6))
     row: Any = cells.iloc[0]
     assert list(trials["wall_s"]) == [30, 10]
     assert (row["wall_s"], row["cost"]) == pytest.approx((20, 0.02))
@@ -435,7 +438,7 @@ def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
     fast = [trial(2, seed, 8.0, 200) for seed in range(3)]
     some = [trial(4, seed, reached, 400) for seed, reached in enumerate([2.0, 2.2, None])]
     none = [trial(8, seed, None, 800) for seed in range(3)]
-    found = cells_time_to_target([*slow, *fast, *some, *none], price_per_gpu_hour=3.6)
+    found = cells_time_to_target([*slow, *fast, *some, *none], report=ReportSection(price_per_gpu_hour=3.6))
     row: Any = found.loc["2-32-none"]
     # Twice the throughput, 1.5 times as fast to the target: 75% of the samples' worth is left.
     assert row["statistical_efficiency"] == pytest.approx(0.75)
@@ -480,11 +483,11 @@ def test_cells_have_a_verdict_of_equivalence_with_the_reference() -> None:
     alike = accuracies(2, [0.899, 0.910, 0.921])
     # Differences −.05, −.06, −.07: ±.0169 around −.06, wholly below −.01.
     worse = accuracies(4, [0.85, 0.85, 0.85])
-    found = cells_accuracy_verdict([*reference, *alike, *worse], margin=0.01)
+    found = cells_accuracy_verdict([*reference, *alike, *worse], report=ReportSection(margin=0.01))
     assert list(found["accuracy_verdict"]) == ["", "equivalent", "worse"]
     assert found["accuracy_power"].iloc[1] > 0.99 and 0 < found["accuracy_power"].iloc[2] < 0.5
     assert found["accuracy_seeds_to_settle"].isna().all()
-    narrow = cells_accuracy_verdict([*reference, *alike, *worse], margin=0.001)
+    narrow = cells_accuracy_verdict([*reference, *alike, *worse], report=ReportSection(margin=0.001))
     assert narrow["accuracy_verdict"].iloc[1] == "inconclusive"
     # Pairs that vary by the margin itself: 11 of them show equivalence with probability .85, 10 with .795.
     assert narrow["accuracy_seeds_to_settle"].iloc[1] == 11

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.analysis.objective import measured, time_s
 from orchestrator.config.request import Terms
+from orchestrator.config.settings import ReportSection
 from sweeps.target import Target
 
 NAN = math.nan
@@ -84,7 +85,7 @@ def test_a_rate_alone_uses_the_samples_of_the_budget(budget, value):
     ],
 )
 def test_each_objective_has_its_value_unit_and_name(objective, price, value, unit):
-    found = measured(trials(), Terms(price_per_gpu_hour=price), objective)
+    found = measured(trials(), Terms(report=ReportSection(price_per_gpu_hour=price)), objective)
     assert found.values.item() == pytest.approx(value) and found.unit == unit
     assert found.name.startswith(f"{objective} ") and "fixed budget" in found.name
 
@@ -92,15 +93,20 @@ def test_each_objective_has_its_value_unit_and_name(objective, price, value, uni
 def test_energy_and_cost_to_a_target_use_its_time():
     cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
     assert measured(cells, Terms(target=TARGET), "energy").values[0] == pytest.approx(3600.0)
-    assert measured(cells, Terms(target=TARGET, price_per_gpu_hour=4.0), "cost").values[0] == pytest.approx(0.08)
-    name = measured(cells, Terms(target=TARGET, price_per_gpu_hour=4.0), "cost").name
+    assert measured(cells, Terms(target=TARGET, report=ReportSection(price_per_gpu_hour=4.0)), "cost").values[
+        0
+    ] == pytest.approx(0.08)
+    name = measured(cells, Terms(target=TARGET, report=ReportSection(price_per_gpu_hour=4.0)), "cost").name
     assert name.startswith("cost to the target ") and "0.97" in name
 
 
 def test_on_cpus_the_cost_is_in_worker_hours():
     cells = trials(device=["cpu"])
-    found = measured(cells, Terms(price_per_gpu_hour=4.0), "cost")
+    found = measured(cells, Terms(report=ReportSection(price_per_gpu_hour=4.0)), "cost")
     assert found.values.item() == pytest.approx(0.02) and found.unit == "worker-hours"
     assert (
-        measured(trials(device=["cpu", "NVIDIA H200"]), Terms(price_per_gpu_hour=4.0), "cost").unit == "at your price"
+        measured(
+            trials(device=["cpu", "NVIDIA H200"]), Terms(report=ReportSection(price_per_gpu_hour=4.0)), "cost"
+        ).unit
+        == "at your price"
     )

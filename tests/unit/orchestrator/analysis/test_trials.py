@@ -24,6 +24,8 @@ from orchestrator.analysis.trials import (
     stragglers,
     trials_frame,
 )
+from orchestrator.config.request import Metric
+from orchestrator.config.settings import ReportSection
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
 from orchestrator.store.layout import Layout
@@ -78,7 +80,7 @@ def test_an_axis_named_like_a_metric_stays_an_axis() -> None:
 def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
     own = {"perplexity": 7.0, "tokens_per_s": 5.0, "seed": 3, "version": "a", "workers": 2, "loss": 4.0}
     records = [record_of(1, seed, metrics=own | {"perplexity": 7.0 + seed}) for seed in (0, 1)]
-    cells = collect(records, scaling="weak", metric=metric)[1]
+    cells = collect(records, scaling="weak", metric=Metric.named(metric))[1]
     assert set(further_metrics(cells)) == {"perplexity", "metrics.seed", metric} - {"val_accuracy", "bits_per_byte"}
     assert further_axes(cells) == []
     row = cells.iloc[0]
@@ -144,7 +146,10 @@ def test_a_packed_trial_costs_the_gpus_it_held() -> None:
         record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
         record_of(2, seed=0, wall_s=1800.0, metrics={"samples_per_s": 1.0}),
     ]
-    assert collect(records, scaling="weak", price_per_gpu_hour=4)[1]["cost"].tolist() == [2.0, 4.0]
+    assert collect(records, scaling="weak", report=ReportSection(price_per_gpu_hour=4))[1]["cost"].tolist() == [
+        2.0,
+        4.0,
+    ]
 
 
 def test_cells_are_ordered_by_axes_and_rules_by_definition() -> None:
@@ -336,7 +341,7 @@ def test_losses_of_two_seeds_do_not_collapse() -> None:
     def marks(seeds: int) -> list[bool]:
         losses = {1: [2.0, 2.01, 2.0], 2: [2.0, 4.0, 2.0]}
         records = [record_of(g, s, metrics={"val_loss": losses[g][s]}) for g in losses for s in range(seeds)]
-        trials, _ = collect(records, scaling="weak", metric="val_loss", higher_is_better=False)
+        trials, _ = collect(records, scaling="weak", metric=Metric.named("val_loss"))
         return list(trials["collapsed"])
 
     assert marks(2) == [False] * 4 and marks(3) == [False] * 4 + [True, False]
@@ -392,7 +397,7 @@ def test_frames_without_results_are_an_error(layout: Layout) -> None:
 def test_language_models_have_their_speed_in_tokens() -> None:
     metrics = {"samples_per_s": 50.0, "sequence_length": 8, "val_loss": 2.5, "tokens": 6400, "mfu_nominal": 0.4}
     records = [record_of(seed=seed, metrics=metrics | {"val_loss": 2.5 + seed}, gpus_held=2) for seed in (0, 1)]
-    trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
+    trials, cells = collect(records, scaling="weak", report=ReportSection(price_per_gpu_hour=3.6))
     assert trials["tokens_per_s"].tolist() == [400, 400]
     [cell] = cells.to_dict("records")
     assert cell["val_loss"] == 3 and cell["val_loss_lo"] == 0 and cell["val_loss_hi"] > 4

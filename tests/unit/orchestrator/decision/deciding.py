@@ -9,6 +9,7 @@ import pandas as pd
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
+from orchestrator.config.settings import ReportSection
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
@@ -42,30 +43,25 @@ def target(value: float) -> Target:
 
 
 def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
-    price = terms.get("price_per_gpu_hour")
-    return decided_with_frames(records, price, **terms)[2]
+    return decided_with_frames(records, **terms)[2]
 
 
-def decided_with_frames(
-    records: list[TrialRecord], price: float | None = None, **terms: Any
-) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
-    """Return the trials, the cells and the decision; equal records are decided on once."""
-    return _decided(pickle.dumps((records, price, {"axes": AXES, "arguments": ARGUMENTS} | terms)))
+def decided_with_frames(records: list[TrialRecord], **terms: Any) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
+    """Return the trials, the cells and the decision; equal records are decided on once.
+
+    `terms` are fields of `Terms`, or keys of the section `report`.
+    """
+    report = {
+        name: terms.pop(name) for name in set(terms) & ReportSection.__dataclass_fields__.keys() - {"metric", "target"}
+    }
+    return _decided(pickle.dumps((records, report, {"axes": AXES, "arguments": ARGUMENTS} | terms)))
 
 
 @functools.cache
 def _decided(pickled: bytes) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation]:
-    records, price, terms = pickle.loads(pickled)
-    criteria = Terms(**terms)
-    frames = collect(
-        records,
-        scaling="weak",
-        reference_batch_size=32,
-        price_per_gpu_hour=price,
-        margin=criteria.margin,
-        metric=criteria.metric.name,
-        higher_is_better=criteria.metric.higher_is_better,
-    )
+    records, report, terms = pickle.loads(pickled)
+    criteria = Terms(report=ReportSection(**report), **terms)
+    frames = collect(records, scaling="weak", reference_batch_size=32, report=criteria.report, metric=criteria.metric)
     return *frames, decide(*frames, criteria)
 
 

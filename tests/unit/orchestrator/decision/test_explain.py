@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
+from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation
@@ -20,7 +21,7 @@ from tests.unit.orchestrator.records import record_of
 def without_objective(records: list[TrialRecord], *expressions: str) -> Recommendation:
     claims = [Claim.of({"sentence": each, "expression": each}) for each in expressions]
     frames = collect(records, scaling="weak", reference_batch_size=32)
-    return decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
+    return decide(*frames, Terms(report=ReportSection(objective="none"), axes=AXES), verdicts(claims, *frames))
 
 
 def test_without_an_objective_claims_and_speedup_are_reported(records: list[TrialRecord]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.config.request import Metric
+from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
 from orchestrator.store.journal import Journal
 from orchestrator.store.layout import Layout
@@ -149,10 +149,8 @@ def use(name: str) -> Remark:
 
 
 RECOMMENDATION = Recommendation(
-    objective="time",
+    terms=Terms(),
     measure="time for the fixed budget",
-    metric=Metric(),
-    margin=0.01,
     cell_id="8-128-sqrt",
     name="8×128 sqrt",
     headline=use(f"8×128 sqrt {EVIL}"),

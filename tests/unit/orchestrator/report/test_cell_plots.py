@@ -103,8 +103,8 @@ def test_a_metric_that_is_better_when_lower_turns_the_front() -> None:
     records = [
         record_of(1, batch=b, metrics=TIMED | {"train_s": b, "samples": None, "val_loss": losses[b]}) for b in losses
     ]
-    trials, cells = collect(records, scaling="weak", metric="val_loss")
-    found = replace(demo.RECOMMENDATION, metric=Metric(name="val_loss", higher_is_better=False))
+    trials, cells = collect(records, scaling="weak", metric=Metric.named("val_loss"))
+    found = replace(demo.RECOMMENDATION, terms=Terms(metric=Metric.named("val_loss")))
     rows = cell_rows(with_times(cells, trials), found)
     assert [row["cell"] for row in rows if row["on_front"]] == ["1×32 none", "1×64 none"]
     assert "validation loss" in texts(trade_off(cells, pd.DataFrame(rows), found), rows)

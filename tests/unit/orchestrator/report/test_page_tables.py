@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Metric
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.recommendation import Figure, Recommendation, Setting
 from orchestrator.report.cell_plots import with_times
 from orchestrator.report.page_tables import Tile, cell_table, numeric, tiles
@@ -46,10 +46,8 @@ def setting(cell_id: str, gpus: int, time_s: float, cost: float, accuracy: float
 
 
 CHOICE = Recommendation(
-    objective="time",
+    terms=Terms(),
     measure="time for the fixed budget",
-    metric=Metric(),
-    margin=0.01,
     cell_id="two",
     baseline_cell_id="one",
     headline=demo.use("two"),

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from orchestrator.config.request import Metric
+from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import GpuCount, Recommendation, TradeOff, remark
 from orchestrator.tables.choice_cells import front_table, gpu_count_table
 
@@ -9,10 +9,8 @@ SLOW, FAST, ACCURATE = (
     for name, time_s, val_accuracy in (("slow", 3.0, 0.90), ("fast", 1.0, 0.89), ("accurate", 4.0, 0.95))
 )
 CHOICE = Recommendation(
-    objective="time",
+    terms=Terms(),
     measure="time",
-    metric=Metric(),
-    margin=0.01,
     cell_id="a",
     headline=remark("not_made"),
     provisional=True,

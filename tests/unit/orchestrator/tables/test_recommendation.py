@@ -15,6 +15,7 @@ import pytest
 import orchestrator.decision as decision
 from orchestrator.analysis.trials import axis_columns, collect
 from orchestrator.config.request import Metric, Terms
+from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import (
@@ -85,7 +86,7 @@ def test_golden_recommendation(name: str, records: list[TrialRecord], golden: Go
 def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden) -> None:
     claims = [Claim.of({"sentence": each, "expression": each}) for each in ("gpus(gpus=2) > 1.5", "accuracy() > 2")]
     frames = collect(records, scaling="weak", reference_batch_size=32)
-    found = decide(*frames, Terms(objective=NO_OBJECTIVE, axes=AXES), verdicts(claims, *frames))
+    found = decide(*frames, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES), verdicts(claims, *frames))
     golden("recommendation/without_objective.md", recommendation_markdown(found, "demo"))
 
 
@@ -301,10 +302,8 @@ def test_every_key_is_documented(records: list[TrialRecord]) -> None:
 
 
 FOUND = Recommendation(
-    objective="time",
+    terms=Terms(),
     measure="time",
-    metric=Metric(),
-    margin=0.01,
     cell_id="a",
     headline=remark("not_made"),
     provisional=True,
@@ -362,9 +361,8 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     frames = collect(list(records.values()), scaling=chance.choice(["weak", "strong"]), reference_batch_size=32)
     goal = chance.choice([None, target(0.9)])
     terms = Terms(
-        objective=chance.choice(OBJECTIVES),
+        report=ReportSection(objective=chance.choice(OBJECTIVES), price_per_gpu_hour=price),
         target=goal,
-        price_per_gpu_hour=price,
         axes=AXES | axis_columns(list(records.values())),
     )
     found = decide(*frames, terms)

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
+from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.speedup import one_process, speedup_frame, speedup_markdown
 from tests.unit.orchestrator.records import record_of
@@ -38,7 +39,7 @@ def test_speed_of_language_models_is_in_tokens() -> None:
 
 def test_document_names_devices_seeds_and_scaling() -> None:
     records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
-    text = speedup_markdown(collect(records, scaling="strong", price_per_gpu_hour=2)[1])
+    text = speedup_markdown(collect(records, scaling="strong", report=ReportSection(price_per_gpu_hour=2))[1])
     assert "Device: cpu;" in text and "1 seed per cell" in text and "Strong scaling:" in text
 
 
