@@ -263,14 +263,14 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
             chosen = found.favourite
             if chosen is None:
                 break
-            asked, needed = further_seeds(_contenders(found, ran), chosen)
+            asked, needed = further_seeds(contenders_of(found, ran), chosen)
             sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
             rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
             ran[asked] = np.minimum(needed, MOST_SEEDS)
     return {_times(number): _followed(outcomes, generator) for number, outcomes in rows.items()}
 
 
-def _contenders(found: Choice, ran: np.ndarray) -> SimpleNamespace:
+def contenders_of(found: Choice, ran: np.ndarray) -> SimpleNamespace:
     """Return the input of the request for further seeds."""
     return SimpleNamespace(
         choice=found,

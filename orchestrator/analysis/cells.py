@@ -31,8 +31,7 @@ from orchestrator.statistics.intervals import (
     proportion_interval,
     welch,
 )
-from orchestrator.statistics.seeds_needed import seeds_to_settle
-from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from sweeps.status import Status, cost_of
 
 
@@ -113,33 +112,26 @@ class Differences:
         ]
 
 
-OF_VERDICT = ("accuracy_verdict", "accuracy_power", "accuracy_seeds_to_settle")
+OF_VERDICT = ("accuracy_verdict", "accuracy_power")
 
 
 def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -> None:
-    """Add OF_VERDICT: the verdict, the power to show equivalence at this n, and the seeds that would settle it.
-
-    The reference cell itself has none of them.
-    """
+    """Add OF_VERDICT: the verdict and the power to show equivalence at this n; the reference cell has neither."""
     differences = Differences.of(ok, "accuracy", cells.index, cells["reference_cell_id"])
     least = _least_error(cells, ok, differences.interval().point)
     pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
     compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
     tested = [
-        _verdict(difference, margin, int(n)) if wanted else ("", np.nan, None)
+        _verdict(difference, margin, int(n)) if wanted else ("", np.nan)
         for difference, n, wanted in zip(differences.tested(least), pairs, compared, strict=True)
     ]
     for place, column in enumerate(OF_VERDICT):
         cells[column] = [row[place] for row in tested]
-    cells["accuracy_seeds_to_settle"] = cells["accuracy_seeds_to_settle"].astype("Int64")
 
 
-def _verdict(difference: Difference, margin: float, n: int) -> tuple[str, float, int | None]:
+def _verdict(difference: Difference, margin: float, n: int) -> tuple[str, float]:
     verdict = difference.verdict(margin)
-    if not verdict:
-        return "", np.nan, None
-    chance = power(margin, difference.error * n**0.5, n)
-    return verdict, chance, seeds_to_settle(difference, margin, n) if verdict == "inconclusive" else None
+    return (verdict, power(margin, difference.error * n**0.5, n)) if verdict else ("", np.nan)
 
 
 def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
@@ -164,10 +156,31 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for count, n_ok in zip(cells["n_collapsed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
+        _superlinear(cells),
         np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
         np.where(cells["status"].eq(Status.FAILED.value), "rerun=failed runs it again", ""),
     )
     return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
+
+
+def _superlinear(cells: pd.DataFrame) -> list[str]:
+    """Return a note for each cell whose efficiency is above SUPERLINEAR, with the likely cause."""
+    of_baseline = cells[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
+    causes = np.where(
+        of_baseline["gpus"] < 1,
+        "its baseline has a fraction of a GPU",
+        np.where(
+            of_baseline["device_batch_size"] > cells["device_batch_size"].to_numpy(),
+            "smaller batches per device, which fit caches or avoid swapping",
+            "a baseline that caches or memory slow down",
+        ),
+    )
+    return [
+        f"superlinear: {efficiency:.2f} of the ideal speed-up; likely cause: {cause}"
+        if efficiency > SUPERLINEAR
+        else ""
+        for efficiency, cause in zip(cells["efficiency"], causes, strict=True)
+    ]
 
 
 def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:

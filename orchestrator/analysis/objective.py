@@ -57,6 +57,13 @@ def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any
     return Measure(name=name, unit="s", values=values, why=why)
 
 
+def missed_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the time of a seed that misses the target, by row: its cell's mean, or the time for the whole budget."""
+    is_missed = trials["time_to_target_s"].isna()
+    of_cell = trials["train_s"].where(is_missed).groupby(trials["cell_id"]).transform("mean")
+    return of_cell.fillna(_budget_s(trials)).fillna(trials["train_s"])
+
+
 def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the time of the budget's samples at each trial's rate; without those, of the samples that it took."""
     samples = trials["samples"]

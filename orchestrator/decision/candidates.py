@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.cells import SAMPLES, by_seed
-from orchestrator.analysis.objective import Measure, measured
+from orchestrator.analysis.objective import Measure, measured, missed_s
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, log_objectives
+from orchestrator.decision.choice import TIE, Choice, Contest, Restarts, accuracy_differences, choose, log_objectives
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
@@ -242,6 +242,7 @@ class Contenders:
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
             samples=_samples(trials, terms),
+            restarts=_restarts(trials, own),
             hours=totals["cost"].means(),
         )
         better = better_than_baseline(contest)
@@ -322,6 +323,24 @@ def _samples(trials: pd.DataFrame, terms: Terms) -> float:
     """Return the fewest samples of which a score is the share; NaN if it is no share, or unknown."""
     column = SAMPLES.get(terms.metric.name)
     return float(trials[column].min()) if column in trials else math.nan
+
+
+def _restarts(trials: pd.DataFrame, cells: pd.DataFrame) -> Restarts | None:
+    """Return which seeds reached the target, and how long a missed one takes; None if no seed reached one."""
+    reached = trials["time_to_target_s"].notna()
+    if not reached.any():
+        return None
+    tried = trials[trials["status"] == Status.OK.value]
+    by_cell = tried.assign(hit=reached, missed=missed_s(tried)).groupby("cell_id")
+    counts = by_cell.agg(
+        hits=("hit", "sum"), n=("hit", "size"), reached_s=("time_to_target_s", "mean"), missed_s=("missed", "mean")
+    )
+    counts = counts.reindex(cells["cell_id"])
+    return Restarts(
+        hits=counts["hits"].to_numpy(dtype="float64"),
+        n=counts["n"].to_numpy(dtype="float64"),
+        missed=(counts["missed_s"] / counts["reached_s"]).to_numpy(dtype="float64"),
+    )
 
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:

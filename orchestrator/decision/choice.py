@@ -14,8 +14,9 @@ misses and less regret at every number of seeds (docs/results/statistics.md). Th
 bound on how far its choice may be behind the best. Among the cells that may be the best, the order is mostly chance.
 One with the fewest device-hours is chosen, and of several the most accurate one.
 
-A seed's common effect on all cells is removed first; then the remaining variances are shrunk towards a common variance
-(`statistics.intervals.shrunken`). Shrinking variances of differences would count the baseline's error once per cell.
+A seed's common effect on all cells is removed first; then the remaining variances inform each other, those of
+accuracies along a trend over the batch and the loss (`statistics.variances`). Shrinking variances of differences would
+count the baseline's error once per cell.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.decision.recommendation import SURE
-from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs, shrunken
+from orchestrator.decision.recommendation import SURE, SURE_OF_SELECTED
+from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs
 from orchestrator.statistics.outliers import share_draws
 from orchestrator.statistics.pooling import Likeness, pooled_draws
+from orchestrator.statistics.variances import moderated
 
 DRAWS = 20_000
 _MOST_DRAWN = 2_000_000
@@ -37,6 +39,31 @@ _MOST_DRAWN = 2_000_000
 
 NORMAL = 1e9
 """Degrees of freedom above which t is treated as the normal distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarts:
+    """The seeds that reached a target; one that missed it is trained again. Arrays with one element per cell."""
+
+    hits: Array
+    n: Array
+    """All seeds that tried."""
+    missed: Array
+    """The time of a seed that misses the target over that of one that reaches it."""
+
+    def draws(self, generator: np.random.Generator, draws: int) -> Array:
+        """Return draws of the logarithm of the expected time over that at the measured share, shape (draws, cells).
+
+        The share of seeds that reach the target has Jeffreys' prior: few seeds say little about it. If all seeds of the
+        sweep reached the target, restarts are not expected.
+        """
+        if not (self.hits < self.n).any():
+            return np.zeros((draws, len(self.n)))
+        share = share_draws(self.hits, self.n, generator, draws)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = 1 + self.missed * (1 - share) / share
+            measured = 1 + self.missed * (self.n - self.hits) / self.hits
+            return np.nan_to_num(np.log(drawn / measured), posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +83,8 @@ class Contest:
     """Which seeds collapsed (`statistics.outliers`) or ended without an accuracy; None if none did."""
     samples: float = math.nan
     """The number of samples of which each accuracy is the share; NaN if unknown."""
+    restarts: Restarts | None = None
+    """Which seeds reached the target; None if the objective is not the time to one."""
     hours: Array | None = None
     """Device-hours of a trial of each cell, times any constant price; NaN is unknown. None if all cells cost alike."""
 
@@ -74,13 +103,18 @@ class Contest:
         """The losses by collapsed seeds."""
         own, sound = Moments.of(self.accuracy), Moments.of(self.sound)
         if self.collapsed is None:
-            return Lost(hits=np.zeros_like(own.n), n=own.n, drop=np.zeros_like(own.n))
+            return Lost(hits=np.zeros_like(own.n), n=own.n, drop=np.zeros_like(own.n), likeness=self.likeness)
         hits = self.collapsed.sum(axis=1).astype(np.float64)
         missing = (self.collapsed & np.isnan(self.accuracy)).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             drop = np.where(hits > 0, (sound.mean - own.mean) * own.n / hits, 0.0)
         # A seed without an accuracy may be worse than any other, so that its drop has no bound.
-        return Lost(hits=hits, n=own.n + missing, drop=np.where(missing > 0, np.inf, drop))
+        drop = np.where(missing > 0, np.inf, drop)
+        return Lost(hits=hits, n=own.n + missing, drop=drop, likeness=self.likeness)
+
+
+_FAR = 0.1
+"""Cells whose similar cells have fewer collapsed seeds than this, weighted by likeness, are not at risk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +126,7 @@ class Lost:
     """All seeds with an accuracy, and those that ended without one."""
     drop: Array
     """By how much a collapsed seed is below the others, on average; 0 without one, inf if one has no accuracy."""
+    likeness: Likeness | None = None
 
     @property
     def mean(self) -> Array:
@@ -100,10 +135,20 @@ class Lost:
             return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
 
     def draws(self, generator: np.random.Generator, draws: int) -> Array:
-        """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop."""
-        lost = np.zeros((draws, len(self.n)))
-        some = self.hits > 0
+        """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop.
+
+        One cell's collapse may be chance. Once seeds of several cells have collapsed, similar cells inform the share.
+        """
+        some, lost = self.hits > 0, np.zeros((draws, len(self.n)))
         lost[:, some] = self.drop[some] * share_draws(self.hits[some], self.n[some], generator, draws)
+        finite = some & np.isfinite(self.drop)
+        if self.likeness is None or finite.sum() < 2:
+            return lost
+        alike = self.likeness.weights()
+        hits, sound = alike @ self.hits, alike @ (self.n - self.hits)
+        others = ~some & (hits > _FAR)
+        share = share_draws(hits[others], (self.n + hits + sound)[others], generator, draws)
+        lost[:, others] = np.median(self.drop[finite]) * share
         return lost
 
 
@@ -156,7 +201,24 @@ def log_objectives(objective: Array) -> Means:
 
 def accuracies(contest: Contest) -> Means:
     """Estimate the cells' accuracies without collapsed seeds, independent of the baseline's."""
-    return _means(contest.sound)
+    # Seeds that are equal by chance say little: a share of few samples varies by more.
+    share = np.clip(Moments.of(contest.sound).mean, 0.0, 1.0)
+    return _means(contest.sound, _of_spread(contest), share * (1 - share) / contest.samples)
+
+
+def _of_spread(contest: Contest) -> Array | None:
+    """Return what the spread of accuracies may depend on, shape (cells, 2): the batch, and the loss in margins."""
+    if contest.likeness is None or not (contest.likeness.batch > 0).all():
+        return None
+    mean = Moments.of(contest.sound).mean
+    if np.isnan(mean).all():
+        return None
+    lost = (np.nanmax(mean) - mean) / contest.margin
+    return np.column_stack([_PER_DOUBLING * np.log2(contest.likeness.batch), np.log1p(lost)])
+
+
+_PER_DOUBLING = 0.7
+"""A plausible change of the log variance with each doubling of the batch: the spread doubles with two doublings."""
 
 
 def accuracy_differences(contest: Contest) -> Means:
@@ -182,49 +244,55 @@ def accuracy_differences(contest: Contest) -> Means:
     return replace(difference, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, difference.freedom))
 
 
+_EXPECTED = 0.5
+"""The loss in margins that is expected of a cell before any measurement."""
+
+
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
     """Return draws pooled over similar cells, shape (draws, cells); None if pooling is impossible."""
     compared = ~np.isnan(difference.point)
     if contest.likeness and contest.baseline is not None and not np.isnan(difference.error[compared]).any():
         own = accuracies(contest)
         alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
-        freedom = float(np.median(own.freedom[compared])) if compared.any() else math.inf
         baseline = int(compared[: contest.baseline].sum())
         error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
-        truths = pooled_draws(own.point[compared], error[compared], freedom, alike, generator, draws, baseline=baseline)
+        # Few data must not decide: before any measurement, a cell is expected halfway to the margin.
+        expected = _EXPECTED * contest.margin
+        ahead = np.where(np.arange(len(compared)) == contest.baseline, expected, 0.0)
+        point = (own.point - ahead)[compared]
+        truths = pooled_draws(point, error[compared], own.freedom[compared], alike, generator, draws, baseline=baseline)
         if truths is not None:
             drawn = np.full((draws, len(compared)), np.nan)
             drawn[:, compared] = truths
             itself = compared & (difference.error == 0) & (difference.point == 0)
-            return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]])
+            return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]] - expected)
     return None
 
 
-def _means(values: Array) -> Means:
+def _means(values: Array, covariates: Array | None = None, floor: Array | None = None) -> Means:
     moments = Moments.of(values)
-    variance, spent = _own_variances(values)
-    pooled, freedom = shrunken(variance, moments.n - 1, spent)
+    pooled, freedom = moderated(_own_variances(values), moments.n - 1, covariates, floor)
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.where(freedom > 0, np.sqrt(pooled / moments.n), np.nan)
     return Means(point=moments.mean, n=moments.n, error=error, freedom=freedom)
 
 
-def _own_variances(values: Array) -> tuple[Array, int]:
+def _own_variances(values: Array) -> Array:
     """Return variances between seeds, without a seed's common effect if most cells have the same seeds.
 
-    Also return the degrees of freedom that estimating the common effect takes from all cells together. The effect is
-    the mean over the cells: their median varies with single cells if there are few, so that these seem to vary little.
+    The effect is the mean over the cells: their median varies with single cells if there are few, so that these seem to
+    vary little.
     """
     known = ~np.isnan(values)
     measured, complete = known.any(axis=1), known.any(axis=0)
     cells = int(measured.sum())
     if cells < 2 or (known[np.ix_(measured, complete)].mean(axis=0) < _MOST).any():
-        return Moments.of(values).variance, 0
+        return Moments.of(values).variance
     complete_values = values[np.ix_(measured, complete)]
     deviations = complete_values - np.nanmean(complete_values, axis=1, keepdims=True)
     variance = np.full(len(values), np.nan)
     variance[measured] = Moments.of(deviations - np.nanmean(deviations, axis=0)).variance / (1 - 1 / cells)
-    return variance, complete_values.shape[1] - 1
+    return variance
 
 
 _MOST = 0.75
@@ -271,6 +339,17 @@ class Choice:
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
+
+    most_accurate: int | None = None
+    """The cell with the best pooled metric; None if the metric is not compared."""
+    below_best: float = math.nan
+    """How far the favourite's metric is probably below that of the most accurate cell."""
+
+    def is_sure(self, probability: float) -> bool:
+        """Return whether a probability suffices for CLEAR; NaN does not."""
+        n = Moments.of(self.contest.objective).n
+        looked_twice = len(set(n[n > 0])) > 1
+        return probability >= (SURE_OF_SELECTED if looked_twice else SURE)
 
     @property
     def qualified(self) -> Array:
@@ -368,23 +447,28 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
     A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
-    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin. The baseline counts by
+    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin, or a cell whose similar
+    cells collapse so often that it may miss the margin by this alone (1 − SAFE). The baseline counts by
     its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is accurate
     to ± 0.7%, with 2,000 to ± 2.2%.
     """
     level, difference, lost = log_objectives(contest.objective), accuracy_differences(contest), contest.lost
     times = level.draws(generator, draws)
+    if contest.restarts is not None:
+        times = times + contest.restarts.draws(generator, len(times))
     compared = ~np.isnan(difference.point)
     by_speed_alone = not compared.any()
     unknown = compared & np.isnan(difference.error)
     pooled = pooled_differences(contest, difference, generator, len(times))
     sound = difference.draws(generator, len(times)) if pooled is None else pooled
-    losses = sound - lost.draws(generator, len(times))
+    by_collapse = lost.draws(generator, len(times))
+    losses = sound - by_collapse
     own = difference.point - lost.mean
     within = by_speed_alone | (losses >= -contest.margin)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
     passes = by_speed_alone | np.where(unknown, own >= -contest.margin, p_within >= 0.5)
     passes &= ~((lost.hits > 0) & (own < -contest.margin))
+    passes &= (lost.hits > 0) | ((by_collapse <= contest.margin).mean(axis=0) >= SAFE)
     least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     best = within & (times <= least + math.log1p(TIE))
     p_best = np.where(np.isnan(level.point) | np.isnan(level.error) | unknown, np.nan, best.mean(axis=0))
@@ -403,7 +487,12 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         return replace(choice, p_best=np.full_like(p_best, np.nan))
     behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
     safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
-    return replace(choice, favourite=favourite, safe=safe, behind=behind)
+    choice = replace(choice, favourite=favourite, safe=safe, behind=behind)
+    if np.isnan(choice.pooled_difference).all():
+        return choice
+    most_accurate = int(np.nanargmax(choice.pooled_difference))
+    below = choice.pooled_difference[most_accurate] - choice.pooled_difference[favourite]
+    return replace(choice, most_accurate=most_accurate, below_best=float(below))
 
 
 def _tied(level: Array) -> npt.NDArray[np.bool_]:

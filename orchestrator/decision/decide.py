@@ -44,7 +44,6 @@ from orchestrator.decision.recommendation import (
     Rival,
     Setting,
     TradeOff,
-    is_sure,
     remark,
 )
 from orchestrator.decision.verdicts import Verdict
@@ -72,6 +71,11 @@ def shortlist(contenders: Contenders, front: Sequence[TradeOff], others: Collect
     for name, unit in (_WITH_INTERVAL | ({metric: "1"} if metric in contenders.cells else {})).items():
         point, lo, hi = (contenders.cells[f"{name}{end}"].to_numpy(dtype="float64") for end in ("", "_lo", "_hi"))
         intervals[name] = (Interval(point=point, lo=lo, hi=hi), unit)
+    # The summary compares with fewer GPUs at the same batch; the recommendation with one baseline for all cells.
+    intervals["gpu_speedup"] = intervals.pop("speedup")
+    if contenders.baseline is not None:
+        behind = contenders.choice.log_objective.minus(contenders.baseline).intervals()
+        intervals["speedup"] = (behind.negated().map(np.exp), "1")
     worse = contenders.choice.accuracy_difference.intervals()
     intervals[f"{metric}_difference"] = (worse if contenders.metric.higher_is_better else worse.negated(), "1")
     return tuple(_setting(contenders, row, intervals, on_front=bool(on_front[row])) for row in rows)
@@ -262,7 +266,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     doubtful = tuple(caveats(contenders, chosen))
     asked, needed = further_seeds(contenders, chosen)
     times_again = contenders.timed_once(chosen) or bool(contenders.stragglers[chosen])
-    sure = is_sure(contenders.p_best(chosen)) and not doubtful
+    sure = contenders.choice.is_sure(contenders.p_best(chosen)) and not doubtful
     settled = SPEED_ONLY if baseline is None else CLEAR
     return replace(
         outcome,

@@ -7,7 +7,7 @@ each code. Nothing here chooses a cell: `decision.choice` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,22 @@ from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
+from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments, jeffreys
-from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.status import Status
 
 _MOST_NAMED = 2
 """How many cells a sentence names besides the first."""
+
+_ROUNDED = 1e-6
+"""Seeds that differ by less than this part of their metric differ by rounding."""
+
+_FAR = 10.0
+"""A margin of which the seeds' standard deviation is more than this multiple is in another unit, or an outlier is."""
 
 _MOST = 3
 """Maximum number of remarks of one kind."""
@@ -38,6 +45,9 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     other = None if baseline in (None, row) or math.isnan(contenders.objectives[baseline]) else baseline
     cost = contenders.totals["cost"].means()
     is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
+    fewest = best_with_fewest(contenders)
+    if fewest is not None and cell["gpus"] <= contenders.cells["gpus"][fewest]:
+        fewest = None
     first = remark(
         "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "global_batch_size", "lr_rule")},
@@ -46,14 +56,27 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
         of_baseline=None if other is None else contenders.objectives[other],
+        gain=gain_over(contenders, other, row),
+        of_gpus=None if fewest is None else gain_over(contenders, fewest, row),
+        fewest=None if fewest is None else contenders.cells["gpus"][fewest],
+        fewest_is_baseline=fewest == other,
         cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
     later = [contenders.ends_later] if contenders.ends_later else []
+    later = [*_superlinear(cell), *later]
     if baseline is None:
         return [first, *later, *_without_accuracy(contenders, row)]
     if contenders.poor_reference is not None:
         return [first, _poor_reference(contenders, row, contenders.poor_reference), *later]
     return [first, *([remark("is_baseline")] if baseline == row else []), *later]
+
+
+def _superlinear(cell: Mapping[str, Any]) -> list[Remark]:
+    """Return a remark if a cell's speed-up is more than linear, with the likely cause from its note."""
+    if not cell["efficiency"] > SUPERLINEAR:
+        return []
+    note = next(part for part in str(cell["note"]).split("; ") if part.startswith("likely cause: "))
+    return [remark("superlinear", efficiency=float(cell["efficiency"]), cause=note.removeprefix("likely cause: "))]
 
 
 def _poor_reference(contenders: Contenders, row: int, reference: int) -> Remark:
@@ -188,7 +211,7 @@ def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
         return [] if scaled.empty else [no_speed(trials)]
     row = known.to_dict("records")[int(known["speedup"].to_numpy().argmax())]
     figures = {key: row[key] for key in ("speedup", "speedup_lo", "speedup_hi", "efficiency")}
-    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells)))]
+    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells))), *_superlinear(row)]
 
 
 def reasons(contenders: Contenders) -> Iterator[Remark]:
@@ -329,22 +352,65 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("few_seeds", seeds=fewest, all_cells=fewest == contenders.candidates["n_ok"].max())
     if contenders.terms.unfinished:
         yield remark("unfinished")
+    yield from _ended_later(contenders, chosen)
     yield from _few_timings(contenders, chosen)
     if len(contenders.candidates) == 1:
         yield remark("nothing_to_compare")
-    if not chance_unknown and not is_sure(p_best):
+    if not chance_unknown and not contenders.choice.is_sure(p_best):
         yield remark("may_not_be_best", p_best=p_best)
-    if not chance_unknown and compared and not is_sure(p_within):
+    if not chance_unknown and compared and not contenders.choice.is_sure(p_within):
         yield remark("may_miss_margin", metric=contenders.metric, p_within=p_within)
+    if contenders.choice.below_best > contenders.contest.margin:
+        yield below_best(contenders, chosen)
     if contenders.measure.why == "target_missed":
         yield remark("target_missed")
     moments = Moments.of(contenders.contest.accuracy)
     several = moments.n >= 2
-    if several.any() and (moments.variance[several] == 0).all():
+    if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
         yield remark("seeds_without_effect", metric=contenders.metric)
+    elif several.any():
+        spread = float(np.sqrt(moments.variance[several].mean()))
+        if spread > _FAR * contenders.contest.margin:
+            yield remark(
+                "margin_too_small", metric=contenders.metric, margin=contenders.terms.report.margin, spread=spread
+            )
+    typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
+    if contenders.contest.margin > typical / 2:
+        yield remark(
+            "margin_too_large", metric=contenders.metric, margin=contenders.terms.report.margin, typical=typical
+        )
     steps = contenders.candidates.loc[is_untrained(contenders.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
         yield remark("untrained", metric=contenders.metric, steps=int(steps.min()))
+
+
+def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
+    """Yield which of the two cells that the choice is compared with ended before it in all of its seeds."""
+    ok = contenders.trials[contenders.trials["status"] == Status.OK.value]
+    # The time of a whole training where it is known; else all of the trial, with earlier attempts.
+    ended = ok.assign(ended_s=ok["total_s"].fillna(ok["wall_s"]))
+    by_seed = ended.pivot_table(index="cell_id", columns="seed", values="ended_s")
+    for other in dict.fromkeys([contenders.baseline, best_with_fewest(contenders)]):
+        if other is None or other == chosen:
+            continue
+        own, of_other = (by_seed.loc[contenders.cells["cell_id"][row]] for row in (chosen, other))
+        later = (own - of_other).dropna()
+        if len(later) > 1 and (later > 0).all():
+            yield remark("ended_later", n=len(later), name=contenders.names[other], by=float(later.mean()))
+            return
+
+
+def below_best(contenders: Contenders, chosen: int) -> Remark:
+    """Return by how much the chosen cell's metric is below that of the most accurate cell."""
+    best = contenders.choice.most_accurate
+    assert best is not None  # otherwise nothing is known to be below it
+    return remark(
+        "below_best",
+        metric=contenders.metric,
+        by=contenders.choice.below_best,
+        name=contenders.names[best],
+        margin=contenders.contest.margin,
+    )
 
 
 def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:

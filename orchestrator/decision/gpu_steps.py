@@ -19,7 +19,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNKNOWN, WORTH, GpuStep, StepSpeed
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNKNOWN, WORTH, Figure, GpuStep, StepSpeed
 from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
@@ -37,7 +37,6 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     timed = ~np.isnan(level.point)
     reference, best = choice.best_of(timed & (own < gpus)), choice.best_of(timed & (own == gpus))
     p_worth = _p_worth(contenders, reference, timed & (own == gpus))
-    gain, lo, hi = _gain(contenders, reference, best)
     cost = contenders.totals["cost"].means()
     ratio, is_costly = math.nan, False
     if reference is not None and best is not None and not contenders.on_cpu:
@@ -51,9 +50,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
         worth=_worth(contenders, reference, gpus, p_worth, is_costly=is_costly),
         p_worth=p_worth,
-        gain=gain,
-        gain_lo=lo,
-        gain_hi=hi,
+        gain=gain_over(contenders, reference, best),
         cost=ratio,
         by_batch=tuple(_by_batch(contenders, fewer, gpus)),
     )
@@ -81,12 +78,23 @@ def _worth(contenders: Contenders, reference: int | None, gpus: float, p_worth: 
     return NOT_WORTH if p_worth <= 1 - SURE and not may_be_faster else UNKNOWN
 
 
-def _gain(contenders: Contenders, reference: int | None, best: int | None) -> tuple[float, float, float]:
-    """Return the objective of the best cell with fewer GPUs over that of the best with this number, with its ends."""
-    if reference is None or best is None:
-        return math.nan, math.nan, math.nan
-    ratio = contenders.choice.log_objective.minus(best).intervals().map(np.exp)
-    return float(ratio.point[reference]), float(ratio.lo[reference]), float(ratio.hi[reference])
+def best_with_fewest(contenders: Contenders) -> int | None:
+    """Return the best cell with the fewest GPUs tried, if cells with more were tried, too."""
+    counts = contenders.cells["gpus"].to_numpy(dtype="float64")
+    timed = ~np.isnan(contenders.choice.log_objective.point)
+    if len(set(contenders.tried["gpus"])) < 2:
+        return None
+    return contenders.choice.best_of(timed & (counts == float(contenders.tried["gpus"].min())))
+
+
+def gain_over(contenders: Contenders, reference: int | None, row: int | None) -> Figure:
+    """Return the objective of one cell over that of another: 2 is half the time. NaN if one of them is unknown."""
+    if reference is None or row is None:
+        return Figure(value=math.nan, unit="1")
+    ratio = contenders.choice.log_objective.minus(row).intervals().map(np.exp)
+    return Figure(
+        value=float(ratio.point[reference]), lo=float(ratio.lo[reference]), hi=float(ratio.hi[reference]), unit="1"
+    )
 
 
 def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[StepSpeed]:
@@ -101,6 +109,7 @@ def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[Ste
     few, many = (tried.loc[tried["gpus"] == count, columns] for count in (fewer, gpus))
     pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))
     passes = dict(zip(contenders.cells["cell_id"], contenders.choice.passes.tolist(), strict=True))
+    p_within = dict(zip(contenders.cells["cell_id"], contenders.choice.p_within.tolist(), strict=True))
     is_compared = contenders.baseline is not None
     for batch in sorted(set(pairs[side])):
         group = pairs[pairs[side] == batch]
@@ -112,4 +121,5 @@ def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[Ste
             lo=float(ratio.min()),
             hi=float(ratio.max()),
             keeps_margin=any(known) if is_compared and known else None,
+            p_within=max((p_within[cell] for cell in group["cell_id"] if cell in p_within), default=math.nan),
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, MoreSeeds, Remark, is_sure, remark
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, MoreSeeds, Remark, remark
 from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
 
 _MOST_RIVALS = 3
@@ -24,7 +24,7 @@ def further_seeds(contenders: Contenders, chosen: int) -> tuple[list[int], int]:
     """
     choice = contenders.choice
     compared = not math.isnan(choice.accuracy_difference.point[chosen])
-    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
+    sure = choice.is_sure(choice.p_best[chosen]) and (not compared or choice.is_sure(choice.p_within[chosen]))
     few = bool(contenders.candidates["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
         return [], 0
@@ -43,7 +43,11 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     equal = [contenders.names[row] for row in unsure if not _is_faster(contenders, chosen, row)]
     near: list[str | None] = [contenders.names[row] for row in unsure if _is_faster(contenders, chosen, row)]
     compared = not math.isnan(contenders.choice.accuracy_difference.point[chosen])
-    if compared and not is_sure(contenders.choice.p_within[chosen]) and _settles_margin(contenders, chosen) is None:
+    if (
+        compared
+        and not contenders.choice.is_sure(contenders.choice.p_within[chosen])
+        and _settles_margin(contenders, chosen) is None
+    ):
         near = [None, *near]
     tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
     return tied + [

@@ -21,6 +21,9 @@ OBJECTIVES = ("time", "energy", "cost", NO_OBJECTIVE)
 SURE = 0.9
 """Below this probability, a recommendation is provisional and asks for more seeds."""
 
+SURE_OF_SELECTED = 0.95
+"""The same once some cells have more seeds than others: they got them because of their results, round by round."""
+
 FEWEST_SEEDS = 3
 """With fewer seeds per cell, any recommendation is provisional."""
 
@@ -101,6 +104,8 @@ class StepSpeed:
     hi: float
     keeps_margin: bool | None
     """Whether one of the cells with more GPUs is more likely than not within the margin; None if not compared."""
+    p_within: float
+    """The largest probability of these cells to be within the margin; NaN if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +120,8 @@ class GpuStep:
     worth: str
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
-    gain: float
+    gain: Figure
     """The objective of the best cell with fewer GPUs over that of the best with this number: 2 is half the time."""
-    gain_lo: float
-    gain_hi: float
-    """Ends of its 95% interval."""
     cost: float
     """The cost of the latter over that of the former; NaN on CPUs."""
     by_batch: tuple[StepSpeed, ...]
@@ -282,8 +284,3 @@ def metric_of(recommendation: Recommendation | None) -> Metric:
 def not_made(terms: Terms) -> Recommendation:
     """Return a placeholder if making the recommendation failed, so that no outdated one remains."""
     return Recommendation(terms=terms, headline=remark("not_made"), provisional=True)
-
-
-def is_sure(probability: float) -> bool:
-    """Return whether a probability reaches SURE; NaN does not."""
-    return probability >= SURE

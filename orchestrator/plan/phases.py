@@ -19,7 +19,7 @@ import numpy as np
 
 from orchestrator.config.request import Request
 from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, log_objectives
-from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
+from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
 from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.history import speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
@@ -269,7 +269,7 @@ class Outlook:
         alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
         if chosen is None:
             return set(np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist())
-        if is_sure(p_chosen[chosen]) and not alike.any():
+        if p_chosen[chosen] >= SURE and not alike.any():
             return {chosen} if self._log_objectives.n[chosen] < FEWEST_SEEDS else set()
         return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}
 

@@ -147,7 +147,7 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
             "cell": label_of(row["group"]),
             "tokens": row["tokens"],
             "batch": row["global_batch_size"],
-            "within": "within the margin" if row["within"] else "worse",
+            "within": "worse" if row["beyond"] else "within the margin" if row["within"] else "not shown",
             "largest": row["largest"],
             "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['score_loss']:+.3f}",
         }
@@ -158,7 +158,7 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
     several = branches["group"].nunique() > 1
     colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
     look = {"x": x, "y": y, **(colour if several else {})}
-    shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "worse"]}
+    shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "not shown", "worse"]}
     points = mark("point", {**look, "shape": shape, **TIP}, size=60)
     layers = [
         mark("line", look, where="datum.largest"),
@@ -167,7 +167,7 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
     return Plot(
         name="critical_batch",
         title="Critical batch size",
-        about="A point is a batch that branched off. The line is the largest batch whose loss is within the margin.",
+        about="A point is a batch that branched off. The line is the largest shown to be within the margin.",
         spec={"width": 560, "height": 240, "layer": layers},
         rows=rows,
     )

@@ -239,7 +239,7 @@ class Repetitions:
             repetitions = once_more(ran, rows, history.repeated, self._share)
             self._is_done = True
         count = counted(len(repetitions), "trial is", "trials are")
-        return Round(trials=repetitions, message=f"disturbed timings: {count} timed again, one at a time")
+        return Round(trials=repetitions, message=f"disturbed or doubtful timings: {count} timed again, one at a time")
 
 
 class Rounds:
@@ -387,7 +387,7 @@ def _memory(history: History) -> MemoryShares:
 def once_more(
     ran: Sequence[TrialSpec], rows: Mapping[str, TrialRecord], repeated: Collection[str], share: float
 ) -> list[TrialSpec]:
-    """Return repetitions of disturbed timings, with the node to themselves, of at most `share` of the trials that ran.
+    """Return repetitions of timings in need of one, with the node to themselves, of at most `share` of the trials.
 
     At least one may be repeated, however few there are, unless `share` is 0. Trials that were `repeated` before count,
     and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are too short

@@ -1,4 +1,4 @@
-"""Means, differences and ratios with 95% intervals, and shrunken variances: arrays in, arrays out.
+"""Means, differences and ratios with 95% intervals: arrays in, arrays out.
 
 Samples are along the last axis; NaN is a missing value. With fewer than two values the ends of an interval are NaN.
 
@@ -15,13 +15,6 @@ short, because the normal quantile is below Student's and the bootstrap's varian
 should know about the bootstrap: resampling in the undergraduate statistics curriculum", The American Statistician 69
 (2015), section 5.3, expands it: percentiles at Φ(−√(n/(n−1)) t) instead of 2.5%. For normal values that is Student's
 interval; for other values it follows their skew.
-
-With two seeds per cell the interval is ±12.7 standard errors. The cells of a sweep are similar, so that their variances
-inform each other. Smyth, "Linear models and empirical Bayes methods for assessing differential expression", Statistical
-Applications in Genetics and Molecular Biology 3 (2004), models the cells' variances as draws from a scaled inverse χ²
-distribution with d₀ degrees of freedom around s₀², and estimates both from the spread of the sample variances. If all
-cells vary alike, d₀ is large and each cell borrows from all; otherwise d₀ is near 0. The moderated t has d₀ + d degrees
-of freedom.
 """
 
 from __future__ import annotations
@@ -266,55 +259,3 @@ def expanded_tail(n: int) -> float:
     from scipy.special import ndtr, stdtrit  # slow to import
 
     return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, TAIL)))
-
-
-FEWEST_CELLS = 3
-"""With fewer variances, their spread says nothing about d₀."""
-
-_SMALLEST = 1e-5
-"""Variances are at least this part of their median: the logarithm of 0 would dominate all others."""
-
-
-def shrunken(variance: Array, freedom: Array, spent: int = 0) -> tuple[Array, Array]:
-    """Return posterior variances and their degrees of freedom, at most those of all cells together, less those `spent`.
-
-    If all cells vary alike, Smyth takes their common variance as known; here it is known as well as all seeds tell it.
-    NaN variances, and freedoms below 1, take the common variance: a cell with one seed borrows all of it. The variances
-    stay as they are if fewer than FEWEST_CELLS cells have one, or if most of them are 0.
-    """
-    own = (freedom >= 1) & np.isfinite(variance)
-    if own.sum() < FEWEST_CELLS or np.median(variance[own]) <= 0:
-        return variance, freedom
-    common, prior = _prior(variance[own], freedom[own])
-    variance, freedom = np.where(own, variance, 0.0), np.where(own, freedom, 0.0)
-    most = freedom.sum() - spent
-    if np.isinf(prior):
-        return np.full_like(variance, common), np.full_like(freedom, most)
-    return (prior * common + freedom * variance) / (prior + freedom), np.minimum(prior + freedom, most)
-
-
-def _prior(variance: Array, freedom: Array) -> tuple[float, float]:
-    """Return s₀² and d₀, from mean and variance of log s² (Smyth 2004, section 6.2)."""
-    from scipy.special import digamma, polygamma  # slow to import
-
-    logs = np.log(np.maximum(variance, _SMALLEST * np.median(variance)))
-    errors = logs - digamma(freedom / 2) + np.log(freedom / 2)
-    excess = float(errors.var(ddof=1) - polygamma(1, freedom / 2).mean())
-    if excess <= 0:
-        return float((variance * freedom).sum() / freedom.sum()), np.inf
-    prior = 2 * _inverse_trigamma(excess)
-    return float(np.exp(errors.mean() + digamma(prior / 2) - np.log(prior / 2))), prior
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Solve ψ′(x) = value by Newton's method on 1/ψ′, which is convex (Smyth 2004, appendix)."""
-    from scipy.special import polygamma
-
-    found = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, found))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, found))
-        found += step
-        if abs(step) < 1e-10 * found:
-            break
-    return found

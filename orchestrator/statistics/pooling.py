@@ -63,6 +63,14 @@ class Likeness:
         found, of_cell = np.unique(np.stack([self.batch, self.recipe]), axis=1, return_inverse=True)
         return Likeness(batch=found[0], recipe=found[1].astype(int)), of_cell.ravel()
 
+    def weights(self) -> Array:
+        """Return how alike any two cells are, from 0 to 1, shape (cells, cells); 0 on the diagonal."""
+        logs = np.log2(np.where(self.batch > 0, self.batch, np.nan))
+        near = np.nan_to_num(np.exp(-0.5 * np.subtract.outer(logs, logs) ** 2))
+        near = near * np.where(np.equal.outer(self.recipe, self.recipe), 1.0, 0.5)
+        np.fill_diagonal(near, 0.0)
+        return np.asarray(near)
+
     def covariance(self, length: float, shared: float, of_recipe: float) -> Array:
         """Return the covariance of the smooth parts and the common mean, for means of standard deviation 1."""
         logs = np.log2(self.batch)
@@ -74,7 +82,7 @@ class Likeness:
 def pooled_draws(
     mean: Array,
     error: Array,
-    freedom: float,
+    freedom: npt.ArrayLike,
     likeness: Likeness,
     generator: np.random.Generator,
     draws: int,
@@ -83,8 +91,8 @@ def pooled_draws(
 ) -> Array | None:
     """Return draws of the cells' true values, shape (draws, cells), from the means and their errors (0 or more).
 
-    None with fewer than FEWEST_CELLS cells, without batches, or if all means are equal. Errors are those of a t
-    distribution with this freedom.
+    None with fewer than FEWEST_CELLS cells, without batches, or if all means are equal. Errors are those of t
+    distributions with these freedoms, one for all cells or one for each.
     """
     count, spread = len(mean), float(np.std(mean, ddof=1)) if len(mean) > 1 else 0.0
     if count < FEWEST_CELLS or spread == 0 or not (likeness.batch > 0).all():
@@ -109,8 +117,10 @@ def pooled_draws(
         for row, column in np.argwhere(counts).tolist()
     ]
     centres, deviations = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    if np.isfinite(freedom):
-        deviations = deviations * np.sqrt(freedom / generator.chisquare(freedom, (draws, 1)))
+    of_cell_freedom = np.broadcast_to(np.asarray(freedom, dtype=np.float64), (count,))
+    is_t = np.isfinite(of_cell_freedom) & (of_cell_freedom > 0)
+    scale = of_cell_freedom[is_t] / generator.chisquare(of_cell_freedom[is_t], (draws, int(is_t.sum())))
+    deviations[:, is_t] *= np.sqrt(scale)
     return np.asarray(mean.mean() + unit * generator.permutation(centres + deviations), dtype=np.float64)
 
 

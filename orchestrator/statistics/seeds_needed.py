@@ -1,10 +1,9 @@
-"""How many seeds a question needs: to tell which of two values is larger, to judge a claim, to show equivalence."""
+"""How many seeds a question needs: to tell which of two values is larger, and to judge a claim."""
 
 from __future__ import annotations
 
 import math
 
-from orchestrator.statistics.equivalence import Difference, power, quantile, scales
 from orchestrator.statistics.intervals import TAIL, Array
 
 MOST_SEEDS = 30
@@ -54,27 +53,3 @@ def seeds_to_exclude_0(values: Array) -> int | None:
         if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
             return n
     return None
-
-
-def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None:
-    """Return the fewest pairs, at least `n`, that give a verdict with probability POWER; None above MOST_TO_SETTLE.
-
-    Assumes the measured difference and deviation, which a few pairs estimate only roughly.
-    """
-    deviation = difference.error * math.sqrt(n)
-    for size in range(max(n, 2), MOST_TO_SETTLE + 1):
-        if _settled(difference.point, deviation, margin, size) >= POWER:
-            return size
-    return None
-
-
-def _settled(point: float, deviation: float, margin: float, n: int) -> float:
-    """Return the probability of any verdict other than inconclusive."""
-    if deviation == 0:
-        return float(abs(point) != margin)
-    from scipy.special import ndtr
-
-    scale, weights = scales(n - 1)
-    error = deviation / math.sqrt(n)
-    beyond = (abs(point) - margin) / error - quantile(n - 1) * scale
-    return power(margin, deviation, n, true=point) + float(weights @ ndtr(beyond))

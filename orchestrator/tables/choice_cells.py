@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.config.request import VAL_ACCURACY
+from orchestrator.decision.choice import SHOWN
 from orchestrator.decision.recommendation import (
     COSTLY,
     TIED,
@@ -191,19 +192,23 @@ def step_text(step: GpuStep, recommendation: Recommendation, *, by_batch: bool) 
     # A step that is not worth it has no gain to report.
     gains = []
     if step.worth in (WORTH, COSTLY):
-        gains.append(f"{numbers.times(step.gain)}× as fast" if recommendation.terms.report.objective == "time" else "")
+        gains.append(
+            f"{numbers.times(step.gain.value)}× as fast" if recommendation.terms.report.objective == "time" else ""
+        )
         gains.append("" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost")
     gain = " at ".join(filter(None, gains))
     is_accuracy = recommendation.terms.metric == VAL_ACCURACY
     if by_batch:
-        speeds = ", ".join(_speeds(step, "loses accuracy" if is_accuracy else "misses the margin"))
+        speeds = ", ".join(_speeds(step, is_accuracy=is_accuracy))
     else:
         # One range each for the batches that keep the accuracy and those that lose it.
         lost = [speed for speed in step.by_batch if speed.keeps_margin is False]
         kept = [speed for speed in step.by_batch if speed.keeps_margin is not False]
         speeds = f"{_over(kept or lost)} the speed" if step.by_batch else ""
         if kept and lost:
-            speeds += f", {_over(lost)} {'losing accuracy' if is_accuracy else 'missing the margin'}"
+            is_shown = all(speed.p_within < SHOWN for speed in lost)
+            loss = "losing accuracy" if is_accuracy else "missing the margin"
+            speeds += f", {_over(lost)} {'' if is_shown else 'perhaps '}{loss}"
     return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
 
 
@@ -211,13 +216,22 @@ def _over(speeds: Sequence[StepSpeed]) -> str:
     return _range(min(speed.lo for speed in speeds), max(speed.hi for speed in speeds))
 
 
-def _speeds(step: GpuStep, loses: str) -> Iterator[str]:
+def _speeds(step: GpuStep, *, is_accuracy: bool) -> Iterator[str]:
     """Yield the speed at each batch, in full for the first."""
     for place, speed in enumerate(step.by_batch):
         where = f"at {speed.batch}"
         if place == 0:
             where = f"the speed at batch {speed.batch}{' in all' if speed.is_global else ' each'}"
-        yield f"{_range(speed.lo, speed.hi)} {where}{f' ({loses})' if speed.keeps_margin is False else ''}"
+        yield f"{_range(speed.lo, speed.hi)} {where}{_loss(speed, is_accuracy=is_accuracy)}"
+
+
+def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
+    """Return what a batch loses: a loss is stated only if it is shown."""
+    if speed.keeps_margin is not False:
+        return ""
+    if speed.p_within < SHOWN:
+        return " (loses accuracy)" if is_accuracy else " (misses the margin)"
+    return " (may lose accuracy)" if is_accuracy else " (may miss the margin)"
 
 
 def _range(lo: float, hi: float) -> str:

@@ -1,4 +1,4 @@
-"""The critical batch size by branching: the largest batch whose score after the same tokens is within the margin.
+"""The critical batch size by branching: between the batches that are shown to be within the margin, and beyond it.
 
 A branch leaves its base after some tokens and trains a fixed window of tokens at its own batch. It is compared, seed by
 seed, with the branch at the reference batch, which continues the base as it was (Merrill et al. 2025, "Critical batch
@@ -15,7 +15,8 @@ import pandas as pd
 
 from orchestrator.analysis.cells import further_axes
 from orchestrator.config.request import Metric
-from orchestrator.statistics.intervals import mean_interval
+from orchestrator.statistics.intervals import TAIL, Array, Moments
+from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Row, TextTable, figure, named
 from sweeps.branch import POINT
 from sweeps.status import Status
@@ -28,9 +29,11 @@ def branches(
 ) -> pd.DataFrame:
     """Return a row for each batch at each branch point, in the order of the points; empty without branches.
 
-    `score_loss` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds;
-    `within` is whether it is at most the margin. `largest` marks the largest batch such that it and all smaller ones
-    above the reference are within. Rows with equal values in the remaining axes (`group`) belong together.
+    `score_loss` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds,
+    whose variances inform each other. `within` and `beyond` are whether all of the interval is on one side of the
+    margin. The critical batch is at least the row `largest`: it and all smaller ones above the reference are within.
+    It is below the row `limit`, the first one beyond. Rows with equal values in the remaining axes (`group`) belong
+    together.
     """
     if POINT not in trials or reference is None:
         return pd.DataFrame()
@@ -45,15 +48,33 @@ def branches(
     branched["score_loss"] = branched["score_at_reference"] - branched["score"]
     varied = [key for key in keys if branched[key].nunique(dropna=False) > 1]
     groups = branched.groupby([*keys, POINT, _SIDE], dropna=False)
-    rows = [_row(group, keys, varied, metric, margin) for _, group in groups]
+    rows = [_row(group, keys, varied, metric) for _, group in groups]
     if not rows:
         return pd.DataFrame()
-    frame = pd.DataFrame(rows).sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
+    frame = _with_intervals(pd.DataFrame(rows), [group["score_loss"].to_numpy(dtype="float64") for _, group in groups])
+    frame["within"] = (frame["score_loss_hi"] <= margin) | (frame[_SIDE] == reference)
+    frame["beyond"] = (frame["score_loss_lo"] > margin) & (frame[_SIDE] > reference)
+    frame = frame.sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
     point = [frame["group"], frame["tokens"]]
     # A batch counts only if all smaller ones above the reference are within: one lucky larger batch is no limit.
     reached = (frame["within"] | (frame[_SIDE] <= reference)).groupby(point).cummin() & (frame[_SIDE] >= reference)
     last = frame[_SIDE].where(reached).groupby(point).transform("max")
-    return frame.assign(largest=frame[_SIDE] == last)
+    first = frame[_SIDE].where(frame["beyond"]).groupby(point).transform("min")
+    return frame.assign(largest=frame[_SIDE] == last, limit=frame[_SIDE] == first)
+
+
+def _with_intervals(frame: pd.DataFrame, losses: Sequence[Array]) -> pd.DataFrame:
+    """Return the rows with the 95% interval of each loss."""
+    from scipy.special import stdtrit  # slow to import
+
+    moments = [Moments.of(values) for values in losses]
+    n, mean, variance = (np.array([getattr(row, name) for row in moments]) for name in ("n", "mean", "variance"))
+    # The branches at the reference batch are compared with themselves and do not vary.
+    varies = np.where(variance > 0, variance, np.nan)
+    pooled, freedom = moderated(varies, n - 1)
+    half = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL) * np.sqrt(pooled / n)
+    half = np.where(variance == 0, 0.0, half)
+    return frame.assign(score_loss=mean, score_loss_lo=mean - half, score_loss_hi=mean + half)
 
 
 def _with_references(ok: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
@@ -67,13 +88,9 @@ def _with_references(ok: pd.DataFrame, keys: Sequence[str], reference: int) -> p
     return pd.concat([ok[~is_reference], for_each_rule], ignore_index=True)
 
 
-def _row(
-    group: pd.DataFrame, keys: Sequence[str], varied: Sequence[str], metric: Metric, margin: float
-) -> dict[str, Any]:
-    """Return the row of the branches that differ in the seed only."""
+def _row(group: pd.DataFrame, keys: Sequence[str], varied: Sequence[str], metric: Metric) -> dict[str, Any]:
+    """Return the row of the branches that differ in the seed only, without their loss."""
     first = group.to_dict("records")[0]
-    losses = group["score_loss"].to_numpy(dtype="float64")
-    ends = mean_interval(losses[None])
     return {
         **{key: first[key] for key in keys},
         "group": named(first, varied),
@@ -82,33 +99,27 @@ def _row(
         _SIDE: int(first[_SIDE]),
         "batch_tokens": int(first[_SIDE] * first["sequence_length"]),
         metric.name: metric.sign * float(group["score"].mean()),
-        "score_loss": float(ends.point[0]),
-        "score_loss_lo": float(ends.lo[0]),
-        "score_loss_hi": float(ends.hi[0]),
-        "n_seeds": int((~np.isnan(losses)).sum()),
-        "within": bool(ends.point[0] <= margin),
+        "n_seeds": int(group["score_loss"].notna().sum()),
     }
 
 
 def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, reference: int) -> TextTable:
-    """Return a row for each branch point with the largest batch within the margin, and the next one that was tried."""
+    """Return a row for each branch point with the range of its critical batch, and the losses at its ends."""
     word, rows = metric.label, []
     for (group, tokens), point in branched.groupby(["group", "tokens"], sort=False):
         largest = point[point["largest"]].to_dict("records")
         if not largest:
             continue
-        # The next larger batch shows how far the limit may be off.
-        beyond = point[point[_SIDE] > largest[0][_SIDE]].to_dict("records")
+        limit = point[point["limit"]].to_dict("records")
         rows.append(
             {
                 **({"branches": group} if branched["group"].nunique() > 1 else {}),
                 "after tokens": f"{tokens:,}",
-                "largest batch": f"{'' if beyond else 'at least '}{largest[0][_SIDE]:,}",
-                "in tokens": f"{largest[0]['batch_tokens']:,}",
-                f"its {word}": f"{largest[0][metric.name]:.3f}",
+                "critical batch": _range(point),
+                "at least, in tokens": f"{largest[0]['batch_tokens']:,}",
+                f"{word} there": f"{largest[0][metric.name]:.3f}",
                 f"worse than at {reference}": _difference(largest[0]) if largest[0][_SIDE] != reference else "",
-                "next batch": f"{beyond[0][_SIDE]:,}" if beyond else "",
-                "it is worse": _difference(beyond[0]) if beyond else "",
+                "at the upper end": _difference(limit[0]) if limit else "",
                 "seeds": str(int(point["n_seeds"].min())),
             }
         )
@@ -118,11 +129,19 @@ def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, 
         title="Critical batch size",
         about=[
             f"Branches start from the checkpoints of a run at a batch of {reference}, and train {window} tokens at "
-            f"their own batch. The largest batch is the last one up to which the {word} is at most {margin:g} "
-            f"{metric.worse} than that of the branch at {reference}. Brackets: 95% intervals over paired seeds."
+            f"their own batch. Up to the lower end of the range, the {word} is shown to be at most {margin:g} "
+            f"{metric.worse} than that of the branch at {reference}; at the upper end, to be more. Brackets: "
+            "95% intervals over paired seeds."
         ],
         frame=pd.DataFrame(rows),
     )
+
+
+def _range(point: pd.DataFrame) -> str:
+    """Return the range of a branch point's critical batch."""
+    (least,) = point.loc[point["largest"], _SIDE]
+    limits = point.loc[point["limit"], _SIDE].tolist()
+    return f"{least:,} to {limits[0]:,}" if limits else f"≥ {least:,}"
 
 
 def _difference(row: Row) -> str:
@@ -130,14 +149,10 @@ def _difference(row: Row) -> str:
 
 
 def in_one_line(branched: pd.DataFrame) -> str:
-    """Return the largest batches in a sentence: `16 after 16,384 tokens, 64 after 65,536 (lr_rule=sqrt); …`."""
+    """Return the ranges in a sentence: `16 to 64 after 16,384 tokens, ≥ 64 after 65,536 (lr_rule=sqrt); …`."""
     return "; ".join(_of_group(str(name), group) for name, group in branched.groupby("group", sort=False))
 
 
 def _of_group(name: str, group: pd.DataFrame) -> str:
-    tried = group.groupby("tokens")[_SIDE].max()
-    parts = [
-        f"{'≥ ' if row[_SIDE] == tried[row['tokens']] else ''}{row[_SIDE]:,} after {row['tokens']:,}"
-        for row in group[group["largest"]].to_dict("records")
-    ]
+    parts = [f"{_range(point)} after {tokens:,}" for tokens, point in group.groupby("tokens") if point["largest"].any()]
     return f"{', '.join(parts)} tokens{f' ({name})' if name else ''}"

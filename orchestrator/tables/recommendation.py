@@ -17,7 +17,6 @@ from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
     TIED,
-    Figure,
     GpuCount,
     Recommendation,
     Setting,
@@ -220,9 +219,7 @@ def _with_chances(content: Mapping[str, Any]) -> dict[str, Any]:
 def _setting(cell: Setting, recommendation: Recommendation) -> dict[str, Any]:
     """Return a cell; its `speedup` is that of the sentence, over the baseline that accuracies are compared with."""
     figures = {name: None if math.isnan(figure.value) else asdict(figure) for name, figure in cell.figures.items()}
-    figures["gpu_speedup"] = figures.pop("speedup")
-    speedup = speed_of(cell, recommendation)
-    figures["speedup"] = None if math.isnan(speedup) else asdict(Figure(value=speedup, unit="1"))
+    figures.setdefault("speedup", None)
     figures |= _money_or_hours(figures["cost"], cell.figures["cost"].unit)
     return _with_chances(asdict(cell)) | {"figures": figures, "why_not": sentence(cell.why_not) or None}
 

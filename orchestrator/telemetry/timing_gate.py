@@ -107,13 +107,47 @@ def _comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[name] == other[name] for name in _HARDWARE_AND_SOFTWARE if name in one and name in other)
 
 
+SUPERLINEAR = 1.1
+"""An efficiency above this is measured again, because a slow baseline is a likelier cause than a fast cell."""
+
+
+def superlinear(records: Sequence[TrialRecord]) -> set[str]:
+    """Return the trials whose speed per GPU is more than SUPERLINEAR times that of the same training on fewer GPUs.
+
+    The same training has the same seed, device and axes, and the same batch, global or per GPU.
+    """
+    alike: dict[tuple[str, ...], list[TrialRecord]] = {}
+    for record in records:
+        if record.status is not Status.OK or record.timed_with or not figure(record.metrics, "samples_per_s"):
+            continue
+        others = {axis: value for axis, value in record.axes.items() if axis not in _OF_SPEED}
+        for side in ("device_batch_size", "global_batch_size"):
+            key = (side, getattr(record, side), record.lr_rule, record.lr_multiplier, _device(record), others)
+            alike.setdefault(tuple(map(str, key)), []).append(record)
+    fast = set()
+    for group in alike.values():
+        fewest = min(group, key=lambda record: record.gpus)
+        least = SUPERLINEAR * (figure(fewest.metrics, "samples_per_s") or math.nan) / fewest.gpus
+        fast |= {
+            record.trial_id
+            for record in group
+            if record.gpus > fewest.gpus and (figure(record.metrics, "samples_per_s") or 0.0) / record.gpus > least
+        }
+    return fast
+
+
+_OF_SPEED = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier")
+"""Axes in which the two trials may differ, or that the key of their group has in another form; `seed` is an axis."""
+
+
 def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
-    """Return the trials whose last timing was disturbed or is slow, so that a repetition can improve it."""
+    """Return the trials whose last timing was disturbed, is slow, or is superlinear, so that a repetition can tell."""
     own = {trial_id: row for trial_id, row in rows.items() if not row.timed_with}
     found = judged(list(own.values()))
     slow = {each for each in slow_timings(list(own.values())) if found[each].fault in (None, Fault.STRAGGLER)}
     faults = {trial_id for trial_id, each in found.items() if each.fault is Fault.DISTURBED}
-    return slow | faults | {trial_id for trial_id, row in own.items() if row.disturbed}
+    too_fast = {each for each in superlinear(list(own.values())) if found[each].fault is None}
+    return slow | faults | too_fast | {trial_id for trial_id, row in own.items() if row.disturbed}
 
 
 SLOWER = 1.3

@@ -12,7 +12,7 @@ def test_a_faster_number_of_gpus_is_worth_it_unless_it_loses_accuracy(records: l
     second, four = decided(records).gpu_steps
     assert (second.name, second.fewer, second.gpus, second.worth) == ("2nd GPU", 1, 2, WORTH)
     assert (four.name, four.fewer, four.gpus, four.worth) == ("4 GPUs", 2, 4, NOT_WORTH)
-    assert second.gain == pytest.approx(2) and math.isnan(four.gain)
+    assert second.gain.value == pytest.approx(2) and math.isnan(four.gain.value)
     (speed,) = four.by_batch
     assert (speed.batch, speed.lo, speed.keeps_margin) == (32, pytest.approx(1.5), False)
 
@@ -20,7 +20,7 @@ def test_a_faster_number_of_gpus_is_worth_it_unless_it_loses_accuracy(records: l
 def test_cost_and_interval_are_those_of_the_best_cells() -> None:
     (step,) = decided(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})).gpu_steps
     assert step.worth == WORTH and step.cost == pytest.approx(2 / 1.9, rel=0.01)
-    assert step.gain_lo < step.gain < step.gain_hi and step.gain == pytest.approx(1.9, rel=0.01)
+    assert step.gain.lo < step.gain.value < step.gain.hi and step.gain.value == pytest.approx(1.9, rel=0.01)
 
 
 def test_more_cost_than_gain_is_costly() -> None:

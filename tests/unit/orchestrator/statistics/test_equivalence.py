@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.equivalence import Difference, power
-from orchestrator.statistics.seeds_needed import seeds_to_settle
 
 # t(.95, 2) = 2.919986: with an error of .001 the 90% interval is ±.00292.
 
@@ -53,42 +52,11 @@ def test_power_without_an_error_is_0_or_1():
     assert power(1, 0.7, 5) > power(1, 0.7, 5, true=0.001)  # unless told otherwise there is no difference
 
 
-def test_seeds_to_settle_reach_a_power_of_80_percent():
-    # Deviation 1 at margin 1 and no difference: power .8 at 11 pairs (published tables give 10 to 11 for θ = σ).
-    found = seeds_to_settle(Difference(point=0.0, error=1 / math.sqrt(3), freedom=2), 1.0, 3)
-    assert found is not None
-    assert power(1, 1, found) >= 0.8 > power(1, 1, found - 1)
-    assert seeds_to_settle(Difference(point=1.0, error=0.5, freedom=2), 1.0, 3) is None  # right at the margin
-    assert seeds_to_settle(Difference(point=-5.0, error=0.1, freedom=2), 1.0, 3) == 3  # plainly worse already
-
-
-@pytest.mark.parametrize(("point", "seeds"), [(0.0, 3), (0.02, 3), (0.01, None)])
-def test_constant_seeds_settle_all_but_the_margin_itself(point, seeds):
-    assert seeds_to_settle(difference(point, error=0.0), 0.01, 3) == seeds
-
-
 @pytest.mark.parametrize(
     ("point", "word"), [(0.0099, "equivalent"), (0.01, "inconclusive"), (-0.01, "inconclusive"), (0.0101, "better")]
 )
 def test_only_a_difference_of_just_the_margin_is_inconclusive(point, word):
     assert difference(point, error=0.0).verdict(0.01) == word
-
-
-@pytest.mark.parametrize(("point", "deviation"), [(-0.02, 0.012), (0.021, 0.02), (0.002, 0.012), (0.0, 0.009)])
-def test_seeds_to_settle_have_the_power_and_no_fewer_do(point, deviation):
-    """By pairs drawn from just such a difference, and the verdict on each."""
-    found = seeds_to_settle(Difference(point=point, error=deviation / math.sqrt(3), freedom=2), 0.01, 3)
-
-    def settled(n):
-        pairs = np.random.default_rng(5).normal(point, deviation, (20_000, n))
-        errors = pairs.std(axis=1, ddof=1) / math.sqrt(n)
-        found = [
-            Difference(point=mean, error=error, freedom=n - 1).verdict(0.01)
-            for mean, error in zip(pairs.mean(axis=1).tolist(), errors.tolist(), strict=True)
-        ]
-        return np.mean([verdict != "inconclusive" for verdict in found])
-
-    assert settled(found) > 0.79 and (found == 3 or settled(found - 1) < 0.81)
 
 
 def test_two_pairs_may_give_a_verdict_but_one_does_not():

@@ -19,7 +19,6 @@ from orchestrator.statistics.intervals import (
     mean_interval,
     proportion_interval,
     ratio,
-    shrunken,
     student,
     welch,
 )
@@ -166,41 +165,6 @@ def test_missing_values_are_excluded_and_rows_independent():
 def test_constant_values_have_a_bootstrap_interval_of_width_0():
     found = bootstrap_mean(np.full((1, 12), 3.0))
     assert (found.lo[0], found.point[0], found.hi[0]) == pytest.approx((3, 3, 3))
-
-
-def test_equal_variances_are_replaced_by_their_mean():
-    # Sample variances that vary less than χ² would make them: their mean is all there is, as sure as all seeds make it.
-    variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, 1.0]), np.array([2.0, 2.0, 2.0, 2.0]))
-    assert variance == pytest.approx(np.full(4, 1.0))
-    assert (freedom == 8.0).all()
-
-
-def test_a_cell_with_one_seed_has_the_pooled_variance():
-    variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, np.nan]), np.array([2.0, 2.0, 2.0, 0.0]))
-    assert variance[3] == pytest.approx(1.0) and freedom[3] == 6.0
-
-
-@pytest.mark.parametrize("variance", [[1.0, 4.0], [0.0, 0.0, 0.0, 7.0]])
-def test_too_few_or_mostly_zero_variances_stay_as_they_are(variance):
-    given, freedom = np.array(variance), np.full(len(variance), 2.0)
-    assert shrunken(given, freedom)[0] is given
-
-
-def test_the_prior_is_recovered_from_its_samples():
-    # s² of cells whose σ² are drawn from the model itself: d₀ = 6 around s₀² = 0.5.
-    generator = np.random.default_rng(3)
-    true = 0.5 * 6 / generator.chisquare(6, 20_000)
-    sample = true * generator.chisquare(4, 20_000) / 4
-    variance, freedom = shrunken(sample, np.full(20_000, 4.0))
-    assert freedom[0] == pytest.approx(6 + 4, rel=0.1)
-    assert np.median(variance / ((6 * 0.5 + 4 * sample) / 10)) == pytest.approx(1, rel=0.02)
-
-
-def test_very_different_variances_are_hardly_pooled():
-    variance = 10.0 ** np.arange(-6, 7)
-    found, freedom = shrunken(variance, np.full(13, 9.0))
-    assert 9 < freedom[0] < 9.3
-    assert found[6:] == pytest.approx(variance[6:], rel=0.05)
 
 
 def test_a_row_apart_from_what_all_share_equals_values_computed_by_hand() -> None:
