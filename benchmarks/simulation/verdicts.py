@@ -171,7 +171,7 @@ def is_clear(choice: Choice) -> bool:
     chosen, lost = choice.favourite, choice.contest.lost
     if chosen is None or lost.hits[chosen] or lost.hits[choice.contest.baseline or 0]:
         return False
-    if choice.below_best > MARGIN:
+    if choice.below_best > MARGIN or 1 / choice.contest.samples > MARGIN / 2:
         return False
     return choice.is_sure(float(choice.p_best[chosen])) and choice.is_sure(float(choice.p_within[chosen]))
 

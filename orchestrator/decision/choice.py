@@ -49,7 +49,7 @@ class Restarts:
     n: Array
     """All seeds that tried."""
     missed: Array
-    """The time of a seed that misses the target over that of one that reaches it."""
+    """The time of a seed that misses the target over the time of a seed that reaches it."""
 
     def draws(self, generator: np.random.Generator, draws: int) -> Array:
         """Return draws of the logarithm of the expected time over that at the measured share, shape (draws, cells).

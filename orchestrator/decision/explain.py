@@ -71,7 +71,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     return [first, *([remark("is_baseline")] if baseline == row else []), *later]
 
 
-def _superlinear(cell: Mapping[str, Any]) -> list[Remark]:
+def _superlinear(cell: Mapping[Any, Any]) -> list[Remark]:
     """Return a remark if a cell's speed-up is more than linear, with the likely cause from its note."""
     if not cell["efficiency"] > SUPERLINEAR:
         return []
@@ -369,7 +369,8 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
         yield remark("seeds_without_effect", metric=contenders.metric)
     elif several.any():
-        spread = float(np.sqrt(moments.variance[several].mean()))
+        # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
+        spread = float(np.sqrt(np.nanmean(Moments.of(contenders.contest.sound).variance)))
         if spread > _FAR * contenders.contest.margin:
             yield remark(
                 "margin_too_small", metric=contenders.metric, margin=contenders.terms.report.margin, spread=spread
@@ -378,6 +379,11 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if contenders.contest.margin > typical / 2:
         yield remark(
             "margin_too_large", metric=contenders.metric, margin=contenders.terms.report.margin, typical=typical
+        )
+    samples = contenders.contest.samples
+    if compared and samples < 2 / contenders.contest.margin:
+        yield remark(
+            "few_samples", samples=int(samples), metric=contenders.metric, margin=contenders.terms.report.margin
         )
     steps = contenders.candidates.loc[is_untrained(contenders.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):

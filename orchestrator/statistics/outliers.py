@@ -24,6 +24,9 @@ _QUARTILE = 0.4506
 _INFORMATION = 0.5
 """Degrees of freedom of the scale, as a part of those of a standard deviation."""
 
+_SHARED = 4.0
+"""Degrees of freedom of the common scale of all cells, beside those of a cell's own."""
+
 _FEWEST_CELLS = 6
 """With fewer cells, their median is no robust estimate of what a seed does to all cells."""
 
@@ -70,14 +73,18 @@ def _below(values: Array) -> Array:
 
 
 def _scales(values: Array) -> Array:
-    """Return a robust standard deviation for each row: its own, but at least that of all rows together."""
+    """Return a robust standard deviation for each row: between that of all rows together and a larger one of its own."""
     one, other = np.triu_indices(values.shape[1], 1)
     gaps = np.abs(values[:, one] - values[:, other])
     pooled = np.nanquantile(gaps, 0.25, method="lower")
-    several = (~np.isnan(values)).sum(axis=1) >= 3
+    n = (~np.isnan(values)).sum(axis=1)
+    several = n >= 3
     own = np.full(len(values), pooled)
     own[several] = np.nanquantile(gaps[several], 0.25, axis=1, method="lower")
-    return np.asarray(np.maximum(own, pooled) / _QUARTILE)
+    # Few seeds say little about their own spread, least of all if some of them collapsed.
+    freedom = _INFORMATION * np.maximum(n - 1, 0)
+    squares = (freedom * np.maximum(own, pooled) ** 2 + _SHARED * pooled**2) / (freedom + _SHARED)
+    return np.asarray(np.sqrt(squares) / _QUARTILE)
 
 
 def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: int) -> Array:

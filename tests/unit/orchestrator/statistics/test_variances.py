@@ -1,4 +1,4 @@
-"""Moderated variances against samples of their own model."""
+"""Moderated variances against samples of the same model."""
 
 import numpy as np
 import pytest

@@ -250,7 +250,7 @@ def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -
 
 
 @pytest.mark.parametrize("count", [2, 40])
-def test_the_recommendation_has_at_most_120_words(count: int) -> None:
+def test_the_recommendation_has_at_most_125_words(count: int) -> None:
     records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     records += [
         replace(each, trial_id=f"{each.trial_id}-{n}", cell_id=f"{each.cell_id}-{n}", lr_rule=f"rule{n}")
@@ -258,7 +258,7 @@ def test_the_recommendation_has_at_most_120_words(count: int) -> None:
         for n in range(count)
     ]
     text = recommendation_markdown(decided(records, target=target(0.99)), "demo")
-    assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 120
+    assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 125
 
 
 def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecord]) -> None:
