@@ -447,8 +447,8 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
     A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
-    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin, or a cell whose similar
-    cells collapse so often that it may miss the margin by this alone (1 − SAFE). The baseline counts by
+    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin, or a cell that may miss
+    the margin by collapses alone (1 − SAFE), as its own seeds or those of similar cells tell. The baseline counts by
     its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is accurate
     to ± 0.7%, with 2,000 to ± 2.2%.
     """
@@ -468,7 +468,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
     passes = by_speed_alone | np.where(unknown, own >= -contest.margin, p_within >= 0.5)
     passes &= ~((lost.hits > 0) & (own < -contest.margin))
-    passes &= (lost.hits > 0) | ((by_collapse <= contest.margin).mean(axis=0) >= SAFE)
+    passes &= (by_collapse <= contest.margin).mean(axis=0) >= SAFE
     least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
     best = within & (times <= least + math.log1p(TIE))
     p_best = np.where(np.isnan(level.point) | np.isnan(level.error) | unknown, np.nan, best.mean(axis=0))

@@ -73,7 +73,7 @@ def _below(values: Array) -> Array:
 
 
 def _scales(values: Array) -> Array:
-    """Return a robust standard deviation for each row: between that of all rows together and a larger one of its own."""
+    """Return a robust standard deviation for each row: that of all rows together, or a larger one if the row has it."""
     one, other = np.triu_indices(values.shape[1], 1)
     gaps = np.abs(values[:, one] - values[:, other])
     pooled = np.nanquantile(gaps, 0.25, method="lower")

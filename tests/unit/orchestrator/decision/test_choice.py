@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Contest, choose
+from orchestrator.decision.choice import Contest, Restarts, choose
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.seeds_needed import seeds_to_tell
 
@@ -178,3 +178,47 @@ def test_unknown_errors_prevent_pooling():
     one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
     found = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
     assert np.isnan(found.p_within[1:]).all() and found.favourite == 0
+
+
+def test_few_seeds_that_reached_the_target_make_the_expected_time_uncertain():
+    """A missed seed takes as long as ten that reach it: 2 of 3 hits are 6 times as long, 1 of 3 are 21 times."""
+    missed = Restarts(hits=np.array([2.0, 3.0]), n=np.array([3.0, 3.0]), missed=np.array([10.0, 10.0]))
+    drawn = missed.draws(np.random.default_rng(0), 20_000)
+    shares = np.random.default_rng(1).beta([2.5, 3.5], [1.5, 0.5], (20_000, 2))
+    wanted = np.log((1 + 10 * (1 - shares) / shares) / [6, 1])
+    assert np.quantile(drawn, [0.1, 0.5, 0.9], axis=0) == pytest.approx(
+        np.quantile(wanted, [0.1, 0.5, 0.9], axis=0), abs=0.05
+    )
+    all_reached = replace(missed, hits=np.array([3.0, 3.0]))
+    assert not all_reached.draws(np.random.default_rng(0), 10).any()
+
+
+def of_large_batches(collapsed):
+    """Six cells by batch; seeds marked here lost 0.035, the others vary by 0.001. Larger batches are faster."""
+    marks = np.array(collapsed, dtype=bool)
+    accuracy = 0.9 + 0.001 * np.random.default_rng(2).standard_normal(marks.shape) - 0.035 * marks
+    likeness = Likeness(batch=2.0 ** np.arange(6), recipe=np.zeros(6, dtype=int))
+    asked = contest((7 - np.arange(6.0))[:, None] * np.array([1, 1.01, 0.99]), accuracy)
+    return choose(replace(asked, likeness=likeness, collapsed=marks), np.random.default_rng(0))
+
+
+def test_a_cell_without_collapse_is_distrusted_if_those_beside_it_collapse():
+    none, one, two, last = [0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 0]
+    sound = of_large_batches([none] * 6)
+    once = of_large_batches([none, none, none, none, one, last])
+    often = of_large_batches([none, none, none, one, two, last])
+    assert sound.favourite == once.favourite == 5  # one collapse may be chance
+    assert often.favourite not in (3, 4, 5) and not often.passes[5] and often.passes[:2].all()
+
+
+def test_further_seeds_for_some_cells_raise_the_bar():
+    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
+    later = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, NAN], [0.9, 0.9, 0.9]])
+    assert found.is_sure(0.91) and not found.is_sure(0.89)
+    assert later.is_sure(0.96) and not later.is_sure(0.94) and not later.is_sure(NAN)
+
+
+def test_the_loss_against_the_most_accurate_cell_is_known():
+    found = chosen_of([[3, 3, 3], [1, 1, 1], [2, 2, 2]], [[0.9, 0.9, 0.9], [0.91, 0.91, 0.91], [0.95, 0.95, 0.95]])
+    assert (found.favourite, found.most_accurate) == (1, 2)
+    assert found.below_best == pytest.approx(0.04)

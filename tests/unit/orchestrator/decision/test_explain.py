@@ -226,3 +226,44 @@ def test_a_single_gpu_count_is_reported() -> None:
     one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
     assert values(decided(one).sensitivity, "one_gpu_count") == {"gpus": 1}
     assert "one_gpu_count" not in codes(decided([*one, record_of(2, 0, Status.OOM)]).sensitivity)
+
+
+def test_gains_of_gpus_and_of_the_batch_are_apart() -> None:
+    """The baseline is at the reference batch of 32; the best of one GPU is at 64 and twice as fast."""
+    speeds = {(1, 32): 100.0, (1, 64): 200.0, (2, 64): 380.0}
+    records = [
+        record_of(g, s, batch=b, metrics=measured(rate * (1 + s * g * b % 7 / 1000), 0.9 + s / 1000))
+        for (g, b), rate in speeds.items()
+        for s in range(3)
+    ]
+    headline = decided(records).headline.values
+    assert (headline["of_gpus"].value, headline["gain"].value) == pytest.approx((1.9, 3.8), rel=0.01)
+    assert headline["gain"].lo < headline["gain"].value < headline["gain"].hi and headline["fewest"] == 1
+
+
+@pytest.mark.parametrize(
+    ("margin", "accuracies", "code"),
+    [
+        (1.0, {1: 0.9, 2: 0.9}, "margin_too_large"),
+        (0.00001, {1: 0.9, 2: 0.9}, "margin_too_small"),
+        (0.01, {1: 0.9, 2: 0.95, 4: 0.9}, "below_best"),
+    ],
+)
+def test_margins_in_another_unit_and_poor_baselines_are_caveats(
+    margin: float, accuracies: dict[int, float], code: str
+) -> None:
+    speeds = dict.fromkeys(accuracies, 100.0) | {max(accuracies): 300.0}
+    found = decided(swayed(speeds, accuracies), margin=margin)
+    assert code in codes(found.caveats) and found.verdict != "clear"
+    plain = decided(swayed(speeds, dict.fromkeys(accuracies, 0.9)))
+    assert not {"margin_too_large", "margin_too_small", "below_best"} & set(codes(plain.caveats))
+
+
+def test_a_cell_whose_trials_ended_later_in_all_seeds_is_not_clear() -> None:
+    def trial(gpus: int, seed: int, wall_s: float) -> TrialRecord:
+        return record_of(gpus, seed, metrics=measured(150.0 * gpus, 0.9 + seed / 1000), wall_s=wall_s)
+
+    records = [trial(g, s, wall_s) for g, wall_s in ((1, 20.0), (2, 30.0)) for s in range(3)]
+    found = decided(records)
+    assert found.cell_id == "2-32-none" and values(found.caveats, "ended_later")["by"] == pytest.approx(10)
+    assert "ended_later" not in codes(decided([trial(g, s, 20.0 / g) for g in (1, 2) for s in range(3)]).caveats)

@@ -1,7 +1,7 @@
 """Timings that are slow among trials with the same steps are repeated."""
 
 from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import needs_repetition, slow_timings
+from orchestrator.telemetry.timing_gate import needs_repetition, slow_timings, superlinear
 from tests.unit.orchestrator.records import record_of
 
 
@@ -22,3 +22,12 @@ def test_usual_variation_and_two_seeds_are_not() -> None:
 
 def test_a_window_that_is_too_short_would_be_too_short_again() -> None:
     assert not needs_repetition(seeds(100.0, 98.0, 10.0, window_s=0.1, window_steps=5))
+
+
+def test_a_superlinear_timing_is_repeated() -> None:
+    rates = {1: 100.0, 2: 190.0, 4: 500.0}
+    records = [record_of(gpus, 0, metrics={"samples_per_s": rate}) for gpus, rate in rates.items()]
+    assert superlinear(records) == {"4-32-none-0"} == needs_repetition({row.trial_id: row for row in records})
+    # Other seeds, devices and axes are other trainings.
+    other = [record_of(4, 1, metrics={"samples_per_s": 500.0}), record_of(1, 0, metrics={"samples_per_s": 100.0})]
+    assert not superlinear(other)
