@@ -123,7 +123,7 @@ def _headline(text: RecommendationText, width: int) -> list[Text]:
     # Further lines are aligned with the sentence, not with the verdict.
     badge = f" {text.verdict}  " if text.verdict else " "
     room = max(20, width - len(badge))
-    first, *others = _wrapped(text.lead, room, 3)
+    first, *others = _wrapped(text.lead, room, 4)
     others += [line for detail in text.details for line in _wrapped(detail, room, 2)]
     head = Text.assemble((badge, _style(text)), (first, "bold"))
     return [head, *(Text(" " * len(badge) + line) for line in others)]
