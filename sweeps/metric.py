@@ -12,7 +12,8 @@ _LOWER = frozenset(
 _HIGHER = frozenset(
     "accuracy acc top1 top3 top5 acc1 acc5 f1 fbeta precision recall auc auroc auprc ap map map50 bleu sacrebleu rouge"
     " rouge1 rouge2 rougel chrf meteor cider miou iou dice psnr ssim r2 reward rewards return returns mcc kappa ndcg"
-    " mrr em match hits spearman pearson elo likelihood elbo sensitivity specificity winrate sharpe".split()
+    " mrr em match hits spearman pearson elo likelihood elbo sensitivity specificity winrate sharpe"
+    " pass success win rew".split()
 )
 """The last words of metrics of which more is better."""
 
@@ -21,7 +22,7 @@ _OPPOSITE = frozenset("neg negative minus inverse inverted inv non".split())
 
 _STATISTIC = frozenset(
     "mean avg average median std epoch final best last ema val valid validation test eval dev train rate score per"
-    " micro macro weighted at k n global local token byte char word pct percent".split()
+    " micro macro weighted at k n global local token byte char word pct percent l".split()
 )
 """Words that say how a metric was computed, and nothing on its direction."""
 
@@ -63,9 +64,16 @@ def usual_name(name: str) -> str:
     return _OF_TRAINING.get(joined) or _OF_TEST.get(joined) or joined
 
 
+def column_of(name: str) -> str:
+    """Return the column of the results that a metric belongs to: `val_accuracy` for `val_acc`, else the name itself."""
+    usual = usual_name(name)
+    return usual if usual in ("val_accuracy", "val_loss") else name
+
+
 def _words(name: str) -> list[str]:
     """Return the words of a name in lower case, of `valLoss` and `val/top-5` as well."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    separated = re.sub(r"(?i)cross[_ -]entropy", "crossentropy", separated)
     return re.findall(r"[a-z0-9]+", separated.lower())
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.layout import Layout
+from sweeps.metric import column_of
 from sweeps.trial import Batch, LearningRate
 from trainables.checkpoints import Checkpoints, Restored
 
@@ -149,7 +150,8 @@ class Context:
 
         The last row's `epoch`, `loss`, `val_accuracy` and `val_loss` become the trial's, unless `summarize` sets them.
         """
-        self.metrics |= {name: row[key] for key, name in _TRIAL_METRICS.items() if key in row}
+        by_column = {column_of(key): value for key, value in row.items()} | dict(row)
+        self.metrics |= {name: by_column[key] for key, name in _TRIAL_METRICS.items() if key in by_column}
         self.observe("reported")
         # Other ranks report the same rows.
         if self.rank == 0:
@@ -158,7 +160,7 @@ class Context:
 
     def summarize(self, metrics: Mapping[str, Any]) -> None:
         """Set metrics of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
-        self.metrics.update(metrics)
+        self.metrics |= {column_of(name): value for name, value in metrics.items()} | dict(metrics)
         self.observe("reported")
 
     @contextmanager

@@ -12,7 +12,7 @@ from orchestrator.config.schema import value_at
 from orchestrator.config.settings import ReportSection, Settings, read
 from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
-from sweeps.metric import is_higher_better
+from sweeps.metric import column_of, is_higher_better
 from sweeps.rerun import Rerun
 from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
@@ -59,7 +59,7 @@ class Metric:
     def named(name: str) -> Metric:
         """Return the metric of this name; the name says whether lower is better."""
         # A check refuses a metric of choice whose name does not tell.
-        return Metric(name=name, higher_is_better=is_higher_better(name) is not False)
+        return Metric(name=column_of(name), higher_is_better=is_higher_better(name) is not False)
 
     @property
     def label(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sweeps.axes import is_number
+from sweeps.metric import column_of
 from trainables.command.presets import PRESETS
 
 LENGTHS = ("epochs", "samples", "steps", "seconds")
@@ -141,6 +142,11 @@ class CommandSettings:
             patterns = {"epoch_pattern": preset.epoch_pattern, "step_pattern": preset.step_pattern}
             set_by_user = {name: given[name] for name in patterns if given.get(name) is not None}
             given |= {"metrics": preset.metrics} | patterns | set_by_user
+        elif isinstance(given.get("metrics"), Mapping):
+            # `val_acc` is the column `val_accuracy`.
+            metrics = given["metrics"]
+            columns = {name: how for name, how in metrics.items() if column_of(name) == name}
+            given["metrics"] = columns | {column_of(name): how for name, how in metrics.items() if how is not None}
         return CommandSettings(**given)
 
     @property

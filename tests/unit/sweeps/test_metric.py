@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.metric import is_higher_better, usual_name
+from sweeps.metric import column_of, is_higher_better, usual_name
 
 
 @pytest.mark.parametrize(
@@ -10,11 +10,11 @@ from sweeps.metric import is_higher_better, usual_name
     [
         (
             False,
-            "val_loss val_bpb val_ppl val_nll val_cer top1_err error_rate bits_per_byte mean_abs_error FID valLoss",
+            "val_loss val_bpb val_ppl val_nll val_cer top1_err error_rate cross_entropy mean_abs_error FID valLoss",
         ),
         (
             True,
-            "val_accuracy answer_accuracy mAP50-95 f1_macro recall_at_10 rougeL ROC_AUC val/acc@1 exact_match top5 r2",
+            "val_accuracy answer_accuracy mAP50-95 f1_macro recall_at_10 pass@1 ep_rew_mean rouge_l rougeL ROC_AUC",
         ),
         (
             None,
@@ -43,3 +43,8 @@ def test_the_last_telling_word_gives_the_direction(is_higher: bool | None, names
 )
 def test_other_names_of_a_metric_have_its_usual_name(usual: str, names: str) -> None:
     assert {name: usual_name(name) for name in names.split()} == dict.fromkeys(names.split(), usual)
+
+
+@pytest.mark.parametrize(("name", "column"), [("val_acc", "val_accuracy"), ("eval_loss", "val_loss"), ("f1", "f1")])
+def test_a_metric_belongs_to_the_column_of_its_usual_name(name: str, column: str) -> None:
+    assert column_of(name) == column

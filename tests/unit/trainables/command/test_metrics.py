@@ -415,3 +415,8 @@ def test_lines_of_every_process_count_once(line):
             reader.line(line.format(epoch=epoch, rank=rank))
     figures = reader.figures()
     assert (figures["train_s"], figures["samples"], reader.work()["epochs"]) == (1.5, 300, 3)
+
+
+def test_a_column_may_have_another_usual_name():
+    settings = CommandSettings.of({"argv": "x", "metrics": {"val_accuracy": None, "val_acc": "acc (.+)", "f1": None}})
+    assert settings.metrics == {"val_accuracy": "acc (.+)", "f1": None}
