@@ -377,7 +377,7 @@ class Choice:
             return None
         tied = _tied(level)
         behind_fastest = self.log_objective.minus(int(np.nanargmin(level)))
-        may_be_best = ~np.isnan(level) & (tied | (behind_fastest.p_below(math.log1p(TIE)) > 1 - SURE))
+        may_be_best = ~np.isnan(level) & (tied | (behind_fastest.p_below(math.log1p(TIE)) > 1 - SAFE))
         choice = self._cheapest(may_be_best, tied)
         # More hours buy a better metric only if chance does not explain the difference.
         while (better := tied & self.is_shown_better_than(choice)).any():
