@@ -37,8 +37,8 @@ _GROUPS = ("data", "sweep", "trainable")
 _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
 _REFERENCE = "trainable.reference_batch_size"
 """The setting of a trainable that a report uses."""
-_MOST_ARGUMENTS = 500
-"""Hydra's parser takes about a millisecond for each argument."""
+_MOST_ARGUMENTS, _MOST_CHARACTERS = 100, 20_000
+"""Hydra's parser and the search for a wrong argument take seconds beyond; people type less."""
 _OWN_CONFIG = ("-cd", "--config-dir", "-cn", "--config-name", "-m", "--multirun")
 
 
@@ -139,7 +139,8 @@ def _arguments_in(history: History) -> list[str]:
     arguments = history.driver.get("arguments")
     if not isinstance(arguments, list) or len(arguments) > _MOST_ARGUMENTS:
         return []
-    return [argument for argument in arguments if isinstance(argument, str)]
+    texts = [argument for argument in arguments if isinstance(argument, str)]
+    return texts if sum(map(len, texts)) <= _MOST_CHARACTERS else []
 
 
 def _is_setting(argument: str) -> bool:

@@ -4,10 +4,12 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from orchestrator.cli import recorded
 from orchestrator.cli.app import main
 from orchestrator.cli.recorded import recorded_arguments
 from orchestrator.config import compose
@@ -145,3 +147,12 @@ def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[i
     write_results(tmp_path / "theirs", *HOSTILE)
     assert report(f"results_dir={tmp_path}/theirs")[0] == 0
     assert (tmp_path / "theirs/tables/summary.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [(["report.margin=0.1"], 1), (["a=1"] * 101, 0), (["a=" + "x" * 20_000], 0), ("a=1", 0), ([1, "a=1"], 1)],
+)
+def test_too_many_recorded_arguments_are_none(arguments: object, kept: int) -> None:
+    history = cast(History, SimpleNamespace(driver={"arguments": arguments}))
+    assert len(recorded._arguments_in(history)) == kept
