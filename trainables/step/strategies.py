@@ -101,8 +101,8 @@ class Strategy:
     loss_scale: float
     """The factor on the sum of a rank's losses. With it every sample weighs 1 / global batch in the update, for any
     shares and accumulation steps."""
-    capturable: bool = True
-    """Whether a step can be captured in a CUDA graph."""
+    uncapturable: str = ""
+    """Why a step cannot be captured in a CUDA graph; empty if it can."""
     without_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
     """The context of a forward and backward pass whose gradients are only accumulated locally."""
     exchange: Callable[[], None] = lambda: None
@@ -155,7 +155,7 @@ def data_parallel(model: nn.Module, context: Context, exchange: Exchange) -> Str
     return Strategy(
         forward=nn.DataParallel(model, device_ids=list(range(len(context.devices)))),
         loss_scale=1 / context.batch.global_batch_size,
-        capturable=False,  # its replicas run in other threads
+        uncapturable="its replicas run in other threads",
     )
 
 
@@ -202,7 +202,7 @@ def fsdp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     return Strategy(
         forward=model,
         loss_scale=context.layout.data_parallel_size / context.batch.global_batch_size,
-        capturable=False,  # parameters are gathered to new places in every pass
+        uncapturable="every pass gathers parameters to new addresses, and a graph replays the first ones",
         without_exchange=partial(without_reduction, root),
         without_communication=partial(without_communication, root),
         share_buffers=share_buffers,

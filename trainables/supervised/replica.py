@@ -219,8 +219,9 @@ class Replica:
 
     def _build_step(self) -> Step:
         context = self._context
-        if self.captures and not self._strategy.capturable:
-            raise ValueError(f"strategy={context.layout.strategy} cannot be captured: set trainable.cuda_graph=off")
+        if self.captures and (reason := self._strategy.uncapturable):
+            name = context.layout.strategy
+            raise ValueError(f"strategy={name} needs trainable.cuda_graph=off: {reason}")
         optimizer = optimizers.build(
             self.model, self._config["optimizer"], lr=context.lr.value, capturable=self.captures
         )

@@ -33,7 +33,7 @@ def test_several_gpus_add_a_remark(gpus: int, remarks: list[str]) -> None:
     context = Context.alone(device="cuda:0", layout=layout, gpus_per_rank=gpus)
     prepared = strategies.prepare(nn.Linear(2, 2), context)
     assert context.remarks == remarks
-    assert (prepared.loss_scale, prepared.capturable) == (1 / 32, False)
+    assert prepared.loss_scale == 1 / 32 and prepared.uncapturable
 
 
 def parameters(**asked: object) -> torch.Tensor:
