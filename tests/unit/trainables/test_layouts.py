@@ -1,12 +1,21 @@
 """Four processes in any layout come to the losses of one process, and continue the checkpoints of any other layout."""
 
+import os
+import pickle
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
+from orchestrator.backends.backend import outcome_of
+from sweeps.rank_exit import CONNECTION_ERROR, Cause
+from sweeps.status import Status
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request
 from trainables import rank
 
@@ -64,10 +73,36 @@ def train(asked: dict[str, Any], looks: int) -> tuple[list[float], str]:
     return [row["loss"] for row in rows], answer.note
 
 
+def train_out_of_memory(asked: dict[str, Any], failing_rank: int, folder: Path) -> None:
+    """Train as one rank and write its exit; the failing rank runs out of memory in a later forward pass."""
+    calls = 0
+
+    def before_forward(module: nn.Module, _: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 100 and module.training:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    fails = asked["rank"] == failing_rank
+    with register_module_forward_pre_hook(before_forward) if fails else nullcontext():
+        rank_exit = rank.run(asked, lambda row: None, lambda: False)
+    (folder / str(asked["rank"])).write_bytes(pickle.dumps(rank_exit))
+    if fails:
+        # A back end ends the processes of a gang in which a rank has failed; only that closes its connections.
+        os._exit(0)
+
+
 def losses(
     four: Processes, tokens: Path, layout: dict[str, Any], *, steps: int = FEW, looks: int = 10**6, **changes: Any
 ) -> list[float]:
     """Return the losses of each step, from rank 0. `changes` are of the trainable, except for sections and requests."""
+    given = requests(tokens, layout, steps=steps, **changes)
+    curve: list[float] = four.call(train, *((asked, looks) for asked in given))[0][0]
+    return curve
+
+
+def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any) -> list[dict[str, Any]]:
+    """Return the request to each rank of a layout; `changes` as in `losses`."""
     sections = {key: changes.pop(key) for key in ("model", "data", "budget", "optimizer") if key in changes}
     asked = {key: changes.pop(key) for key in ("grad_accum_steps", "trial_dir") if key in changes}
     trainable = CONFIG["trainable"] | {"clip_grad_norm": 0.5, "val_fraction": 0.0} | changes
@@ -81,9 +116,8 @@ def losses(
     } | sections
     meet = rendezvous()
     place = {"gang_id": meet, "rendezvous": meet if len(layout["shares"]) > 1 else None}
-    given = {"config": config, "lr": 0.01} | layout | asked | place
-    ranks = range(len(layout["shares"]))
-    return four.call(train, *((request(rank=rank, **given), looks) for rank in ranks))[0][0]
+    given: dict[str, Any] = {"config": config, "lr": 0.01} | layout | asked | place
+    return [request(rank=rank, **given) for rank in range(len(layout["shares"]))]
 
 
 def assert_alike(found: list[float], expected: list[float]) -> None:
@@ -136,6 +170,20 @@ def test_sharded_variant_has_the_losses_of_one_process(four: Processes, tokens: 
     tolerance = case.pop("tolerance", TOLERANCE)
     expected = losses(four, tokens, ALONE, **{key: value for key, value in case.items() if key != "grad_accum_steps"})
     assert losses(four, tokens, own, **case) == pytest.approx(expected, abs=tolerance, rel=0)
+
+
+def test_one_rank_out_of_memory_ends_the_gang(tokens: Path, tmp_path: Path) -> None:
+    pair = Processes(2)
+    given = requests(tokens, {"strategy": "fsdp", "shares": (4, 4)}, steps=STEPS)
+    with pytest.raises(EOFError):  # from the process that has ended
+        pair.call(train_out_of_memory, *((asked, 1, tmp_path) for asked in given))
+    with suppress(BrokenPipeError):
+        pair.close()
+    waiting, failing = (pickle.loads((tmp_path / name).read_bytes()) for name in "01")
+    assert (failing.status, waiting.status) == (Status.OOM, Status.FAILED)
+    assert CONNECTION_ERROR.search(waiting.note), waiting.note
+    outcome = outcome_of([waiting, failing], world_size=2, wall_s=1.0)
+    assert (outcome.status, outcome.cause) == (Status.OOM, Cause.DEVICE_MEMORY)
 
 
 RING = ["ddp", "fsdp", "hybrid", "alone", "fsdp_grad", "ddp"]
