@@ -21,8 +21,8 @@ from orchestrator.backends.inprocess import Alarm
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.store.journal import Journal, encode
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import Secrets
 from sweeps.status import Status
 from tests.contract.trials import trial
@@ -99,7 +99,7 @@ def append_ratio(folder: Path) -> Append:
 
 def trial_cost(folder: Path) -> float:
     """Return the median seconds that a driver spends on one trial."""
-    layout = Layout(folder / "results")
+    layout = ResultsFolder(folder / "results")
     layout.create()
     display: Any = Nobody()
     secrets = Secrets({"a-value-from-the-environment": "<hidden>"})

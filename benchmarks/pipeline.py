@@ -35,9 +35,9 @@ from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, Listener, TrialOutcome
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
@@ -120,7 +120,7 @@ def measure(size: int) -> dict[str, Any]:
     backend: Backend = FakeBackend()
     screen = Console(file=io.StringIO())
     with tempfile.TemporaryDirectory() as folder:
-        layout = Layout(Path(folder) / "results")
+        layout = ResultsFolder(Path(folder) / "results")
         with DirectoryLock(layout), Journal.open(layout.journal) as journal:
             with stage("expand"):
                 specs = trials(sweep_of(size), setup)

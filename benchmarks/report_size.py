@@ -23,8 +23,8 @@ from orchestrator.analysis.trials import collect
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.store.journal import encode
-from orchestrator.store.layout import Layout
 from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
@@ -32,7 +32,7 @@ from tests.unit.orchestrator.report import demo
 SEEDS = 10
 
 
-def write(layout: Layout, trials: int, epochs: int) -> None:
+def write(layout: ResultsFolder, trials: int, epochs: int) -> None:
     """Write the journal and the curves of that many trials, without syncing."""
     layout.create()
     one = next(record for record in demo.records() if record.status is Status.OK)
@@ -77,7 +77,7 @@ def main() -> None:
         stages[name] = {"clock_s": time.perf_counter() - clock, "cpu_s": time.process_time() - cpu}
 
     with tempfile.TemporaryDirectory() as folder:
-        layout = Layout(Path(folder) / "results")
+        layout = ResultsFolder(Path(folder) / "results")
         write(layout, trials, epochs)
         with stage("collect"):
             found = read_results(layout)

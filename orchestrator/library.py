@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.config.overrides import overrides_of
 from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
 from orchestrator.store import trial_files
-from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
 from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import JOURNAL, METRICS, ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class NotebookPlots(dict[str, NotebookPlot]):
     """The report's plots by name (`speedup`, `accuracy`, `loss`, …), in its order; a notebook displays all of them."""
 
     @staticmethod
-    def of(layout: Layout) -> NotebookPlots:
+    def of(layout: ResultsFolder) -> NotebookPlots:
         """Read the plots of the last report. Raises FileNotFoundError if there is none (`report.html=false`)."""
         from orchestrator.report.page import plots_in
 
@@ -142,7 +142,7 @@ class SweepResults:
         """
         import pandas as pd
 
-        layout = Layout(self.folder)
+        layout = ResultsFolder(self.folder)
         history = read_results(layout).history
         layout = replace(layout, set_aside=history.set_aside)
         axes = {trial_id: row.axes for trial_id, row in history.all_rows.items()}
@@ -160,7 +160,7 @@ class SweepResults:
 
         `results.plots["speedup"].save("speedup.png")` writes one to a file.
         """
-        return NotebookPlots.of(Layout(self.folder))
+        return NotebookPlots.of(ResultsFolder(self.folder))
 
     def compare(self, other: SweepResults) -> str:
         """Return the comparison with other results that `mode=compare` prints, as Markdown.
@@ -171,7 +171,7 @@ class SweepResults:
         from orchestrator.tables.compare import comparison_of
 
         this, that = ((results.trials, results.summary) for results in (self, other))
-        decided = Layout(self.folder).table("recommendation.json").is_file()
+        decided = ResultsFolder(self.folder).table("recommendation.json").is_file()
         compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
         metric = Metric.named(compared[0]) if compared else VAL_ACCURACY
         return comparison_of(this, that, (self.folder, other.folder), metric)
@@ -187,7 +187,9 @@ class SweepResults:
 
     def _repr_markdown_(self) -> str:
         """Return what a notebook displays: the recommendation, if there is one, and the speed-ups."""
-        there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]
+        there = [
+            name for name in ("recommendation", "speedup") if ResultsFolder(self.folder).table(f"{name}.md").is_file()
+        ]
         return "\n\n".join(map(self.markdown, there or ["speedup"]))
 
     def _table(self, name: str) -> pd.DataFrame:
@@ -200,7 +202,7 @@ class SweepResults:
         return frame[[*first, *(column for column in columns if column not in first)]]
 
     def _existing(self, name: str) -> Path:
-        path = Layout(self.folder).table(name)
+        path = ResultsFolder(self.folder).table(name)
         if not path.is_file():
             others = sorted(table.stem for table in path.parent.glob(f"*{path.suffix}"))
             none = "no trial has ended yet, or this is not the folder of a sweep"
@@ -266,7 +268,7 @@ def plan_sweep(
 def load_results(folder: str | Path) -> SweepResults:
     """Load the results in `<results_dir>/<sweep name>`. Raises FileNotFoundError if it has no journal."""
     path = Path(folder).expanduser()
-    if not Layout(path).journal.is_file():
+    if not ResultsFolder(path).journal.is_file():
         inside = results_below(path)
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
         raise FileNotFoundError(f"{path} has no {JOURNAL}{meant}")

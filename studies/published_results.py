@@ -25,8 +25,8 @@ from pathlib import Path
 from orchestrator.library import NotebookPlots
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import encode, replay
-from orchestrator.store.layout import JOURNAL, METRICS, WHAT_IF, Layout
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.results_folder import JOURNAL, METRICS, WHAT_IF, ResultsFolder
 from studies import published_plots, published_tables
 from sweeps.status import Status
 
@@ -74,10 +74,10 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
             for line in difference(History(each).fingerprint or {}, History(journals[-1]).fingerprint or {}):
                 print(f"{folder} had another request: {line}")
     trials = {record.value.get("trial_id") for record in taken}
-    for path in (path for folder in folders for path in Layout(folder).trials.glob(f"*/{METRICS}")):
+    for path in (path for folder in folders for path in ResultsFolder(folder).trials.glob(f"*/{METRICS}")):
         if path.parent.name not in trials:
             continue
-        copied = Layout(into).trials / path.parent.name / METRICS
+        copied = ResultsFolder(into).trials / path.parent.name / METRICS
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copied)
 
@@ -97,12 +97,12 @@ def kept(results: Path, into: Path) -> list[Path]:
     """Replace the content of `into` with the files worth keeping; return them."""
     files = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in NOT_KEPT]
     has_curves = (results / "tables" / "loss_distance.md").exists()
-    plots = NotebookPlots.of(Layout(results)) if Layout(results).page.is_file() else {}
+    plots = NotebookPlots.of(ResultsFolder(results)) if ResultsFolder(results).page.is_file() else {}
     wanted = WITH_CURVES if has_curves else PLOTS
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    for curve in Layout(results).trials.glob(f"*/{METRICS}") if has_curves else ():
-        copied = Layout(into).metrics(curve.parent.name)
+    for curve in ResultsFolder(results).trials.glob(f"*/{METRICS}") if has_curves else ():
+        copied = ResultsFolder(into).metrics(curve.parent.name)
         copied.parent.mkdir(parents=True)
         rows = [json.loads(line) for line in curve.read_text().splitlines()]
         used = [{name: row[name] for name in CURVE_KEYS if name in row} for row in rows]

@@ -21,8 +21,8 @@ import pandas as pd
 import yaml
 
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind
+from orchestrator.store.results_folder import JOURNAL
 from orchestrator.text import numbers
 from orchestrator.text.rows import Row, axis, head, markdown, status, varying
 from sweeps.status import Status

@@ -16,8 +16,8 @@ import pandas as pd
 
 from orchestrator.statistics.curve_distance import Curve
 from orchestrator.statistics.intervals import Array
-from orchestrator.store.layout import METRICS, Layout
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import METRICS, ResultsFolder
 from orchestrator.store.trial_files import parsed
 from sweeps.layout import is_independent
 from sweeps.status import Status
@@ -60,7 +60,7 @@ _EXPECTED = ("epoch", "loss", "val_accuracy")
 """Figures that must be numbers."""
 
 
-def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Finding]]:
+def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
 
     Figures that a row lacks are NaN. The second value holds a finding for everything that could not be read. A missing
@@ -97,7 +97,7 @@ def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame
     return _frame(names, lengths, parts), findings
 
 
-def _content(layout: Layout, trial_id: str) -> bytes | str:
+def _content(layout: ResultsFolder, trial_id: str) -> bytes | str:
     """Return the contents of the file, or why it cannot be read."""
     try:
         path = layout.metrics(trial_id)

@@ -25,8 +25,8 @@ from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.outliers import FEWEST_LOSSES, collapsed
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord, figure, tokens_per_s
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.telemetry import timing_gate
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
@@ -196,7 +196,7 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
     )
 
 
-def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])

@@ -34,7 +34,7 @@ from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
 
@@ -256,7 +256,7 @@ def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float
     column = objective.column
     if column is None:
         return None
-    path = Layout(results_dir).table("summary.csv")
+    path = ResultsFolder(results_dir).table("summary.csv")
     if not path.is_file():
         return None
     with path.open(newline="") as file:

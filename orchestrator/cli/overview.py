@@ -20,9 +20,9 @@ from rich.table import Table
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store import files
 from orchestrator.store.history import History
-from orchestrator.store.layout import JOURNAL, Layout
 from orchestrator.store.lock import driver_of
 from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import JOURNAL, ResultsFolder
 from orchestrator.text.numbers import counted
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
@@ -33,7 +33,7 @@ def status_of(folder: Path) -> dict[str, Any]:
 
     `trials` counts the planned trials by status, `running` and `waiting` among them; `left_s` is null if unknown.
     """
-    layout = Layout(folder)
+    layout = ResultsFolder(folder)
     if not layout.journal.is_file():
         raise ConfigError([f"there are no results in {folder}: it has no {JOURNAL}"])
     history = read_results(layout).history
@@ -82,7 +82,7 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
     for journal in sorted(folder.glob(f"*/{JOURNAL}")):
         status = status_of(journal.parent)
         try:
-            decided = json.loads(files.read_regular(Layout(journal.parent).table("recommendation.json")))
+            decided = json.loads(files.read_regular(ResultsFolder(journal.parent).table("recommendation.json")))
         except (OSError, ValueError, RecursionError):  # no tables yet, or not this program's
             decided = {}
         verdict = decided.get("verdict") if isinstance(decided, dict) else None
@@ -120,7 +120,7 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
     console.print("your own in FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME")
 
 
-def _running(layout: Layout, trial_id: str, history: History) -> dict[str, Any]:
+def _running(layout: ResultsFolder, trial_id: str, history: History) -> dict[str, Any]:
     """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
     path = layout.config(trial_id)
     try:

@@ -18,8 +18,8 @@ from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.store.history import History
-from orchestrator.store.layout import Layout, results_below
 from orchestrator.store.results import Results, read_results
+from orchestrator.store.results_folder import ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
 WHAT_IF_KEYS = (
@@ -85,7 +85,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     if folder is None:  # reported where the results are read
         return Completed(own=arguments)
     # What the user gives replaces what is recorded under the same key.
-    results = read_results(Layout(folder))
+    results = read_results(ResultsFolder(folder))
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
     own = [*(argument for argument in arguments if argument.partition("=")[0] not in _PLACES), *where]
     keys = {key_of(argument) for argument in own}
@@ -105,7 +105,7 @@ def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:
     sweeps = results_below(folder)
     if len(sweeps) == 1:
         folder = Path(sweeps[0])
-    if Layout(folder).journal.is_file():
+    if ResultsFolder(folder).journal.is_file():
         return folder.absolute()
     if "sweep.name" in given:
         return None

@@ -16,8 +16,8 @@ from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
 from orchestrator.store.history import Durations, History
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.rerun import NO_RERUN, Rerun
@@ -149,7 +149,7 @@ class Plan:
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
         rerun: Rerun,
-        layout: Layout,
+        layout: ResultsFolder,
     ) -> Plan:
         """Return the plan, in which bases run again if further branches start from checkpoints that are gone."""
         plan = Plan.of(trials, records, nodes, rerun)
@@ -197,7 +197,7 @@ def plan_now(checked: CheckedSweep) -> Plan:
     """
     request = checked.request
     nodes = _nodes(request)
-    journal = Layout(request.results_dir).journal
+    journal = ResultsFolder(request.results_dir).journal
     try:
         history = History(replay(journal).records if journal.exists() else ())
     except OSError as error:
@@ -205,7 +205,7 @@ def plan_now(checked: CheckedSweep) -> Plan:
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
     rows = history.rows_under(fingerprint)
-    planned = Plan.with_bases(sweep.trials(nodes), rows, nodes, request.rerun, Layout(request.results_dir))
+    planned = Plan.with_bases(sweep.trials(nodes), rows, nodes, request.rerun, ResultsFolder(request.results_dir))
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

@@ -33,8 +33,8 @@ from orchestrator.report.plot import (
     spanning,
     word,
 )
-from orchestrator.store.layout import TELEMETRY, Layout
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import TELEMETRY, ResultsFolder
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import Row, cell_label, gpus_in_words, in_order, named, varying
@@ -190,7 +190,7 @@ class Samples:
         return column in self.frame and bool(self.frame[column].notna().any())
 
 
-def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
+def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Finding]:
     """Return a finding on the trials whose telemetry file is cut short; a trial without a file was not sampled."""
     files = ((name, layout.telemetry(name)) for name in trial_ids)
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
@@ -200,7 +200,7 @@ def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
     return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
-def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:
+def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:
     """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and findings on unreadable files."""
     import pyarrow as pa
     import pyarrow.parquet as pq

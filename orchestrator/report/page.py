@@ -28,8 +28,8 @@ from orchestrator.report.page_tables import cell_table, chances, filters, numeri
 from orchestrator.report.plot import Plot, script, theme
 from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
-from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.choice_cells import front_table, gpu_count_table
 from orchestrator.tables.recommendation import in_sentences
 from sweeps.printable import HARMFUL, printable
@@ -44,7 +44,7 @@ _HERE = Path(__file__).parent
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>')
 
 
-def write_report(data: ReportData, layout: Layout) -> list[Finding]:
+def write_report(data: ReportData, layout: ResultsFolder) -> list[Finding]:
     """Write the page, whole or not at all. Return findings on damaged telemetry."""
     chosen = curve_plots.chosen_trials(data.cells, data.trials, data.discussed)
     samples, unreadable = curve_plots.samples(layout, chosen)

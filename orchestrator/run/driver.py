@@ -40,10 +40,10 @@ from orchestrator.schedule.queue import Patience, Retries, TrialQueue
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import Finding, read_results
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
@@ -59,7 +59,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
     request = checked.request
     check_reachable(request)
     check_extensions(request)
-    layout = Layout(request.results_dir)
+    layout = ResultsFolder(request.results_dir)
     tracker = asdict(request.settings.tracker)
     trackers = Trackers(make_trackers(tracker, request.sweep.name, layout.root), checked.secrets)
     # A folder that this driver has made is removed again if the sweep is refused.
@@ -105,7 +105,7 @@ class SweepRun:
 
     checked: CheckedSweep
     console: Console
-    layout: Layout
+    layout: ResultsFolder
     journal: Journal
     interrupt: Interrupt
     began_s: float = field(default_factory=time.monotonic)
@@ -289,7 +289,7 @@ class SweepRun:
         return self.checked.fingerprint()
 
 
-def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:
+def _copying(request: Request, layout: ResultsFolder, console: Console) -> AbstractContextManager[object]:
     """Context in which results are also copied to the store that the request names."""
     if request.store is None:
         return nullcontext()
@@ -304,7 +304,7 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
     `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
     """
     request = checked.request
-    layout = Layout(request.results_dir)
+    layout = ResultsFolder(request.results_dir)
     with _copying(request, layout, console):
         if not layout.journal.exists():
             kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]

@@ -27,9 +27,9 @@ from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import write_durably, write_whole
 from orchestrator.store.history import History
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
@@ -59,7 +59,7 @@ Made = TypeVar("Made")
 class SweepSummary:
     """How a sweep ended: what was written, what failed, and what is missing."""
 
-    layout: Layout
+    layout: ResultsFolder
     report: Report | None = None
     """None if no trial has ended."""
     ends: Sequence[TrialRecord] = ()
@@ -74,7 +74,7 @@ class SweepSummary:
     @staticmethod
     def of(
         request: Request,
-        layout: Layout,
+        layout: ResultsFolder,
         history: History,
         *,
         planned: Sequence[TrialSpec] | None = None,
@@ -205,7 +205,11 @@ class Report:
     """Whether report.html was written for these records."""
 
     def show(
-        self, console: Console, layout: Layout, took_s: float | None = None, problems: Sequence[tuple[str, str]] = ()
+        self,
+        console: Console,
+        layout: ResultsFolder,
+        took_s: float | None = None,
+        problems: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Print the summary; before it, with `report.show=all`, the tables as in the files."""
         from orchestrator.tables.terminal import SweepEnd, show
@@ -239,7 +243,7 @@ class Report:
 
 def report_on(
     request: Request,
-    layout: Layout,
+    layout: ResultsFolder,
     history: History,
     *,
     findings: Sequence[Finding] = (),
@@ -346,7 +350,7 @@ class _Curves:
     """Damaged metrics files."""
 
 
-def _read_curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
+def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> _Curves:
     with_curve = trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"]
     rows, findings = curves_frame(layout, with_curve)
     return _Curves(rows=rows, by_cell=loss_curves(trials, rows), findings=findings)
@@ -365,7 +369,7 @@ def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame)
     return Document.of("critical_batch.md", table, rows=rows, line=line)
 
 
-def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Document | None:
+def _write_distances(layout: ResultsFolder, cells: pd.DataFrame, by_cell: LossCurves) -> Document | None:
     """Write the distances between the cells' loss curves; None if no cell has two seeds."""
     table = distance_table(cells, by_cell)
     if table is None:
@@ -378,7 +382,7 @@ def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -
 class _Steps:
     """Runs steps one by one; a step that fails does not stop the others."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ResultsFolder) -> None:
         self._layout = layout
         self.troubles: list[str] = []
 

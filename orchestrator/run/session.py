@@ -22,8 +22,8 @@ from orchestrator.schedule.queue import Retries
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import speed
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
@@ -45,7 +45,7 @@ class Session:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ResultsFolder,
         journal: Journal,
         display: Display,
         interrupt: Interrupt,

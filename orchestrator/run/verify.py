@@ -28,9 +28,9 @@ from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.lock import owner_alive
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.trial_files import HASHED, digest
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
@@ -45,7 +45,7 @@ GENERATIONS = "trainables.checkpoints:Generations"
 """The class that detects damaged checkpoints."""
 
 
-def of_ended_trials(layout: Layout, history: History) -> Iterator[str]:
+def of_ended_trials(layout: ResultsFolder, history: History) -> Iterator[str]:
     """Yield files that have changed since their trial ended, except of trials that were started again."""
     for trial_id, trial in history.trials.items():
         for name, wanted in trial.files.items() if trial.ended else ():
@@ -58,7 +58,7 @@ def of_ended_trials(layout: Layout, history: History) -> Iterator[str]:
                 yield f"{path}: changed since the trial ended, its checksum does not match"
 
 
-def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]:
+def of_running_trials(layout: ResultsFolder, trial_ids: Iterable[str]) -> Iterator[str]:
     """Files of unfinished trials that cannot be parsed; the last line of a learning curve may be incomplete."""
     for trial_id in trial_ids:
         if layout.config(trial_id).is_file():
@@ -72,7 +72,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
             yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in whole)
 
 
-def of_checkpoints(layout: Layout) -> Iterator[str]:
+def of_checkpoints(layout: ResultsFolder) -> Iterator[str]:
     """Damaged checkpoints; a trial continues from the one before."""
     generations = resolve_name(GENERATIONS)
     for folder in sorted([*layout.trials.glob("*/checkpoint"), *layout.trials.glob("*/branch-*")]):
@@ -80,7 +80,7 @@ def of_checkpoints(layout: Layout) -> Iterator[str]:
             yield f"{folder / name}: its content does not match the digest in its name; the trial goes on without it"
 
 
-def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
+def without_a_record(layout: ResultsFolder, known: Iterable[str]) -> Iterator[str]:
     """Trial folders with files of the driver that the journal does not know: records were lost."""
     names = set(known)
     for folder in sorted(layout.trials.iterdir()) if layout.trials.is_dir() else ():
@@ -88,7 +88,7 @@ def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
             yield f"{folder}: the journal knows no such trial"
 
 
-def of_the_tables(layout: Layout, history: History) -> Iterator[str]:
+def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
     """Yield tables that do not follow from the journal.
 
     The record of the sweep's end has the digests of its tables. Before that end, the tables are older than the journal:
@@ -110,14 +110,14 @@ def of_the_tables(layout: Layout, history: History) -> Iterator[str]:
     yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in unknown)
 
 
-def table_digests(layout: Layout) -> dict[str, str]:
+def table_digests(layout: ResultsFolder) -> dict[str, str]:
     """Return the SHA-256 of each table by name; plots and the page are no tables, since they depend on fonts."""
     paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
     tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
     return {path.name: digest(path) for path in tables}
 
 
-def _torn_tables(layout: Layout) -> Iterator[str]:
+def _torn_tables(layout: ResultsFolder) -> Iterator[str]:
     """Yield tables without their end, as a full disk leaves them."""
     paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
     for path in (path for path in paths if path.suffix in _END_OF_TABLES and path.is_file()):
@@ -125,7 +125,7 @@ def _torn_tables(layout: Layout) -> Iterator[str]:
             yield f"{path}: its end is missing; mode=report makes it again"
 
 
-def _changed_tables(layout: Layout, expected: Mapping[str, str]) -> Iterator[str]:
+def _changed_tables(layout: ResultsFolder, expected: Mapping[str, str]) -> Iterator[str]:
     """Yield tables that are lost, or differ from those that the sweep has written at its end."""
     present = table_digests(layout)
     for name, wanted in expected.items():
@@ -213,7 +213,7 @@ class Verification:
 def show(checked: CheckedSweep) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     request = checked.request
-    layout = Layout(request.results_dir)
+    layout = ResultsFolder(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
     try:
@@ -232,7 +232,7 @@ def show(checked: CheckedSweep) -> int:
     return 1 if verdict.violations else 0
 
 
-def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verification:
+def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verification:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     journal = replay(layout.journal)
     reading = JournalCheck(journal.records)
@@ -270,7 +270,7 @@ def verify(layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any
     return Verification(violations=violations, remarks=remarks)
 
 
-def _orphans(layout: Layout) -> Iterator[str]:
+def _orphans(layout: ResultsFolder) -> Iterator[str]:
     """Processes of dead drivers that have not ended within PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
     while (left := leftover_processes.left_over(layout.root)) and time.monotonic() < until:

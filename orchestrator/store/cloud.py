@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Cloud:
 class Copying:
     """Context manager that copies. Raises ConfigError if the store cannot be reached or holds other results."""
 
-    def __init__(self, uri: str, layout: Layout, console: Console) -> None:
+    def __init__(self, uri: str, layout: ResultsFolder, console: Console) -> None:
         self._uri, self._layout, self._console = uri, layout, console
         self._cloud = Cloud(uri, layout.root.name)
         self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}

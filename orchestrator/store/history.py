@@ -289,7 +289,7 @@ class History:
 
     @property
     def set_aside(self) -> frozenset[str]:
-        """The trials in the middle of a further attempt, as in `Layout.set_aside`."""
+        """The trials in the middle of a further attempt, as in `ResultsFolder.set_aside`."""
         return frozenset(trial_id for trial_id, trial in self.trials.items() if trial.has_set_aside_files)
 
     @property

@@ -23,9 +23,9 @@ from orchestrator.store import files
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import sync_directory, write_durably
 from orchestrator.store.history import History
-from orchestrator.store.layout import quarantine_of
 from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record, flaw
+from orchestrator.store.results_folder import quarantine_of
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import read_regular, write_durably
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.axes import is_whole
 
 _GRACE_S = 1.0
@@ -61,7 +61,7 @@ class DirectoryLock:
     another driver holds one of the locks.
     """
 
-    def __init__(self, layout: Layout, *, made: bool = False) -> None:
+    def __init__(self, layout: ResultsFolder, *, made: bool = False) -> None:
         """`made`: whether this driver created the directory, and removes it again if it remains unused."""
         self._layout = layout
         self._made = made
@@ -97,13 +97,13 @@ class DirectoryLock:
             self._lock.release()
 
 
-def owner_alive(layout: Layout) -> Owner | None:
+def owner_alive(layout: ResultsFolder) -> Owner | None:
     """The owner of the directory, unless its process is known to be dead."""
     owner = _read(layout.owner)
     return owner if owner and owner.may_live() else None
 
 
-def driver_of(layout: Layout) -> str:
+def driver_of(layout: ResultsFolder) -> str:
     """Return the driver that holds the directory, as text; empty if none does. Changes nothing."""
     if not _is_locked(layout.journal):
         return ""

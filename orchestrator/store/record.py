@@ -15,7 +15,7 @@ from functools import cache
 from types import GenericAlias
 from typing import Any, Protocol
 
-from orchestrator.store.layout import TRIAL_ID
+from orchestrator.store.results_folder import TRIAL_ID
 from sweeps.axes import is_number, is_whole
 from sweeps.rank_exit import Exit
 from sweeps.status import Status

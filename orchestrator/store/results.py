@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from orchestrator.store.history import History
 from orchestrator.store.journal import Replay, replay
-from orchestrator.store.layout import JOURNAL, Layout
+from orchestrator.store.results_folder import JOURNAL, ResultsFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Results:
     findings: Sequence[Finding]
 
 
-def read_results(layout: Layout) -> Results:
+def read_results(layout: ResultsFolder) -> Results:
     """Read the journal and list what is wrong with it or with the trials' folder. Changes nothing on disk."""
     try:
         journal = replay(layout.journal)
@@ -47,7 +47,7 @@ def read_results(layout: Layout) -> Results:
     return Results(history=history, findings=[*findings, *unknown_folders(layout, history)])
 
 
-def unknown_folders(layout: Layout, history: History) -> Iterable[Finding]:
+def unknown_folders(layout: ResultsFolder, history: History) -> Iterable[Finding]:
     """Yield a finding if there are folders of trials that are not in the journal, or no folders at all."""
     if not layout.trials.is_dir():
         yield Finding(where=layout.trials.name, what="missing, so there are no learning curves")

@@ -7,7 +7,7 @@ it.
 
 While a finished trial runs again, its files are set aside until the further attempt has ended: otherwise its row would
 get the curve of an attempt that may be interrupted. Every step is idempotent, so if a driver is killed in between, the
-next one repairs the folder. Until then, `Layout.set_aside` makes reports read the files set aside.
+next one repairs the folder. Until then, `ResultsFolder.set_aside` makes reports read the files set aside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from orchestrator.store import files
 from orchestrator.store.files import append, make_directory, refuse_link, write_whole
 from orchestrator.store.history import History
-from orchestrator.store.layout import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, Layout
+from orchestrator.store.results_folder import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, ResultsFolder
 from orchestrator.store.secrets import Secrets
 from sweeps.trial import TrialSpec
 
@@ -152,7 +152,7 @@ def drop(folder: Path) -> None:
 class TrialFolders:
     """The trial folders of one driver; no secrets get into them."""
 
-    def __init__(self, layout: Layout, secrets: Secrets) -> None:
+    def __init__(self, layout: ResultsFolder, secrets: Secrets) -> None:
         self._layout = layout
         self._secrets = secrets
         self._first_rows: set[str] = set()

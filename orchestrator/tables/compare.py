@@ -17,7 +17,7 @@ from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
 from orchestrator.store.history import History, difference
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import Layout, results_below
+from orchestrator.store.results_folder import ResultsFolder, results_below
 from orchestrator.text import numbers
 from orchestrator.text.numbers import plain
 from orchestrator.text.rows import Row, axis, cell_label, markdown
@@ -40,13 +40,13 @@ def compared(request: Request) -> str:
     folder = Path(request.settings.compare.with_).expanduser()
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
-    this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
+    this, other = (frames(ResultsFolder(path), request) for path in (request.results_dir, folder))
     return comparison_of(this, other, (request.results_dir, folder), request.metric)
 
 
 def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric) -> str:
     """Return the comparison of the results in these two folders, with the differences of their configs."""
-    mine, theirs = (History(replay(Layout(folder).journal).records).fingerprint or {} for folder in folders)
+    mine, theirs = (History(replay(ResultsFolder(folder).journal).records).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
     return comparison_markdown(this, other, names=names, differences=difference(theirs, mine), metric=metric)
 

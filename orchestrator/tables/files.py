@@ -10,7 +10,7 @@ import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.store.files import make_directory, write_durably, write_whole
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
 from orchestrator.tables.speedup import speedup_frame, speedup_markdown
 from orchestrator.text.numbers import not_a_formula
@@ -18,7 +18,7 @@ from orchestrator.text.rows import latex_table
 
 
 def write_tables(
-    layout: Layout,
+    layout: ResultsFolder,
     trials: pd.DataFrame,
     cells: pd.DataFrame,
     texts: Mapping[str, str] | None = None,
@@ -41,7 +41,7 @@ def write_tables(
     return [layout.table(name) for name in contents]
 
 
-def write_latex(layout: Layout, cells: pd.DataFrame, metric: Metric) -> list[Path]:
+def write_latex(layout: ResultsFolder, cells: pd.DataFrame, metric: Metric) -> list[Path]:
     """Write the tables for papers; return the paths."""
     sweep = cells["sweep"].iloc[0]
     contents = {
@@ -53,7 +53,7 @@ def write_latex(layout: Layout, cells: pd.DataFrame, metric: Metric) -> list[Pat
     return [layout.table(name) for name in contents]
 
 
-def write_curves(layout: Layout, curves: pd.DataFrame) -> Path:
+def write_curves(layout: ResultsFolder, curves: pd.DataFrame) -> Path:
     """Write the learning curves of all trials, one row per epoch; they can be rebuilt from the trials' own files."""
     path = layout.table("curves.parquet")
     write_whole(path, _parquet(curves))

@@ -22,7 +22,7 @@ from orchestrator.statistics.intervals import Interval
 from orchestrator.statistics.law_average import EXCHANGE, IMBALANCE, LAWS
 from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, markdown
 from sweeps.errors import ConfigError
@@ -39,7 +39,7 @@ _LEAST_SHARE = 0.1
 
 def predicted(request: Request) -> str:
     """Return the Markdown that mode=predict prints. Raises ConfigError with a line for each refused GPU count."""
-    trials, cells = frames(Layout(request.results_dir), request)
+    trials, cells = frames(ResultsFolder(request.results_dir), request)
     every = lines(trials, cells)
     if not every:
         raise ConfigError(["nothing to predict from: no ok cell has a throughput"])

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.store.files import write_whole
-from orchestrator.store.layout import TELEMETRY
 from orchestrator.store.record import TrialOutcome
+from orchestrator.store.results_folder import TELEMETRY
 from orchestrator.telemetry.gpu import THROTTLING
 from orchestrator.telemetry.sources import TRAINING, WINDOW, Readings
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU

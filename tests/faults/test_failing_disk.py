@@ -16,7 +16,7 @@ from orchestrator.run.verify import JournalCheck, of_ended_trials, verify
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from tests.faults.counted_sweep import counted_sweep
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
@@ -53,13 +53,13 @@ def executions() -> list[str]:
 
 
 def ends(folder: Path) -> set[str]:
-    journal = Layout(folder).journal
+    journal = ResultsFolder(folder).journal
     return set(History(replay(journal).records).all_rows) if journal.exists() else set()
 
 
 def violations(configured: CheckedSweep, folder: Path, *, tables: bool = True) -> list[str]:
     """Return the findings of mode=verify; without `tables` it takes a tenth of the time."""
-    layout = Layout(folder)
+    layout = ResultsFolder(folder)
     if tables:
         planned = [trial.trial_id for trial in configured.trials(())]
         return list(verify(layout, planned, configured.fingerprint()).violations)

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.cli.modes import MODES
 from orchestrator.config.setup import CheckedSweep
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from tests.faults.counted_sweep import counted_sweep
 
@@ -97,7 +97,7 @@ def try_all(by_mode: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> 
         root = sweep.request.results_dir
         shutil.rmtree(root)
         shutil.copytree(kept, root)
-        Layout(root).journal.write_bytes(journal)
+        ResultsFolder(root).journal.write_bytes(journal)
         try:
             statuses[mode] = MODES[mode](sweep)
         except ConfigError:
@@ -130,7 +130,7 @@ UNUSABLE = [
 def test_unusable_records_are_reported_and_left_out(
     by_mode: Mapping[str, CheckedSweep], kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, *others = read(Layout(kept).journal)
+    first, *others = read(ResultsFolder(kept).journal)
     statuses = try_all(by_mode, kept, written([first, *UNUSABLE, *others]))
     assert statuses == {"plan": 0, "report": 1, "verify": 1, "compare": 0, "run": 1}  # one seed failed
     told = capsys.readouterr()
@@ -139,7 +139,7 @@ def test_unusable_records_are_reported_and_left_out(
 
 
 def try_mutants(by_mode: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:
-    records = read(Layout(kept).journal)
+    records = read(ResultsFolder(kept).journal)
     for seed in seeds:
         statuses = try_all(by_mode, kept, written(mutated(records, random.Random(seed))))
         assert set(statuses.values()) <= {0, 1, 2}, (seed, statuses)

@@ -34,8 +34,8 @@ from orchestrator.schedule.queue import Retries
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, JournalError, replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialOutcome
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -97,7 +97,7 @@ class Schedules(RuleBasedStateMachine):
         self.patch.setattr(os, "fsync", self.disk.fsync)
         self.patch.setattr(session_module, "datetime", Clock)
         self.folder = tempfile.TemporaryDirectory()
-        self.layout = Layout(Path(self.folder.name))
+        self.layout = ResultsFolder(Path(self.folder.name))
         self.layout.create()
         self.acknowledged: set[str] = set()
         self.executions: list[str] = []

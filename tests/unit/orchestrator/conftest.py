@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator import records
 
 RecordOf = Callable[..., TrialRecord]
@@ -17,8 +17,8 @@ def record_of() -> RecordOf:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path: Path) -> ResultsFolder:
     """A results directory in which nothing has run."""
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     layout.create()
     return layout

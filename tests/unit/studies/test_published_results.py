@@ -6,8 +6,8 @@ from orchestrator.config.compose import initialised
 from orchestrator.config.fingerprint import Versions
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import encode
-from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
+from orchestrator.store.results_folder import JOURNAL
 from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of

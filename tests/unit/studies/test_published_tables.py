@@ -7,8 +7,8 @@ import yaml
 
 from orchestrator.analysis.trials import collect
 from orchestrator.store.journal import encode
-from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Kind, Record, TrialRecord
+from orchestrator.store.results_folder import JOURNAL
 from studies.published_tables import TABLES, Published, experiment, measured_cells, published_markdown, write
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch, samples_to_target, start_up_s
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 
 
-def write(layout: Layout, trial_id: str, content: bytes) -> None:
+def write(layout: ResultsFolder, trial_id: str, content: bytes) -> None:
     layout.trial(trial_id).mkdir()
     layout.metrics(trial_id).write_bytes(content)
 
 
-def test_curves_become_one_tidy_frame(layout: Layout) -> None:
+def test_curves_become_one_tidy_frame(layout: ResultsFolder) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
     write(layout, "b", b"")
     write(layout, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
@@ -31,7 +31,7 @@ def test_curves_become_one_tidy_frame(layout: Layout) -> None:
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
 
 
-def test_consistent_rows_of_one_epoch_are_joined(layout: Layout) -> None:
+def test_consistent_rows_of_one_epoch_are_joined(layout: ResultsFolder) -> None:
     write(
         layout,
         "a",
@@ -52,7 +52,7 @@ def test_consistent_rows_of_one_epoch_are_joined(layout: Layout) -> None:
     assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
 
 
-def test_a_truncated_row_is_left_out(layout: Layout) -> None:
+def test_a_truncated_row_is_left_out(layout: ResultsFolder) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
     frame, findings = curves_frame(layout, ["a"])
     assert list(frame["epoch"]) == [1, 2]
@@ -72,12 +72,12 @@ def test_a_truncated_row_is_left_out(layout: Layout) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_finding(layout: Layout, content: bytes, found: str) -> None:
+def test_foreign_content_is_a_finding(layout: ResultsFolder, content: bytes, found: str) -> None:
     write(layout, "a", content)
     assert found in str(curves_frame(layout, ["a"])[1][0])
 
 
-def test_a_missing_file_is_a_finding(layout: Layout) -> None:
+def test_a_missing_file_is_a_finding(layout: ResultsFolder) -> None:
     layout.metrics("a").mkdir(parents=True)
     found = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
     assert found[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in found[0]
@@ -85,7 +85,7 @@ def test_a_missing_file_is_a_finding(layout: Layout) -> None:
     assert "not a trial id" in found[2]
 
 
-def test_many_missing_curves_are_abridged(layout: Layout) -> None:
+def test_many_missing_curves_are_abridged(layout: ResultsFolder) -> None:
     findings = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
     assert len(findings) == 21 and "980 more" in str(findings[-1])
 
@@ -115,7 +115,7 @@ FILES = st.lists(
 @given(FILES)
 def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        layout = Layout(Path(folder))
+        layout = ResultsFolder(Path(folder))
         layout.create()
         names = [f"t{number}" for number in range(len(contents))]
         for name, content in zip(names, contents, strict=True):
@@ -133,7 +133,7 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
     assert not found
 
 
-def test_without_trials_the_frame_is_empty(layout: Layout) -> None:
+def test_without_trials_the_frame_is_empty(layout: ResultsFolder) -> None:
     frame, findings = curves_frame(layout, [])
     assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]
 

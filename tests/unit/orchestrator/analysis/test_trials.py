@@ -28,8 +28,8 @@ from orchestrator.config.request import Metric
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -367,7 +367,7 @@ def test_notes_name_slow_ranks_and_hosts() -> None:
     assert "on node7" in of_trial and "slowest rank" in of_rank and "rank" not in of_trial
 
 
-def test_frames_hold_the_last_end_under_the_last_config(layout: Layout) -> None:
+def test_frames_hold_the_last_end_under_the_last_config(layout: ResultsFolder) -> None:
     ends = [
         record_of(1, 0, metrics={"samples_per_s": 100.0}),
         record_of(2, 0, metrics={"samples_per_s": 50.0}),
@@ -385,7 +385,7 @@ def test_frames_hold_the_last_end_under_the_last_config(layout: Layout) -> None:
     assert strong["speedup"].tolist() == [1, 1]
 
 
-def test_frames_without_results_are_an_error(layout: Layout) -> None:
+def test_frames_without_results_are_an_error(layout: ResultsFolder) -> None:
     with pytest.raises(ConfigError):
         frames(layout, request())
     with Journal.open(layout.journal) as journal:

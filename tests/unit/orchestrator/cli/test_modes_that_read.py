@@ -8,14 +8,14 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.printable import HARMFUL
 from tests.unit.orchestrator.records import record_of
 
 
 def write_results(folder: Path, factor: float = 1.0, code: str = "old") -> None:
-    layout = Layout(folder)
+    layout = ResultsFolder(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"source": {"mine:train": code}}, "driver": {}})
@@ -65,7 +65,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
 def test_control_sequences_of_a_journal_stay_in_it(
     start: Callable[..., tuple[int, str]], tmp_path: Path, status: str
 ) -> None:
-    layout = Layout(tmp_path / "batch_scaling")
+    layout = ResultsFolder(tmp_path / "batch_scaling")
     with Journal.open(layout.journal) as journal:
         for seed in range(3):
             end = record_of(2, seed, note=HOSTILE, trial_id=f"hostile{seed}", cell_id=HOSTILE).to_json()

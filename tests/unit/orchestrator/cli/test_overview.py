@@ -9,9 +9,9 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind
+from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator.records import record_of
 
 
@@ -32,7 +32,7 @@ def start_sweep(journal: Journal, planned: int = 6) -> None:
 
 
 def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "mine")
+    layout = ResultsFolder(tmp_path / "mine")
     with DirectoryLock(layout), Journal.open(layout.journal) as journal:
         start_sweep(journal)
         journal.append(Kind.STARTED, {"trial_id": "running", "attempt": 1})
@@ -50,7 +50,7 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
 
 
 def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layout = Layout(tmp_path / "[bold]")
+    layout = ResultsFolder(tmp_path / "[bold]")
     layout.create()
     with Journal.open(layout.journal) as journal:
         start_sweep(journal)
@@ -61,7 +61,7 @@ def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pyt
 
 def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in (("one", '{"verdict": "clear", "recommended": {"name": "2×64"}}'), ("two", "[1"), ("three", "")):
-        layout = Layout(tmp_path / name)
+        layout = ResultsFolder(tmp_path / name)
         layout.create()
         with Journal.open(layout.journal) as journal:
             start_sweep(journal, planned=3)

@@ -16,8 +16,8 @@ from orchestrator.config import compose
 from orchestrator.store import results
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator.records import record_of
 
 RECORDED = (
@@ -30,7 +30,7 @@ RECORDED = (
 
 
 def write_results(folder: Path, *arguments: str) -> None:
-    layout = Layout(folder)
+    layout = ResultsFolder(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": list(arguments)}})

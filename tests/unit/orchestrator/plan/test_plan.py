@@ -15,8 +15,8 @@ from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import History
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
 from sweeps.rerun import NO_RERUN, Rerun
@@ -208,7 +208,7 @@ def test_a_finished_base_runs_again_only_for_branches_without_its_checkpoint(tmp
         replace(each, config={"trainable": {"branch_base": "aaaa0", "branch_tokens": 8 * index}})
         for index, each in enumerate(others, 1)
     ]
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     layout.branch_point("aaaa0", 8).mkdir(parents=True)
 
     def runs(*finished, rerun=NO_RERUN):

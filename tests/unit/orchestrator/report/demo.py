@@ -11,8 +11,8 @@ import pandas as pd
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import Figure, GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text.rows import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
@@ -120,9 +120,9 @@ def curve_of(record: TrialRecord, epochs: int = 10) -> list[dict[str, float]]:
     ]
 
 
-def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Layout:
+def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> ResultsFolder:
     """Write a results directory with these records and their curves."""
-    layout = Layout(folder)
+    layout = ResultsFolder(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": driver})

@@ -14,7 +14,7 @@ from orchestrator.report.curve_plots import (
     utilisation,
 )
 from orchestrator.report.plot import MOST_SERIES
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 
@@ -64,7 +64,7 @@ def test_a_panel_has_as_many_devices_as_colours(cells: pd.DataFrame) -> None:
     assert len({row["line"] for row in plot.rows or ()}) == MOST_SERIES
 
 
-def test_samples_are_thinned_out_to_means(layout: Layout) -> None:
+def test_samples_are_thinned_out_to_means(layout: ResultsFolder) -> None:
     layout.trial("a").mkdir()
     times = [float(second) for second in range(1001)]
     rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}

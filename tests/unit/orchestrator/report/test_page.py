@@ -22,8 +22,8 @@ from orchestrator.report.facts import ReportData
 from orchestrator.report.page import MOST_CHOICES, plots_in, rendered, write_report
 from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup
-from orchestrator.store.layout import Layout
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
@@ -74,7 +74,7 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
     """A report on a sweep with hostile strings."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
@@ -93,7 +93,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 
 @pytest.fixture(scope="module")
-def page(layout: Layout) -> Reader:
+def page(layout: ResultsFolder) -> Reader:
     return Reader(layout.page.read_text())
 
 
@@ -130,7 +130,7 @@ def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
         assert f"{kind}-src 'sha256-{digest}'" in policy
 
 
-def test_hostile_strings_stay_text(page: Reader, layout: Layout) -> None:
+def test_hostile_strings_stay_text(page: Reader, layout: ResultsFolder) -> None:
     assert page.text.count("<script>alert('x')</script>") > 5
     assert "<script>alert('x')</script>" in page.data["tables"]["cells"]["rows"][8][0]
     assert "<script>alert" not in layout.page.read_text()
@@ -185,7 +185,7 @@ def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
     assert drawn == set(PLOTS)
 
 
-def test_plots_are_drawn_again_from_the_page(layout: Layout) -> None:
+def test_plots_are_drawn_again_from_the_page(layout: ResultsFolder) -> None:
     plots = {plot.name: plot for plot in plots_in(layout.page.read_text())}
     assert tuple(plots) == (*PLOTS[:5], "memory", "loss")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
@@ -211,7 +211,7 @@ def test_filters_and_tables_have_the_values_of_the_rows(page: Reader) -> None:
     assert names == [row[0] for row in page.data["tables"]["cells"]["rows"]]
 
 
-def test_the_page_is_small_and_the_same_for_the_same_sweep(layout: Layout) -> None:
+def test_the_page_is_small_and_the_same_for_the_same_sweep(layout: ResultsFolder) -> None:
     assert layout.page.stat().st_size < 1_500_000
     texts = []
     for _ in range(2):

@@ -14,9 +14,9 @@ from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
 from orchestrator.run.finish import Report, SweepSummary, have_not_run, report_on
 from orchestrator.store.history import History
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, Record, TrialRecord, checked_record
 from orchestrator.store.results import Finding
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -31,7 +31,7 @@ def test_trials_that_have_not_run_are_counted(count, subject):
 
 
 def test_failures_that_differ_in_numbers_share_a_line(tmp_path):
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     notes = [SHAPES.format(32), SHAPES.format(128), "ValueError: something else"]
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     layout.trial("t0").mkdir(parents=True)
@@ -61,7 +61,7 @@ def history(records: list[TrialRecord]) -> History:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", RECORDS)
 
 
@@ -69,7 +69,7 @@ TORN = Finding(where="journal.jsonl", what="line 3: torn")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Report]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, Report]:
     """A report with claims and findings on results with damaged files."""
     layout = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
@@ -80,7 +80,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Report]:
     return layout, report_on(request(claims=claims), layout, history(RECORDS), findings=[TORN])
 
 
-def test_the_decision_comes_first_in_all_files(whole: tuple[Layout, Report]) -> None:
+def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
     assert reported.troubles == [] and reported.has_page
     assert reported.markdown()[0].startswith("# Recommendation: demo")
@@ -91,7 +91,7 @@ def test_the_decision_comes_first_in_all_files(whole: tuple[Layout, Report]) -> 
     assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Report]) -> None:
+def test_claims_and_laws_are_in_all_forms(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
     printed = [document for document in reported.documents if document.printed]
     assert [table.name for document in printed for table in document.tables] == ["claims", "scaling"]
@@ -103,13 +103,13 @@ def test_claims_and_laws_are_in_all_forms(whole: tuple[Layout, Report]) -> None:
 
 
 @pytest.mark.parametrize(("html", "in_time"), [(False, True), (True, False)])
-def test_without_html_or_time_only_tables_are_written(layout: Layout, html: bool, in_time: bool) -> None:
+def test_without_html_or_time_only_tables_are_written(layout: ResultsFolder, html: bool, in_time: bool) -> None:
     reported = report_on(request(html=html), layout, history(RECORDS), in_time=in_time)
     assert not reported.has_page and not layout.page.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
-def test_tables_need_no_package_for_plots(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_need_no_package_for_plots(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -137,7 +137,7 @@ def test_claims_on_curves_need_the_curves(tmp_path: Path, html: bool) -> None:
     assert "| inconclusive: no curves: " in layout.table("claims.md").read_text()
 
 
-def test_a_failing_report_leaves_the_tables(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_report_leaves_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     layout.page.mkdir()
     reported = report_on(request(), layout, history(FEW))
     assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
@@ -145,7 +145,7 @@ def test_a_failing_report_leaves_the_tables(layout: Layout, monkeypatch: pytest.
     assert "Traceback" in layout.report_trace.read_text()
 
 
-def test_a_failing_recommendation_leaves_the_rest(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("no seeds")
 
@@ -158,7 +158,7 @@ def test_a_failing_recommendation_leaves_the_rest(layout: Layout, monkeypatch: p
     assert all("No recommendation" in form.read_text() for form in forms)
 
 
-def test_a_failing_disk_raises_after_the_tables(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_raises_after_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("accuracy.tex")))
 
@@ -168,7 +168,7 @@ def test_a_failing_disk_raises_after_the_tables(layout: Layout, monkeypatch: pyt
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
-def test_unwritable_tables_raise(layout: Layout) -> None:
+def test_unwritable_tables_raise(layout: ResultsFolder) -> None:
     layout.tables.rmdir()
     layout.tables.write_text("a file instead of a folder")
     with pytest.raises(OSError):
@@ -219,7 +219,7 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path, changes: dict[st
     assert report_on(request(html=False), layout, history([odd, *RECORDS[1:]])).troubles == []
 
 
-def test_damaged_files_are_findings(whole: tuple[Layout, Report]) -> None:
+def test_damaged_files_are_findings(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
     assert reported.findings[0] == TORN

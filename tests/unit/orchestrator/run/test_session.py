@@ -18,9 +18,9 @@ from orchestrator.run.verify import of_ended_trials
 from orchestrator.schedule.queue import Retries
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.layout import KEPT, Layout
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import KEPT, ResultsFolder
 from orchestrator.store.secrets import Secrets
 from orchestrator.store.trial_files import FURTHER, snapshot
 from sweeps.errors import ConfigError
@@ -41,7 +41,7 @@ _journals: dict[Path, Journal] = {}
 """The last driver's journals, by path."""
 
 
-def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
+def session(layout: ResultsFolder, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
     """Return the session of a further driver; the one before it has ended."""
     if before := _journals.pop(layout.journal, None):
         before.close()
@@ -49,27 +49,27 @@ def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets 
     return session_on(layout, journal, retries=retries, secrets=secrets or Secrets())
 
 
-def session_on(layout: Layout, journal: Journal, **settings: Any) -> Session:
+def session_on(layout: ResultsFolder, journal: Journal, **settings: Any) -> Session:
     display: Any = Nobody()
     return Session(layout, journal, display, Interrupt(), **settings)
 
 
-def history(layout: Layout) -> History:
+def history(layout: ResultsFolder) -> History:
     return History(replay(layout.journal).records)
 
 
-def kinds(layout: Layout) -> list[str]:
+def kinds(layout: ResultsFolder) -> list[str]:
     return [record.kind for record in replay(layout.journal).records]
 
 
-def leave_checkpoint(layout: Layout) -> Path:
+def leave_checkpoint(layout: ResultsFolder) -> Path:
     file = layout.checkpoint("t") / "state.pt"
     file.parent.mkdir(parents=True)
     file.write_text("weights")
     return file
 
 
-def test_full_disk_ends_the_sweep_not_the_trial(layout: Layout) -> None:
+def test_full_disk_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
     taken_up = session(layout, retries=Retries(3))
     taken_up.started(TRIAL)
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
@@ -78,7 +78,7 @@ def test_full_disk_ends_the_sweep_not_the_trial(layout: Layout) -> None:
     assert kinds(layout) == ["started"]
 
 
-def test_failed_trial_is_retried_and_then_finished(layout: Layout) -> None:
+def test_failed_trial_is_retried_and_then_finished(layout: ResultsFolder) -> None:
     retries = Retries(1)
     taken_up = session(layout, retries=retries)
     for again in (True, False):
@@ -91,7 +91,9 @@ def test_failed_trial_is_retried_and_then_finished(layout: Layout) -> None:
     assert (row.attempt, row.cause) == (2, Cause.ERROR)
 
 
-def test_missing_file_of_a_command_is_noted_with_a_remedy(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_of_a_command_is_noted_with_a_remedy(
+    layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(layout.root)
     Path("data").mkdir()
     Path("data/houses.npz").touch()
@@ -111,7 +113,7 @@ def test_missing_file_of_a_command_is_noted_with_a_remedy(layout: Layout, monkey
     assert noted("n" * 270).endswith("n'")  # too long for a file name
 
 
-def test_cut_off_attempt_is_recorded_with_its_wall_time(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off_attempt_is_recorded_with_its_wall_time(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 107.5, 120.0])
     monkeypatch.setattr("orchestrator.run.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
     interrupted = session(layout)
@@ -140,7 +142,7 @@ def test_cut_off_attempt_is_recorded_with_its_wall_time(layout: Layout, monkeypa
         (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
     ],
 )
-def test_checkpoint_stays_only_if_the_trial_can_continue(layout: Layout, end: TrialOutcome, kept: bool) -> None:
+def test_checkpoint_stays_only_if_the_trial_can_continue(layout: ResultsFolder, end: TrialOutcome, kept: bool) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     checkpoint = leave_checkpoint(layout)
@@ -149,7 +151,7 @@ def test_checkpoint_stays_only_if_the_trial_can_continue(layout: Layout, end: Tr
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_next_driver_continues_unfinished_trials_from_their_checkpoint(layout: Layout, ended: bool) -> None:
+def test_next_driver_continues_unfinished_trials_from_their_checkpoint(layout: ResultsFolder, ended: bool) -> None:
     first = session(layout)
     first.started(TRIAL)
     first.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
@@ -161,7 +163,7 @@ def test_next_driver_continues_unfinished_trials_from_their_checkpoint(layout: L
     assert layout.metrics("t").read_text().count("\n") == (0 if ended else 2)
 
 
-def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
+def test_secrets_are_in_no_record_row_trace_or_log(layout: ResultsFolder) -> None:
     secret = "hunter22-and-more"
     taken_up = session(layout, secrets=Secrets({secret: "<hidden>"}))
     taken_up.started(replace(TRIAL, config={"said": secret}))
@@ -176,7 +178,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
     assert history(layout).all_rows["t"].note == "no <hidden>"
 
 
-def test_errors_of_the_request_hide_secrets(layout: Layout) -> None:
+def test_errors_of_the_request_hide_secrets(layout: ResultsFolder) -> None:
     taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
     taken_up.started(TRIAL)
     with pytest.raises(ConfigError) as caught:
@@ -184,13 +186,13 @@ def test_errors_of_the_request_hide_secrets(layout: Layout) -> None:
     assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
 
 
-def test_left_out_trial_is_recorded_once_per_reason(layout: Layout) -> None:
+def test_left_out_trial_is_recorded_once_per_reason(layout: ResultsFolder) -> None:
     for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
         session(layout).left_out([(TRIAL, reason)])
     assert kinds(layout) == ["finished", "finished"]
 
 
-def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
+def test_a_probe_has_no_curve_and_no_end(layout: ResultsFolder) -> None:
     taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     taken_up.started(probe)
     taken_up.reported(probe, [{"epoch": 1}])
@@ -198,7 +200,7 @@ def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
     assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
 
 
-def test_a_probe_of_a_language_model_keeps_the_length_of_its_sequences(layout: Layout) -> None:
+def test_a_probe_of_a_language_model_keeps_the_length_of_its_sequences(layout: ResultsFolder) -> None:
     taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     taken_up.started(probe)
     taken_up.finished(probe, replace(OK, metrics={"samples_per_s": 8.0, "sequence_length": 128}))
@@ -210,7 +212,7 @@ def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
     return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
 
 
-def row(layout: Layout) -> TrialRecord:
+def row(layout: ResultsFolder) -> TrialRecord:
     return history(layout).all_rows["t"]
 
 
@@ -224,7 +226,7 @@ def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     taken_up.finished(REPETITION, outcome)
 
 
-def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout: Layout) -> None:
+def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout: ResultsFolder) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
@@ -236,7 +238,7 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout
     assert list(of_ended_trials(layout, history(layout))) == [] and list(history(layout).all_rows) == ["t"]
 
 
-def test_disturbed_repetition_notes_the_cause(layout: Layout) -> None:
+def test_disturbed_repetition_notes_the_cause(layout: ResultsFolder) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
@@ -244,7 +246,7 @@ def test_disturbed_repetition_notes_the_cause(layout: Layout) -> None:
     assert row(layout).metrics["samples_per_s"] == 1.0 and "12%" in row(layout).note
 
 
-def test_repetition_lost_with_its_node_is_run_again(layout: Layout) -> None:
+def test_repetition_lost_with_its_node_is_run_again(layout: ResultsFolder) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
@@ -255,13 +257,15 @@ def test_repetition_lost_with_its_node_is_run_again(layout: Layout) -> None:
     assert history(layout).repeated == {"t"}
 
 
-def test_repetition_left_out_by_a_budget_has_no_record(layout: Layout) -> None:
+def test_repetition_left_out_by_a_budget_has_no_record(layout: ResultsFolder) -> None:
     session(layout).left_out([(REPETITION, SKIPPED)])
     assert kinds(layout) == []
 
 
 @pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
-def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate: float, foreign_cpu: float) -> None:
+def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(
+    layout: ResultsFolder, rate: float, foreign_cpu: float
+) -> None:
     first = session(layout)
     first.started(TRIAL)
     first.finished(TRIAL, timed(2.0))
@@ -276,7 +280,7 @@ QUIET = trial("t", "quick", ranks=1, timing="exclusive")
 NO_ROOM = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="no room")
 
 
-def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: TrialOutcome | None) -> None:
+def attempt(taken_up: Session, layout: ResultsFolder, losses: list[float], outcome: TrialOutcome | None) -> None:
     """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
     taken_up.started(QUIET)
     (layout.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
@@ -286,14 +290,14 @@ def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: Tri
         taken_up.finished(QUIET, outcome)
 
 
-def state(layout: Layout) -> tuple[list[float], str]:
+def state(layout: ResultsFolder) -> tuple[list[float], str]:
     """Return the curve that the report plots, and the telemetry."""
     frame, findings = curves_frame(layout, ["t"])
     assert not findings
     return list(frame["loss"]), layout.telemetry("t").read_text()
 
 
-def twice(layout: Layout, journal: Journal, outcome: TrialOutcome | None) -> Session:
+def twice(layout: ResultsFolder, journal: Journal, outcome: TrialOutcome | None) -> Session:
     taken_up = session_on(layout, journal)
     attempt(taken_up, layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
@@ -301,14 +305,14 @@ def twice(layout: Layout, journal: Journal, outcome: TrialOutcome | None) -> Ses
     return taken_up
 
 
-def test_successful_rerun_replaces_the_files(layout: Layout) -> None:
+def test_successful_rerun_replaces_the_files(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, OK)
     assert state(layout) == ([9.0], "of [9.0]")
     assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.history)) == []
 
 
-def test_next_driver_restores_files_after_a_killed_rerun(layout: Layout) -> None:
+def test_next_driver_restores_files_after_a_killed_rerun(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(layout)[0] == [9.0]
@@ -316,7 +320,7 @@ def test_next_driver_restores_files_after_a_killed_rerun(layout: Layout) -> None
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
-def test_report_reads_the_snapshot_of_an_unfinished_rerun(layout: Layout) -> None:
+def test_report_reads_the_snapshot_of_an_unfinished_rerun(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(replace(layout, set_aside=read_results(layout).history.set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
@@ -324,7 +328,7 @@ def test_report_reads_the_snapshot_of_an_unfinished_rerun(layout: Layout) -> Non
 
 
 @pytest.mark.parametrize("outcome", [OK, BROKEN])
-def test_report_ignores_a_snapshot_of_a_finished_rerun(layout: Layout, outcome: TrialOutcome) -> None:
+def test_report_ignores_a_snapshot_of_a_finished_rerun(layout: ResultsFolder, outcome: TrialOutcome) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
@@ -333,14 +337,14 @@ def test_report_ignores_a_snapshot_of_a_finished_rerun(layout: Layout, outcome: 
     assert not read_results(layout).history.set_aside
 
 
-def test_interrupted_rerun_restores_the_files(layout: Layout) -> None:
+def test_interrupted_rerun_restores_the_files(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None).settle()
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "telemetry.parquet"])
-def test_next_driver_completes_an_interrupted_restore(layout: Layout, name: str) -> None:
+def test_next_driver_completes_an_interrupted_restore(layout: ResultsFolder, name: str) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     folder = layout.trial("t")
@@ -350,7 +354,7 @@ def test_next_driver_completes_an_interrupted_restore(layout: Layout, name: str)
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
-def test_failed_rerun_replaces_the_files(layout: Layout) -> None:
+def test_failed_rerun_replaces_the_files(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
@@ -358,7 +362,7 @@ def test_failed_rerun_replaces_the_files(layout: Layout) -> None:
     assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
 
 
-def test_requested_rerun_replaces_the_files_only_when_it_ends(layout: Layout) -> None:
+def test_requested_rerun_replaces_the_files_only_when_it_ends(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
@@ -371,7 +375,7 @@ def test_requested_rerun_replaces_the_files_only_when_it_ends(layout: Layout) ->
     assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.history)) == []
 
 
-def test_rerun_left_out_after_an_attempt_restores_the_files(layout: Layout) -> None:
+def test_rerun_left_out_after_an_attempt_restores_the_files(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
     taken_up = session_on(layout, journal)
@@ -381,7 +385,7 @@ def test_rerun_left_out_after_an_attempt_restores_the_files(layout: Layout) -> N
     assert journal.history.all_rows["t"].status is Status.OK
 
 
-def test_trial_that_never_ran_has_no_snapshot(layout: Layout) -> None:
+def test_trial_that_never_ran_has_no_snapshot(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
     session_on(layout, journal).left_out([(QUIET, NO_ROOM)])
     attempt(session_on(layout, journal), layout, [3.0], OK)
@@ -392,7 +396,7 @@ NOTE = "RequestError: model 'mine:build' has no key width"
 WRONG = replace(BROKEN, cause=Cause.REQUEST, note=NOTE)
 
 
-def test_a_wrong_request_ends_the_sweep_not_the_trial(layout: Layout) -> None:
+def test_a_wrong_request_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     with pytest.raises(ConfigError) as caught:
@@ -401,7 +405,7 @@ def test_a_wrong_request_ends_the_sweep_not_the_trial(layout: Layout) -> None:
     assert layout.trace("t").read_text() == "Traceback" and not history(layout).all_rows
 
 
-def test_after_a_result_a_wrong_request_fails_its_trial(layout: Layout) -> None:
+def test_after_a_result_a_wrong_request_fails_its_trial(layout: ResultsFolder) -> None:
     taken_up = session(layout)
     for each, outcome in ((TRIAL, OK), (trial("second", "quick"), WRONG)):
         taken_up.started(each)
@@ -409,7 +413,7 @@ def test_after_a_result_a_wrong_request_fails_its_trial(layout: Layout) -> None:
     assert history(layout).all_rows["second"].status is Status.FAILED
 
 
-def test_result_of_a_trial_with_the_same_training_is_copied(layout: Layout) -> None:
+def test_result_of_a_trial_with_the_same_training_is_copied(layout: ResultsFolder) -> None:
     one = replace(TRIAL, axes={"lr_rule": "none", "seed": 0}, lr=replace(TRIAL.lr, rule="none"))
     same = replace(one, trial_id="s", cell_id="s", axes={"lr_rule": "sqrt", "seed": 0}, lr=replace(one.lr, rule="sqrt"))
     taken_up = session(layout)

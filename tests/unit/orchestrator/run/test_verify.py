@@ -11,8 +11,8 @@ from orchestrator.run import verify as verified
 from orchestrator.run.verify import JournalCheck, of_ended_trials, of_the_plan
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.trial_files import HASHED, digests
 from tests.unit.orchestrator.report import demo
 from trainables.checkpoints import Generations
@@ -21,7 +21,7 @@ RECORD = demo.records()[0]
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path: Path) -> ResultsFolder:
     found = demo.results(tmp_path / "demo", [RECORD])
     found.quarantine.write_bytes(b"")
     with found.journal.open("ab") as file:
@@ -29,7 +29,7 @@ def layout(tmp_path: Path) -> Layout:
     return found
 
 
-def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
+def test_traces_of_a_crash_are_remarks_not_violations(layout: ResultsFolder) -> None:
     found = verified.verify(layout, [RECORD.trial_id, "other"], {})
     assert found.violations == []
     damage, counts, quarantine = found.remarks
@@ -38,7 +38,7 @@ def test_traces_of_a_crash_are_remarks_not_violations(layout: Layout) -> None:
     assert quarantine.startswith(f"{layout.quarantine} ")
 
 
-def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
+def test_a_damaged_record_is_a_violation(layout: ResultsFolder) -> None:
     first, _, rest = layout.journal.read_bytes().partition(b"\n")
     layout.journal.write_bytes(first[:-1] + b"?\n" + rest)
     (told,) = verified.verify(layout, [], {}).violations
@@ -47,7 +47,7 @@ def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
 
 @pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
 def test_plan_is_compared_only_under_the_same_config(
-    layout: Layout, fingerprint: dict[str, Any], violations: int
+    layout: ResultsFolder, fingerprint: dict[str, Any], violations: int
 ) -> None:
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
@@ -58,20 +58,20 @@ def test_plan_is_compared_only_under_the_same_config(
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Layout:
-    found = Layout(tmp_path / "files")
+def files(tmp_path: Path) -> ResultsFolder:
+    found = ResultsFolder(tmp_path / "files")
     found.create()
     found.trial("a").mkdir()
     return found
 
 
-def ended(files: Layout, *more: Record) -> History:
+def ended(files: ResultsFolder, *more: Record) -> History:
     value = RECORD.to_json() | {"trial_id": "a", "attempt": 1, "files": digests(files.trial("a"))}
     return History([started(), Record(kind=Kind.FINISHED, value=value), *more])
 
 
 @pytest.mark.parametrize("name", HASHED)
-def test_file_cut_off_at_any_byte_is_detected(files: Layout, name: str) -> None:
+def test_file_cut_off_at_any_byte_is_detected(files: ResultsFolder, name: str) -> None:
     path, whole = files.trial("a") / name, bytes(range(64))
     path.write_bytes(whole)
     history = ended(files)
@@ -85,14 +85,14 @@ def test_file_cut_off_at_any_byte_is_detected(files: Layout, name: str) -> None:
     assert told.startswith(f"{path}: lost")
 
 
-def test_files_of_a_restarted_trial_may_change(files: Layout) -> None:
+def test_files_of_a_restarted_trial_may_change(files: ResultsFolder) -> None:
     files.config("a").write_text("one")
     history = ended(files, started(2))
     files.config("a").write_text("two")
     assert list(of_ended_trials(files, history)) == []
 
 
-def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: Layout) -> None:
+def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: ResultsFolder) -> None:
     generations = Generations(folder=files.checkpoint("a"), rank=0, world_size=1)
     generations.write(1, b"the first")
     generations.write(2, b"the second, that is longer")
@@ -108,7 +108,7 @@ def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: Layout)
         assert generations.newest() == (1, {0: b"the first"})
 
 
-def test_running_trial_may_have_only_its_last_line_torn(files: Layout) -> None:
+def test_running_trial_may_have_only_its_last_line_torn(files: ResultsFolder) -> None:
     files.config("a").write_text("data: {name: digits}")
     files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
     assert list(verified.of_running_trials(files, ["a", "not-begun"])) == []
@@ -118,7 +118,7 @@ def test_running_trial_may_have_only_its_last_line_torn(files: Layout) -> None:
     assert config.startswith(f"{files.config('a')}: not YAML") and curve.startswith(f"{files.metrics('a')}: line 1 is")
 
 
-def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: Layout) -> None:
+def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: ResultsFolder) -> None:
     for name in ("trials.csv", "summary.csv", "speedup.md"):
         files.table(name).write_text(name)
     digests = verified.table_digests(files)
@@ -143,13 +143,15 @@ def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: Layout) -> N
         (b"", "end is missing"),
     ],
 )
-def test_table_of_a_running_sweep_has_only_journalled_trials(files: Layout, content: bytes, message: str) -> None:
+def test_table_of_a_running_sweep_has_only_journalled_trials(
+    files: ResultsFolder, content: bytes, message: str
+) -> None:
     files.table("trials.csv").write_bytes(content)
     lines = list(verified.of_the_tables(files, ended(files)))
     assert len(lines) == bool(message) and all(message in line for line in lines)
 
 
-def test_tables_half_written_on_a_full_disk_are_told(files: Layout) -> None:
+def test_tables_half_written_on_a_full_disk_are_told(files: ResultsFolder) -> None:
     history = ended(files)
     halves = {
         "summary.parquet": b"PAR1\0\0",
@@ -164,7 +166,7 @@ def test_tables_half_written_on_a_full_disk_are_told(files: Layout) -> None:
     assert [line.partition(": ")[0] for line in told] == sorted(str(files.table(name)) for name in halves)
 
 
-def test_folder_in_place_of_a_file_means_lost(files: Layout) -> None:
+def test_folder_in_place_of_a_file_means_lost(files: ResultsFolder) -> None:
     files.metrics("a").write_bytes(b"")
     history = ended(files)
     files.metrics("a").unlink()

@@ -13,7 +13,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType
 from rich.console import Console
 
 from orchestrator.store.cloud import Cloud, Copying
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ class Machine:
     """A folder for results, and what the console shows."""
 
     def __init__(self, folder: Path, store: Path) -> None:
-        self.layout, self.told = Layout(folder / "results" / "demo"), StringIO()
+        self.layout, self.told = ResultsFolder(folder / "results" / "demo"), StringIO()
         self.layout.create()
         self._store = store
         self.copying = self.again()

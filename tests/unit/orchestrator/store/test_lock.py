@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.layout import Layout
 from orchestrator.store.lock import DirectoryLock, LockedError, driver_of, owner_alive
+from orchestrator.store.results_folder import ResultsFolder
 
 DRIVER = """
 import sys
 from pathlib import Path
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.lock import DirectoryLock, LockedError
 try:
-    with DirectoryLock(Layout(Path(sys.argv[1]))):
+    with DirectoryLock(ResultsFolder(Path(sys.argv[1]))):
         print("mine", flush=True)
         sys.stdin.read()
 except LockedError as error:
@@ -45,13 +45,13 @@ def test_second_driver_is_refused_with_the_owner(tmp_path: Path) -> None:
     first = driver(tmp_path)
     assert first_line(first) == "mine"
     with pytest.raises(LockedError, match=f"process {first.pid} on host {platform.node()}") as caught:
-        DirectoryLock(Layout(tmp_path)).__enter__()
+        DirectoryLock(ResultsFolder(tmp_path)).__enter__()
     assert caught.value.owner
     assert caught.value.owner.pid == first.pid
     end(first)
-    with DirectoryLock(Layout(tmp_path)):
+    with DirectoryLock(ResultsFolder(tmp_path)):
         pass
-    assert not Layout(tmp_path).owner.exists()
+    assert not ResultsFolder(tmp_path).owner.exists()
 
 
 def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
@@ -59,13 +59,13 @@ def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
     assert first_line(first) == "mine"
     first.send_signal(signal.SIGKILL)
     end(first)
-    assert Layout(tmp_path).owner.exists()
-    with DirectoryLock(Layout(tmp_path)), pytest.raises(LockedError, match=f"process {os.getpid()} "):
-        DirectoryLock(Layout(tmp_path)).__enter__()
+    assert ResultsFolder(tmp_path).owner.exists()
+    with DirectoryLock(ResultsFolder(tmp_path)), pytest.raises(LockedError, match=f"process {os.getpid()} "):
+        DirectoryLock(ResultsFolder(tmp_path)).__enter__()
 
 
 def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     with DirectoryLock(layout), Journal.open(layout.journal):
         layout.lock.unlink()
         with pytest.raises(LockedError, match=f"process {os.getpid()} "):
@@ -89,17 +89,17 @@ def test_dead_process_is_not_reported_as_owner(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("orchestrator.store.lock._GRACE_S", 0.0)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    with DirectoryLock(Layout(tmp_path)):
+    with DirectoryLock(ResultsFolder(tmp_path)):
         stale = {"host": platform.node(), "pid": gone.pid, "started": ""}
-        Layout(tmp_path).owner.write_text(json.dumps(stale))
+        ResultsFolder(tmp_path).owner.write_text(json.dumps(stale))
         with pytest.raises(LockedError, match="without a name"):
-            DirectoryLock(Layout(tmp_path)).__enter__()
+            DirectoryLock(ResultsFolder(tmp_path)).__enter__()
 
 
 def test_process_on_another_host_counts_as_alive(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     for host, lives in ((platform.node(), False), ("elsewhere", True)):
         layout.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
         assert (owner_alive(layout) is not None) is lives
@@ -111,13 +111,13 @@ def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeyp
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
         patched.setattr("orchestrator.store.lock.write_durably", fail)
-        DirectoryLock(Layout(tmp_path)).__enter__()
-    with DirectoryLock(Layout(tmp_path)):
+        DirectoryLock(ResultsFolder(tmp_path)).__enter__()
+    with DirectoryLock(ResultsFolder(tmp_path)):
         pass
 
 
 def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "results" / "sweep")
+    layout = ResultsFolder(tmp_path / "results" / "sweep")
     with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
         layout.journal.touch()
         raise RuntimeError("refused")
@@ -126,11 +126,11 @@ def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
 def test_directory_with_content_or_from_before_stays(tmp_path: Path, what: str) -> None:
-    layout = Layout(tmp_path / "sweep")
+    layout = ResultsFolder(tmp_path / "sweep")
     with DirectoryLock(layout, made=True):
         (layout.root / what).write_text("something")
     assert (layout.root / what).read_text() == "something" and layout.lock.exists()
-    there = Layout(tmp_path / "there")
+    there = ResultsFolder(tmp_path / "there")
     there.root.mkdir()
     with DirectoryLock(there):
         pass
@@ -141,7 +141,7 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
     def busy(_: Path) -> None:
         raise OSError("Directory not empty")
 
-    layout = Layout(tmp_path / "sweep")
+    layout = ResultsFolder(tmp_path / "sweep")
     monkeypatch.setattr(Path, "rmdir", busy)
     with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
         raise RuntimeError("refused")
@@ -155,14 +155,14 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
     ],
 )
 def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     layout.owner.write_bytes(content)
     assert owner_alive(layout) is None
 
 
 @pytest.mark.timeout(20)
 def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     os.mkfifo(layout.owner)
     os.mkfifo(layout.journal)
     assert owner_alive(layout) is None

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from orchestrator.store.journal import Journal, encode
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import Kind, checked_record
 from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.probe import probe_id
 from tests.unit.orchestrator.report import demo
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", demo.records()[:6])
 
 
@@ -38,14 +38,14 @@ def test_numbers_keep_their_type() -> None:
         assert end and repr(end.gpus) == repr(gpus)
 
 
-def test_intact_results_have_no_findings(layout: Layout) -> None:
+def test_intact_results_have_no_findings(layout: ResultsFolder) -> None:
     found = read_results(layout)
     assert len(found.history.rows) == 6 and found.findings == []
     assert found.history.driver["commit"] == demo.DRIVER["commit"]
     assert found.history.rows["1-32-none-0"] == demo.records()[0]
 
 
-def test_damaged_lines_are_reported_and_the_rest_is_used(layout: Layout) -> None:
+def test_damaged_lines_are_reported_and_the_rest_is_used(layout: ResultsFolder) -> None:
     lines = layout.journal.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b'"ok"', b'"no"')
     layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
@@ -57,7 +57,7 @@ def test_damaged_lines_are_reported_and_the_rest_is_used(layout: Layout) -> None
     ]
 
 
-def test_records_of_another_program_are_reported(layout: Layout) -> None:
+def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
     with layout.journal.open("ab") as file:
         for kind, value in (
             ("finished", {"nothing": 1}),
@@ -94,7 +94,7 @@ def test_record_with_a_wrong_type_is_left_out(field: str, value: Any, told: str)
     assert found is None and told in trouble
 
 
-def test_trials_of_another_configuration_are_counted(layout: Layout) -> None:
+def test_trials_of_another_configuration_are_counted(layout: ResultsFolder) -> None:
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
@@ -103,18 +103,18 @@ def test_trials_of_another_configuration_are_counted(layout: Layout) -> None:
     assert any("6 trials of another configuration" in each.what for each in found.findings)
 
 
-def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
+def test_a_journal_without_a_sweep_record_is_used(layout: ResultsFolder) -> None:
     lines = layout.journal.read_bytes().split(b"\n")
     layout.journal.write_bytes(b"\n".join(lines[1:]))
     assert len(read_results(layout).history.rows) == 6
 
 
-def test_folder_of_a_probe_is_no_finding(layout: Layout) -> None:
+def test_folder_of_a_probe_is_no_finding(layout: ResultsFolder) -> None:
     (layout.trials / probe_id(demo.records()[0].trial_id)).mkdir()
     assert not read_results(layout).findings
 
 
-def test_unknown_entries_among_the_trials_are_findings(layout: Layout) -> None:
+def test_unknown_entries_among_the_trials_are_findings(layout: ResultsFolder) -> None:
     (layout.trials / "stranger").mkdir()
     (layout.trials / "notes.txt").write_text("mine")
     (finding,) = read_results(layout).findings
@@ -122,7 +122,7 @@ def test_unknown_entries_among_the_trials_are_findings(layout: Layout) -> None:
 
 
 def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
+    layout = ResultsFolder(tmp_path)
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
     found = read_results(layout)

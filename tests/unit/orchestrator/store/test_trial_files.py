@@ -2,10 +2,10 @@ import json
 from pathlib import Path
 
 from orchestrator.store import trial_files
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 
 
-def test_a_new_attempt_starts_the_curve_anew(layout: Layout) -> None:
+def test_a_new_attempt_starts_the_curve_anew(layout: ResultsFolder) -> None:
     path = layout.metrics("t1")
     trial_files.begin(path)
     trial_files.extend(path, [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": float("nan")}])

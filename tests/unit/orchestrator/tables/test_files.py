@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.analysis.trials import collect
-from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.files import write_tables
 from orchestrator.tables.speedup import speedup_markdown
@@ -18,7 +18,7 @@ def empty_is_none(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_files_hold_the_frames(records: list[TrialRecord], tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "demo")
+    layout = ResultsFolder(tmp_path / "demo")
     layout.create()
     trials, summary = collect(records, scaling="weak", reference_batch_size=32)
     written = write_tables(layout, trials, summary)
@@ -37,7 +37,7 @@ def test_files_hold_the_frames(records: list[TrialRecord], tmp_path: Path) -> No
     assert layout.table("accuracy.md").read_text() == accuracy_markdown(summary)
 
 
-def test_text_is_no_formula_and_mixed_values_fit_in_parquet(layout: Layout) -> None:
+def test_text_is_no_formula_and_mixed_values_fit_in_parquet(layout: ResultsFolder) -> None:
     records = [
         record_of(1, axes={"=evil": "@SUM(A1)", "width": "auto"}, note="=1+1", metrics={"accuracy": -0.5}),
         record_of(1, axes={"=evil": "fine", "width": 0.5}),

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator.store.layout import TELEMETRY
 from orchestrator.store.record import TrialOutcome
+from orchestrator.store.results_folder import TELEMETRY
 from orchestrator.telemetry.figures import COLUMNS, figures, with_telemetry
 from orchestrator.telemetry.sources import Readings
 from sweeps.status import Status

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store.layout import Layout
+from orchestrator.store.results_folder import ResultsFolder
 
 
 def test_directories_are_for_the_owner_only(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "results" / "mine")
+    layout = ResultsFolder(tmp_path / "results" / "mine")
     layout.create()
     layout.create()
     for directory in (layout.root, layout.trials, layout.tables):
@@ -19,17 +19,17 @@ def test_directories_are_for_the_owner_only(tmp_path: Path) -> None:
 def test_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(FileExistsError, match="mine"):
-        Layout(tmp_path / "mine").create()
+        ResultsFolder(tmp_path / "mine").create()
 
 
 @pytest.mark.parametrize("trial_id", ["..", "a/b", "", "a\0b", "x" * 65, "/etc", "a\n", "."])
 def test_trial_ids_that_leave_the_directory_are_refused(trial_id: str) -> None:
     with pytest.raises(ValueError, match="not a trial id"):
-        Layout(Path("results")).metrics(trial_id)
+        ResultsFolder(Path("results")).metrics(trial_id)
 
 
 def test_paths_of_result_files() -> None:
-    layout = Layout(Path("r"))
+    layout = ResultsFolder(Path("r"))
     assert layout.metrics("a1") == Path("r/trials/a1/metrics.jsonl")
     assert layout.config("a1") == Path("r/trials/a1/config.yaml")
     assert layout.table("summary.csv") == Path("r/tables/summary.csv")
@@ -39,7 +39,7 @@ def test_paths_of_result_files() -> None:
 
 def test_store_imports_no_slow_package() -> None:
     code = (
-        "import sys, orchestrator.store.layout, orchestrator.store.lock, orchestrator.store.trial_files;"
+        "import sys, orchestrator.store.results_folder, orchestrator.store.lock, orchestrator.store.trial_files;"
         "import orchestrator.store.journal;"
         "print([m for m in ('ray', 'torch', 'hydra', 'pandas', 'numpy', 'scipy') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""The layout of a results directory: the only place that names its paths."""
+"""The results directory of a sweep: the only place that names its paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = "kept"
 
 
 @dataclass(frozen=True)
-class Layout:
+class ResultsFolder:
     """The results directory of one sweep. Names paths without touching them; only `create` makes directories."""
 
     root: Path
@@ -150,6 +150,6 @@ def quarantine_of(journal: Path) -> Path:
 
 def results_below(folder: Path) -> list[str]:
     """The results folders of several sweeps in this folder; empty if it is a results folder itself."""
-    if Layout(folder).journal.exists():
+    if ResultsFolder(folder).journal.exists():
         return []
     return sorted(str(journal.parent) for journal in folder.glob(f"*/{JOURNAL}"))
