@@ -45,7 +45,7 @@ class Prospects:
     first_bounds: Mapping[int, float] = field(default_factory=dict)
     """The same by seed, for the seeds that the baseline has, which hold out the same samples."""
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
+    """{cell that may still win: validation accuracy of its next seed below which it is out}; without the baseline."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """The objective as predicted by the probes, up to a common factor; without cells whose probe has no figures."""
     trained: frozenset[str] = frozenset()
@@ -53,9 +53,9 @@ class Prospects:
     """The best cell so far; empty if there is none."""
     answer: str = ""
     """The label of the best cell, or why there is none."""
-    open: frozenset[str] = frozenset()
+    may_still_win: frozenset[str] = frozenset()
     """The trained cells that the whole sweep may still choose; empty once the choice is sure."""
-    out: Mapping[str, Status] = field(default_factory=dict)
+    ruled_out: Mapping[str, Status] = field(default_factory=dict)
     """Cells that cannot be recommended because of how one of their seeds ended."""
     equivalent_cells: Mapping[str, str] = field(default_factory=dict)
     """{cell: another one with the same training}; only one of the two is trained."""
@@ -80,26 +80,26 @@ class Prospects:
             if record.status is not Status.INFEASIBLE and record.skipped_by in ("", "early_stop")
         ]
         # A cell has the worst status of its seeds, and only an ok cell can be chosen in the end.
-        out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
+        ruled_out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
         # The cell that will be the baseline, as far as that does not depend on accuracies.
         reference = request.reference_batch_size
         baseline = next((trial.cell_id for trial in plain if trial.batch.global_batch_size == reference), "")
-        blank = Prospects(
+        without_results = Prospects(
             baseline=baseline,
             levels=_levels(request, planned, probed),
             trained=trained,
             answer="no cell is ok",
-            out=out,
+            ruled_out=ruled_out,
             equivalent_cells=equivalent_cells(
                 sorted(plain, key=lambda trial: (trial.cell_id != baseline, trial.cell_id not in trained))
             ),
         )
-        ok = [record for record in known if record.cell_id not in out]
+        ok = [record for record in known if record.cell_id not in ruled_out]
         known_ids = {record.trial_id for record in known}
-        left = Counter(trial.cell_id for trial in planned if trial.trial_id not in known_ids)
-        return _judged(blank, request, ok, left) if ok else blank
+        seeds_left = Counter(trial.cell_id for trial in planned if trial.trial_id not in known_ids)
+        return _judged(without_results, request, ok, seeds_left) if ok else without_results
 
 
 def _levels(
@@ -130,14 +130,16 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     return float(samples / tokens / pace)
 
 
-def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left: Mapping[str, int]) -> Prospects:
-    """Add what the ok trials say; `left` has the number of further seeds of each cell."""
+def _judged(
+    without_results: Prospects, request: Request, ok: Sequence[TrialRecord], seeds_left: Mapping[str, int]
+) -> Prospects:
+    """Add what the ok trials say; `seeds_left` has the number of further seeds of each cell."""
     from orchestrator.decision.candidates import Contenders
 
     contenders = Contenders.among(request, ok)
     chosen, baseline = contenders.choice.favourite, contenders.contest.baseline
     ids = [str(cell) for cell in contenders.cells["cell_id"]]
-    outlook = Outlook(contest=contenders.contest, left=[left[cell] for cell in ids])
+    outlook = Outlook(contest=contenders.contest, left=[seeds_left[cell] for cell in ids])
     rows = outlook.open(chosen)
     bounds = {ids[row]: outlook.bound(row) for row in rows}
 
@@ -151,13 +153,13 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
             if record.cell_id == ids[baseline] and is_number(value):
                 first_bounds[record.seed] = metric.sign * float(value) - distance
     return replace(
-        blank,
+        without_results,
         first_bound=first_bound,
         first_bounds=first_bounds,
         bounds={cell: bound for cell, bound in bounds.items() if bound is not None},
         chosen="" if chosen is None else ids[chosen],
         answer="no cell that can be chosen keeps the margin" if chosen is None else contenders.names[chosen],
-        open=frozenset(ids[row] for row in rows),
+        may_still_win=frozenset(ids[row] for row in rows),
     )
 
 
@@ -202,7 +204,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
             fastest = speed(min(fresh, key=lambda trial: prospects.levels[trial.cell_id]).axes)
             chosen = [trial for trial in fresh if speed(trial.axes) == fastest]
         return [_bounded(trial, prospects) for trial in chosen]
-    next_seeds = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
+    next_seeds = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.may_still_win)
     return [_bounded(trial, prospects) for trial in next_seeds]
 
 
@@ -210,8 +212,8 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     """Return the outcome of a trial that cannot change the recommendation."""
     if trial.cell_id in prospects.equivalent_cells:
         why = "the same training as that of a cell with a plainer rule or rate; see"
-    elif trial.cell_id in prospects.out:
-        why = f"a seed of this cell ended as {prospects.out[trial.cell_id]}, and so it cannot be"
+    elif trial.cell_id in prospects.ruled_out:
+        why = f"a seed of this cell ended as {prospects.ruled_out[trial.cell_id]}, and so it cannot be"
     elif trial.cell_id in prospects.trained:
         why = "further seeds of this cell would not change"
     else:

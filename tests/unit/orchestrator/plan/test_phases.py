@@ -52,7 +52,9 @@ def test_fastest_speed_is_next_with_one_seed_per_cell():
 
 def test_further_seed_has_a_bound():
     best, bounds = CELLS[32, "none"], {CELLS[32, "none"]: 0.97}
-    prospects = Prospects(levels=LEVELS, trained=frozenset(LEVELS), chosen=best, open=frozenset([best]), bounds=bounds)
+    prospects = Prospects(
+        levels=LEVELS, trained=frozenset(LEVELS), chosen=best, may_still_win=frozenset([best]), bounds=bounds
+    )
     (asked,) = next_trials([each for each in TRIALS if each.seed != 1], prospects)
     assert asked.config["trainable"]["give_up_below"] == 0.97
 
@@ -60,7 +62,7 @@ def test_further_seed_has_a_bound():
 def test_cells_with_slower_probes_are_skipped():
     best = CELLS[32, "none"]
     prospects = Prospects(
-        levels=LEVELS, trained=frozenset([best]), chosen=best, answer="the large batch", open=frozenset([best])
+        levels=LEVELS, trained=frozenset([best]), chosen=best, answer="the large batch", may_still_win=frozenset([best])
     )
     asked = next_trials([each for each in TRIALS if (each.cell_id, each.seed) != (best, 1)], prospects)
     assert told(asked) == [(32, "linear", 1)]  # as fast by its probe
@@ -71,7 +73,7 @@ def test_cells_with_slower_probes_are_skipped():
     assert outcome.note.startswith("sweep.phases: by its probe ") and outcome.note.endswith("(the large batch)")
     equivalent = replace(prospects, equivalent_cells={TRIALS[0].cell_id: best})
     assert "plainer rule" in skipped(TRIALS[0], equivalent).note
-    lost = replace(trained, trained=frozenset(LEVELS), out={TRIALS[0].cell_id: Status.OOM})
+    lost = replace(trained, trained=frozenset(LEVELS), ruled_out={TRIALS[0].cell_id: Status.OOM})
     note = skipped(TRIALS[0], lost).note
     assert "ended as oom" in note and note.endswith("(the large batch)")
     assert "further seeds" in skipped(TRIALS[0], replace(trained, trained=frozenset(LEVELS))).note
@@ -135,7 +137,7 @@ def test_fastest_cell_within_the_margin_is_chosen(ended):
     found = prospects(records)
     assert found.chosen == CELLS[32, "linear"] and "linear" in found.answer
     assert found.first_bound == pytest.approx(0.98 - 2 * 0.01)
-    assert found.open == {CELLS[32, "linear"]}  # the others are slower, or lose .08
+    assert found.may_still_win == {CELLS[32, "linear"]}  # the others are slower, or lose .08
 
 
 @pytest.mark.parametrize("end", [(Status.SKIPPED, "early_stop"), (Status.FAILED, "")])
@@ -143,8 +145,8 @@ def test_cell_with_a_lost_seed_is_not_chosen(ended, end):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
     found = prospects(records)
-    assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.open
-    assert CELLS[32, "none"] in found.trained and found.out == {CELLS[32, "none"]: end[0]}
+    assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.may_still_win
+    assert CELLS[32, "none"] in found.trained and found.ruled_out == {CELLS[32, "none"]: end[0]}
 
 
 def test_cells_that_further_seeds_may_bring_in_are_open(ended):
@@ -153,7 +155,7 @@ def test_cells_that_further_seeds_may_bring_in_are_open(ended):
     records = [replace(record, metrics={"val_accuracy": 0.98}) for record in untimed]
     found = prospects([*records, ended(32, "none", 1, 0.965), ended(16, "none", 1, 0.90)])
     assert found.chosen == "" and found.answer.startswith("no cell ")
-    assert found.open == {CELLS[32, "none"]}  # the other falls far short
+    assert found.may_still_win == {CELLS[32, "none"]}  # the other falls far short
 
 
 def test_seed_far_below_the_margin_is_not_timed(ended):
@@ -176,7 +178,7 @@ def test_disturbed_timing_does_not_close_a_cell(ended):
     disturbed = ended(32, "none", 1, 0.98)
     disturbed = replace(disturbed, metrics={**disturbed.metrics, "foreign_cpu": 0.9})
     found = prospects([*records, disturbed])
-    assert found.chosen == CELLS[32, "none"] and found.open == {CELLS[32, "none"]}
+    assert found.chosen == CELLS[32, "none"] and found.may_still_win == {CELLS[32, "none"]}
 
 
 def test_most_accurate_cell_sets_the_bound_without_a_reference(ended):
@@ -193,7 +195,7 @@ def test_no_cell_is_open_once_the_answer_is_sure(ended):
     records += [ended(32, "none", seed, 0.981 + seed / 1e4) for seed in (1, 2, 3)]
     records += [ended(16, "none", seed, 0.98 - seed / 1e4) for seed in (1, 2, 3)]
     found = prospects(records)
-    assert found.chosen == CELLS[32, "none"] and found.open == frozenset()
+    assert found.chosen == CELLS[32, "none"] and found.may_still_win == frozenset()
 
 
 def test_cells_stopped_early_count_as_trained(ended):
