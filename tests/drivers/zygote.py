@@ -14,7 +14,6 @@ import random
 import select
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +92,7 @@ def prepared(request: dict[str, Any]) -> Any:
     from orchestrator.cli.checked_sweep import checked
     from orchestrator.config.compose import Composition, initialised
     from orchestrator.config.overrides import rewritten
+    from tests.unit.orchestrator.requests import with_results
 
     key = tuple(request["arguments"])
     if key not in _configured:
@@ -101,8 +101,7 @@ def prepared(request: dict[str, Any]) -> Any:
         with initialised():
             _configured[key] = checked(Composition(rewritten(request["arguments"])))
             _configured[key].fingerprint()
-    configured = _configured[key]
-    return replace(configured, request=replace(configured.request, results_dir=Path(request["results"])))
+    return with_results(_configured[key], Path(request["results"]))
 
 
 def paths(environment: dict[str, str]) -> list[str]:

@@ -3,7 +3,6 @@
 import errno
 import io
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from orchestrator.store.journal import replay
 from orchestrator.store.results_folder import ResultsFolder
 from tests.faults.counted_sweep import counted_sweep
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
+from tests.unit.orchestrator.requests import with_results
 
 TRIALS = 3
 PIECES = 8
@@ -37,7 +37,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckedSwee
 
 def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
     """Return exit status and message of the command line."""
-    checked = replace(configured, request=replace(configured.request, results_dir=folder))
+    checked = with_results(configured, folder)
     try:
         return driver.run(checked, Console(file=io.StringIO())), ""
     except OSError as error:

@@ -4,6 +4,7 @@ import copy
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.compose import Composition, initialised
@@ -62,3 +63,10 @@ def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
         node = node[parent]
     node[leaf] = value
     return changed
+
+
+def with_results(checked: CheckedSweep, folder: Path) -> CheckedSweep:
+    """Return the sweep with its results in this folder, which is named after the sweep."""
+    request = checked.request
+    settings = replace(request.settings, results_dir=str(folder.parent))
+    return replace(checked, request=replace(request, settings=settings, sweep=replace(request.sweep, name=folder.name)))

@@ -85,7 +85,7 @@ def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
     assert source.first == [PROBE] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
     assert source.next([]) == TRIALS[:1]
-    assert notes.told == [("disturbed timings", 1)]
+    assert notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
     assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
 
@@ -109,14 +109,16 @@ def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
 
 def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
     source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
-    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("disturbed timings", 1)]
+    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [
+        ("disturbed or doubtful timings", 1)
+    ]
 
 
 def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
     )
-    assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed timings", 1)]
+    assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
 
 
