@@ -80,12 +80,6 @@ class Layout:
     """Devices that divide each sequence."""
     pipeline: int = 1
     """Devices that divide the layers."""
-    recompute: str = "off"
-    """What the backward pass computes again instead of reading it from memory: off, selective or full."""
-    nodes: int = 1
-    """The least number of nodes that have so many GPUs."""
-    gpus_per_node: int = 0
-    """GPUs of the largest node; 0 on machines without GPUs."""
 
     @property
     def data_parallel_size(self) -> int:
@@ -93,14 +87,9 @@ class Layout:
         return self.replicas * self.shards
 
     @property
-    def model_parallel_size(self) -> int:
-        """Return the devices that have the same samples."""
-        return self.tensor * self.context * self.pipeline
-
-    @property
     def devices(self) -> int:
         """Return the devices of all ranks: GPUs, or processes on machines without GPUs."""
-        return self.data_parallel_size * self.model_parallel_size
+        return self.data_parallel_size * self.tensor * self.context * self.pipeline
 
     @property
     def is_sharded(self) -> bool:
@@ -122,10 +111,6 @@ class Layout:
         """Return the number of independent models; each has its own share of the batch."""
         return self.replicas if is_independent(self.strategy) else 1
 
-    def data_rank(self, rank: int) -> int:
-        """Return which part of the batch a rank takes; ranks that divide a layer, sequence or model share one."""
-        return rank // self.model_parallel_size
-
 
 def layout_of(
     gang: Gang,
@@ -133,8 +118,6 @@ def layout_of(
     strategy: str,
     model_parallel: Mapping[str, int],
     fsdp_size: int | None = None,
-    recompute: str = "off",
-    gpus_per_node: int = 0,
 ) -> Layout:
     """Return the layout of a gang's devices; `auto` is `single` for one rank, `ddp` for several.
 
@@ -167,9 +150,6 @@ def layout_of(
         tensor=tensor,
         context=context,
         pipeline=pipeline,
-        recompute=recompute,
-        nodes=math.ceil(devices / gpus_per_node) if gpus_per_node else 1,
-        gpus_per_node=gpus_per_node,
     )
 
 

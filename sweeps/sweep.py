@@ -77,8 +77,9 @@ class Setup:
     optimizer: Mapping[str, Any]
     """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
     strategy: str
-    """See `sweeps.layout.layout_of`, as for the next two and for `recompute` and `gpus_per_node`."""
+    """One of `sweeps.layout.STRATEGIES`, or `auto`."""
     fsdp_size: int | None = None
+    """Shards of each replica: see `layout_of`."""
     device: str
     gpus_per_worker: float | None
     gpu_types: tuple[str, ...] = ()
@@ -90,8 +91,6 @@ class Setup:
     grad_accum_steps: int
     model_parallel: Mapping[str, int] = field(default_factory=dict)
     """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
-    recompute: str = "off"
-    gpus_per_node: int = 0
     uneven_batch: bool
     warmup_epochs: float
     identity: Mapping[str, Any]
@@ -172,7 +171,9 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     held, layout, batch, lr = None, None, None, None
     try:
         held = _gang(values, setup)
-        layout = _layout(held, setup)
+        layout = layout_of(
+            held, strategy=setup.strategy, model_parallel=setup.model_parallel, fsdp_size=setup.fsdp_size
+        )
     except ValueError as error:
         errors.append(str(error))
     try:
@@ -223,17 +224,6 @@ def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
         cores_per_gpu=setup.cores_per_gpu,
     )
     return replace(held, gpu_types=setup.gpu_types)
-
-
-def _layout(held: Gang, setup: Setup) -> Layout:
-    return layout_of(
-        held,
-        strategy=setup.strategy,
-        model_parallel=setup.model_parallel,
-        fsdp_size=setup.fsdp_size,
-        recompute=setup.recompute,
-        gpus_per_node=setup.gpus_per_node,
-    )
 
 
 def _batch(values: Mapping[str, Any], layout: Layout, ranks: int, setup: Setup) -> Batch:

@@ -210,7 +210,7 @@ def resolve(path: str) -> Trainable:
     return trainable
 
 
-_SAME_NAMES = (*("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "rendezvous", "gang_id"),)
+_SAME_NAMES = ("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "rendezvous", "gang_id")
 """Fields that context and request have under the same name."""
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables import data
+from trainables.context import Context
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.process_group import RankGroup
@@ -45,25 +46,20 @@ class Workload:
     bytes_per_token: float | None = None
 
     @staticmethod
-    def of(
-        config: Mapping[str, Any],
-        settings: Settings,
-        precision: Precision,
-        *,
-        layout: Layout,
-        device: str,
-        seed: int,
-    ) -> Workload:
-        """Load the config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
-        dataset = data.load(config["data"], device=device)
+    def of(config: Mapping[str, Any], settings: Settings, precision: Precision, context: Context) -> Workload:
+        """Load the config's data for a trial, whose seed draws the validation set.
+
+        Raises DataError, and ValueError for wrong keys.
+        """
+        dataset = data.load(config["data"], device=context.device)
         if isinstance(dataset, Corpus):
-            return Workload._of_texts(dataset, config, settings, precision, layout=layout, device=device, seed=seed)
+            return Workload._of_texts(dataset, config, settings, precision, context)
         augment = config["data"].get("augment") or {}
         check_keys(Augmentation, augment, subject="data.augment", given=())
         return Workload(
-            split=Split.of(dataset, val_fraction=settings.val_fraction, seed=seed),
+            split=Split.of(dataset, val_fraction=settings.val_fraction, seed=context.seed),
             form=Form(
-                device=device,
+                device=context.device,
                 dtype=precision.inputs,
                 channels_last=settings.memory_format == "channels_last",
                 mean=dataset.mean,
@@ -71,29 +67,22 @@ class Workload:
             ),
             augmentation=Augmentation(**augment),
             precision=precision,
-            layout=layout,
+            layout=context.layout,
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
         )
 
     @staticmethod
     def _of_texts(
-        corpus: Corpus,
-        config: Mapping[str, Any],
-        settings: Settings,
-        precision: Precision,
-        *,
-        layout: Layout,
-        device: str,
-        seed: int,
+        corpus: Corpus, config: Mapping[str, Any], settings: Settings, precision: Precision, context: Context
     ) -> Workload:
         length = int(corpus.sequence_length or config["model"]["sequence_length"])
-        train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=seed)
+        train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=context.seed)
         return Workload(
             split=Split(train=train, validation=validation, test=test),
-            form=TokenForm(device=device),
-            precision=precision.sharded() if layout.is_sharded else precision,
-            layout=layout,
+            form=TokenForm(device=context.device),
+            precision=precision.sharded() if context.layout.is_sharded else precision,
+            layout=context.layout,
             input_shape=(length,),
             num_classes=int(config["model"].get("vocabulary") or corpus.vocabulary),
             epoch_size=corpus.epoch_tokens and max(1, corpus.epoch_tokens // length),

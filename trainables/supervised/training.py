@@ -76,9 +76,7 @@ class SupervisedTrial:
 
         # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
-        self._workload = Workload.of(
-            config, self._settings, precision, layout=own.layout, device=context.device, seed=own.seed
-        )
+        self._workload = Workload.of(config, self._settings, precision, own)
         restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
         settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
         self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
