@@ -24,7 +24,7 @@ def main() -> int:
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
-    hiding = [path for name, path in _hiding() if name in _OURS]
+    hiding = [path for name, path in _modules_here() if name in _OURS]
     if hiding:
         return _hidden_by(hiding)
     try:
@@ -55,24 +55,29 @@ def main() -> int:
     return status
 
 
-def _hiding() -> Iterator[tuple[str, Path]]:
-    """Yield modules of the working folder that hide one of Python's or of an installed package: name and path."""
+def _modules_here() -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each module in the working folder that Python finds before all others."""
     here = Path.cwd()
     if here == Path(__file__).parents[1] or not {"", str(here)} & set(sys.path):
         return
-    elsewhere = [place for place in sys.path if place not in ("", str(here))]
     for path in [*here.glob("*.py"), *here.glob("*/__init__.py")]:
-        name = path.stem if path.parent == here else path.parent.name
-        is_ours_or_pythons = name in _OURS or name in sys.stdlib_module_names
-        if is_ours_or_pythons or PathFinder.find_spec(name, elsewhere) is not None:
-            yield name, path
+        yield (path.stem if path.parent == here else path.parent.name), path
 
 
 def _hiding_in(error: BaseException) -> list[Path]:
-    """Return the hiding modules that have to do with this error: they were imported, or it names them."""
+    """Return modules of the working folder that were imported, or that the error names, and that hide another one.
+
+    The hidden module is one of ours, of Python's or of an installed package.
+    """
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     text = "".join(traceback.format_exception(error))
-    return [path for _, path in _hiding() if str(path) in imported or str(path) in text]
+    elsewhere = [place for place in sys.path if place not in ("", str(Path.cwd()))]
+    return [
+        path
+        for name, path in _modules_here()
+        if (str(path) in imported or str(path) in text)
+        and (name in (*_OURS, *sys.stdlib_module_names) or PathFinder.find_spec(name, elsewhere) is not None)
+    ]
 
 
 def _hidden_by(paths: Iterable[Path]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from sweeps.axes import is_number
 from sweeps.layout import Gang, Layout
 from sweeps.printable import printable_line
 
@@ -104,6 +105,12 @@ class TrialSpec:
     def label(self) -> str:
         """A name for people: `batch_scaling/gpus=2,device_batch_size=128,lr_rule=linear,seed=0`."""
         return printable_line(f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items()))
+
+    @property
+    def length(self) -> dict[str, float]:
+        """The amount that the section `budget` sets, by its unit: `{"epochs": 10}`; empty without a budget."""
+        budget: Mapping[str, Any] = self.config.get("budget") or {}
+        return {unit: amount for unit, amount in budget.items() if is_number(amount)}
 
     @property
     def memory_share(self) -> float | None:

@@ -80,7 +80,8 @@ def checked(composition: Composition) -> CheckedSweep:
     errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
     wrong_axes = list(axis_errors(config, axes))
     errors += [*wrong_axes, *axis_value_errors(axes)]
-    remarks: list[str] = []
+    trials: Sequence[TrialSpec] = ()
+    expanded_axes: Axes = {}
     if request.settings.mode not in READING:
         nodes = known_nodes(request)
 
@@ -92,25 +93,21 @@ def checked(composition: Composition) -> CheckedSweep:
         wrong = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
         errors += wrong
         grid_nodes = nodes or (_SOME_CLUSTER,)
+        expanded_axes = sweep.axes(grid_nodes)
         if wrong_axes:
             # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
-            errors += axes_errors(sweep.axes(grid_nodes), request.sweep.zip, request.sweep.exclude)
+            errors += axes_errors(expanded_axes, request.sweep.zip, request.sweep.exclude)
         elif not wrong:
             try:
                 trials = sweep.trials(grid_nodes, guessed=nodes is None, check=check)
             except ConfigError as error:
                 errors += error.errors
-            else:
-                remarks += [
-                    remark
-                    for variant in sweep.variants.values()
-                    if not errors
-                    for remark in setup_remarks(variant, sweep.axes(grid_nodes))
-                ]
-                remarks += sweep_remarks(config, trials)
-                errors += received_errors(config, trials, axes)
+            errors += received_errors(config, trials, axes)
     if errors:
         raise ConfigError(errors)
+    # Only now, because a trainable's `_remarks_` may rely on a valid config.
+    remarks = [remark for variant in sweep.variants.values() for remark in setup_remarks(variant, expanded_axes)]
+    remarks += sweep_remarks(config, trials)
     return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from orchestrator.config.compose import Composition
     from orchestrator.config.setup import CheckedSweep
-    from orchestrator.store.history import History
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -65,10 +64,7 @@ def _report(checked: CheckedSweep) -> int:
     from orchestrator.cli.recorded import what_if
     from orchestrator.run import driver
 
-    def other_settings(history: History) -> str:
-        return what_if(history, checked.composition)
-
-    return driver.report(checked, _console(), other_settings)
+    return driver.report(checked, _console(), lambda history: what_if(history, checked.composition))
 
 
 def _predict(checked: CheckedSweep) -> int:

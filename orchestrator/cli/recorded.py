@@ -158,8 +158,7 @@ def _is_setting(argument: str) -> bool:
 def what_if(history: History, composition: Composition) -> str:
     """Return the settings of a report in which this config differs from the sweep's own; empty if there are none.
 
-    It is the name of a folder. A journal without a command line has no settings to
-    differ from.
+    It is the name of a folder. A journal without a command line has no settings to differ from.
     """
     recorded = recorded_arguments(history)
     asked = {argument for argument in composition.arguments if _is_setting(argument)}

@@ -237,5 +237,5 @@ class Terms:
             excludes=bool(sweep.exclude) or is_another,
             zips=bool(sweep.zip) or is_another,
             # `auto` stays a string until the machine is known
-            nullable=frozenset(axis for axis, values in sweep.axes.items() if any(each is None for each in values)),
+            nullable=frozenset(axis for axis, values in sweep.axes.items() if any(value is None for value in values)),
         )

@@ -99,7 +99,7 @@ class CheckedSweep:
                 raise ConfigError(errors)
         return all_trials
 
-    def further(self, trial: TrialSpec, seeds: Sequence[int], nodes: Sequence[Node]) -> list[TrialSpec]:
+    def more_seeds(self, trial: TrialSpec, seeds: Sequence[int], nodes: Sequence[Node]) -> list[TrialSpec]:
         """Return trials of the same cell with these seeds, which need not be among the sweep's."""
         return self._at(dict(trial.axes), nodes, seeds)
 

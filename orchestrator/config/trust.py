@@ -63,13 +63,12 @@ def check_file(file: ConfigFile) -> None:
         raise ConfigError(f"{file.path or file.name}: {error}" for error in errors)
 
 
-def is_own(path: Path | None) -> bool:
+def _is_own(path: Path | None) -> bool:
     """Return whether a file lies in or below the working folder, and not in an installed package there."""
     if path is None:
         return False
     place = path.resolve()
-    is_installed = {"site-packages", "dist-packages"} & set(place.parts)
-    return place.is_relative_to(Path.cwd()) and not is_installed
+    return place.is_relative_to(Path.cwd()) and not is_installed(place)
 
 
 def _is_shipped(file: ConfigFile) -> bool:
@@ -93,11 +92,11 @@ def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:
 
 def _errors_of_file(file: ConfigFile) -> Iterator[str]:
     content = file.content if isinstance(file.content, Mapping) else {}
-    is_own_primary = file.is_primary and file.name != PRIMARY and is_own(file.path)
+    is_own_primary = file.is_primary and file.name != PRIMARY and _is_own(file.path)
     if "hydra" in content:
         allowed = _FROM_OWN_PRIMARY if is_own_primary else frozenset()
         yield from _hydra_errors(content["hydra"], allowed)
-    if KEY in content and not is_own(file.path):
+    if KEY in content and not _is_own(file.path):
         yield f"{KEY} may be set only by a file in or below the working folder; type it: {KEY}={_typed(content[KEY])}"
     for key, value in _destinations(content) if not is_own_primary else ():
         yield (

@@ -347,10 +347,11 @@ _STRATEGIES = {
 _OWN_RANKS = "-- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
 
 _MODES = {
-    "dry_run": "plan", "dryrun": "plan", "show": "plan", "summary": "report", "resume": "run", "continue": "run",
-    "start": "run", "ls": "list", "ps": "status", "check": "verify",
+    "dry_run": "plan", "dryrun": "plan", "show": "plan", "summary": "report", "start": "run", "ls": "list",
+    "ps": "status", "check": "verify",
+    **dict.fromkeys(("resume", "continue"), "run (the same command continues a sweep)"),
 }  # fmt: skip
-"""Words that mean a mode, besides the names of the modes themselves."""
+"""Words that mean a mode, besides the names of the modes themselves, with a remark where one is needed."""
 
 _WISHES = {
     "amp=true": "trainable.precision=bf16",
@@ -366,19 +367,16 @@ _WISHES = {
 _ACTIONS = {
     "help": "write --help",
     "show": "write mode=status, or read the trial's files in results/NAME/trials/ID",
-    "logs": "read results/NAME/trials/ID/*.log",
-    "log": "read results/NAME/trials/ID/*.log",
     "watch": "write mode=status",
-    "stop": "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json",
-    "cancel": "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json",
-    "clean": "delete the results' folder: rm -r results/NAME",
-    "delete": "delete the results' folder: rm -r results/NAME",
+    **dict.fromkeys(("logs", "log"), "read results/NAME/trials/ID/*.log"),
+    **dict.fromkeys(
+        ("stop", "cancel"), "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json"
+    ),
+    **dict.fromkeys(("clean", "delete"), "delete the results' folder: rm -r results/NAME"),
 }
 """What to do instead of a mode that does not exist."""
 
 _HINTS = {
-    "resume": "the same command continues a sweep",
-    "continue": "the same command continues a sweep",
     "time_limit_s": "of one trial",
     "sweep.budget.wall_s": "of the whole sweep",
     "sweep.axes.device_batch_size": "on each GPU",
@@ -387,7 +385,7 @@ _HINTS = {
     "trainable.lr": "at trainable.reference_batch_size",
     "sweep.axes.lr_multiplier": "factors on the learning rate",
 }
-"""Remarks on suggestions."""
+"""Remarks on suggested keys."""
 
 _MOST_SEEDS = 50
 
@@ -396,8 +394,7 @@ def mode_meant(word: str) -> str:
     """Return the mode that a word without `=` (or a flag) stands for, as an override; empty if it is none."""
     name = word.lower().replace("-", "_")
     mode = name if name in SCHEMA["mode"].words else _MODES.get(name, "")
-    hint = f" ({_HINTS[name]})" if name in _HINTS else ""
-    return f"mode={mode}{hint}" if mode else ""
+    return f"mode={mode}" if mode else ""
 
 
 def meant(key: str, value: str) -> str:
@@ -413,10 +410,11 @@ def meant(key: str, value: str) -> str:
     wishes = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
     if "sweep.axes.device_batch_size" in wishes:
         wishes["sweep.axes.global_batch_size"] = _as_axis("sweep.axes.global_batch_size", name, value)
-    values = _in_brackets(value)
-    for target in (target for target, names in _KEYS.items() if name in names):
-        is_axis = key.startswith("sweep.axes.") or value.startswith("[")
-        wishes[target] = f"""'sweep.axes."{target}"={values}'""" if is_axis else f"{target}={value}"
+    is_axis = key.startswith("sweep.axes.") or value.startswith("[")
+    for target, names in _KEYS.items():
+        if name in names:
+            axis = f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
+            wishes[target] = axis if is_axis else f"{target}={value}"
     wishes.pop(key, None)
     if name in ("lr", "learning_rate") and key.startswith("sweep.axes."):
         wishes["sweep.axes.lr_multiplier"] = "'sweep.axes.lr_multiplier=[0.5,1,2]'"

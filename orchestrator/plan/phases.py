@@ -74,11 +74,7 @@ class Prospects:
         probed: Mapping[str, Mapping[str, Any]],
     ) -> Prospects:
         """Derive the prospects from the ends of planned trials and the figures of probes."""
-        known = [
-            record
-            for record in ends.values()
-            if record.status is not Status.INFEASIBLE and record.skipped_by in ("", "early_stop")
-        ]
+        known = [record for record in ends.values() if record.ran]
         # A cell has the worst status of its seeds, and only an ok cell can be chosen in the end.
         ruled_out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
@@ -119,15 +115,20 @@ def _levels(
 
 def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     """Return the seconds of one epoch, sample, token or step, as the budget is given; None if the probe lacks it."""
-    budget: Mapping[str, Any] = trial.config.get("budget") or {}
-    per_epoch, pace = probe.get("epoch_s"), probe.get("samples_per_s")
-    if not pace or budget.get("seconds") is not None:
+    epoch_s, samples_per_s = probe.get("epoch_s"), probe.get("samples_per_s")
+    if not samples_per_s:
         return None
-    if budget.get("epochs") is not None:
-        return None if per_epoch is None else float(per_epoch)
-    samples = trial.batch.global_batch_size if budget.get("steps") is not None else 1
-    tokens = (probe.get("sequence_length") or 1) if budget.get("tokens") is not None else 1
-    return float(samples / tokens / pace)
+    match trial.length:
+        case {"seconds": _}:
+            return None
+        case {"epochs": _}:
+            return None if epoch_s is None else float(epoch_s)
+        case {"steps": _}:
+            return float(trial.batch.global_batch_size / samples_per_s)
+        case {"tokens": _}:
+            return float(1 / (probe.get("sequence_length") or 1) / samples_per_s)
+        case _:
+            return float(1 / samples_per_s)
 
 
 def _judged(

@@ -59,7 +59,7 @@ class MemoryShares:
         ran = [
             (size(end.axes, end.device_batch_size), end.status, end.metrics)
             for end in ends
-            if end.device == "cuda" and end.skipped_by in ("", "early_stop") and end.status is not Status.INFEASIBLE
+            if end.device == "cuda" and end.ran
         ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:

@@ -206,7 +206,9 @@ class SweepRun:
                     (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
                     for trial, reason in plan.without_room
                 )
-            more_seeds = partial(self.checked.further, nodes=plan.nodes) if request.settings.mode == "settle" else None
+            more_seeds = (
+                partial(self.checked.more_seeds, nodes=plan.nodes) if request.settings.mode == "settle" else None
+            )
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds.has_trials:
                 backend = backend or self.start_backend(stack)[0]

@@ -29,7 +29,7 @@ _GIT_S = 5.0
 
 
 def origin(arguments: Sequence[str]) -> dict[str, Any]:
-    """JSON values; `arguments` is the command line without the program's name, empty if there is none.
+    """Return the driver's provenance as JSON values; `arguments` are the command line without the program's name.
 
     Callers must pass the arguments through the sweep's `Secrets` before writing them anywhere.
     `commit` is that of the user's checkout, `orchestrator_commit` that of this code; each is absent outside a checkout.
@@ -46,14 +46,14 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def versions() -> str:
-    """The versions to quote in a bug report, on one line."""
+    """Return the versions to quote in a bug report, on one line."""
     provenance = origin(())
     parts = {**provenance["packages"], "Python": provenance["python"], "commit": provenance.get("orchestrator_commit")}
     return ", ".join(f"{name} {number}" for name, number in parts.items() if number)
 
 
 def commit(folder: Path) -> str:
-    """The commit of a folder's checkout, marked if files have changed since; empty outside a checkout."""
+    """Return the commit of a folder's checkout, marked if files have changed since; empty outside a checkout."""
     revision = _git(folder, "rev-parse", "HEAD")
     if not revision:
         return ""
@@ -62,7 +62,7 @@ def commit(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Git's output; empty if there is no git, no checkout, or no answer in time."""
+    """Return git's output; empty if there is no git, no checkout, or no answer in time."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
@@ -74,7 +74,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _version(package: str) -> str | None:
-    """The package's version; None if it is not installed but, say, on the path as a checkout."""
+    """Return the package's version; None if it is not installed but, say, on the path as a checkout."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -120,5 +120,5 @@ def load_warning(to_run: Sequence[TrialSpec]) -> str:
     share, busiest = load_now()
     if share <= FOREIGN_CPU:
         return ""
-    origin = f", most of it {busiest}" if busiest else ""
-    return f"other programs use {share:.0%} CPU{origin}: timings will be discarded; close them"
+    most = f", most of it {busiest}" if busiest else ""
+    return f"other programs use {share:.0%} CPU{most}: timings will be discarded; close them"

@@ -215,10 +215,10 @@ class Repetitions:
     A sweep checks its timings once; `mode=settle` times every disturbed trial again, once.
     """
 
-    def __init__(self, request: Request, plan: Plan, further: FurtherSeeds | None) -> None:
+    def __init__(self, request: Request, plan: Plan, extra_seeds: FurtherSeeds | None) -> None:
         self._share = request.settings.rerun_invalid
         self._plan = plan
-        self._further = further
+        self._extra_seeds = extra_seeds
         self._is_done = False
         self._repeated: set[str] = set()
         """The trials that this driver has timed again."""
@@ -230,9 +230,9 @@ class Repetitions:
         rows = history.rows
         idle = self._plan.not_run_again(rows)
         ran = [trial for trial in self._plan.trials if trial.trial_id not in idle]
-        if self._further:
+        if self._extra_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
-            ran += self._further.added.values()
+            ran += self._extra_seeds.added.values()
             repetitions = once_more(ran, rows, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
         else:
@@ -254,9 +254,9 @@ class Rounds:
         self._history = history
         self._waiting: Sequence[TrialSpec] = _to_run(request, plan, history)
         self._timings = SharedTimings(history)
-        self._further = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
+        self._extra_seeds = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
         self._branches = Branches(plan, self._waiting, session)
-        repetitions = Repetitions(request, plan, self._further)
+        repetitions = Repetitions(request, plan, self._extra_seeds)
         self._sources: list[TrialSource]
         # Repetitions come before the end: good measurements may open further cells.
         if request.settings.sweep.phases:
@@ -265,8 +265,8 @@ class Rounds:
         else:
             grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
-        if self._further:
-            self._sources.append(self._further.next)
+        if self._extra_seeds:
+            self._sources.append(self._extra_seeds.next)
         self.first = self._round()
         """The trials of the first round."""
 
@@ -279,13 +279,13 @@ class Rounds:
     def planned(self) -> Plan:
         """The plan with the further seeds that were added to it."""
         return replace(
-            self._plan, trials=[*self._plan.trials, *(self._further.added.values() if self._further else ())]
+            self._plan, trials=[*self._plan.trials, *(self._extra_seeds.added.values() if self._extra_seeds else ())]
         )
 
     @property
     def unsettled(self) -> str:
         """The budget that ran out before the verdict was clear; empty otherwise."""
-        return self._further.unsettled if self._further else ""
+        return self._extra_seeds.unsettled if self._extra_seeds else ""
 
     def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
         """Journal what the last round left out. Return the next one; empty at the end of the sweep."""
@@ -296,7 +296,7 @@ class Rounds:
 
     def leave_out(self, ends: LeftOut) -> None:
         """Journal why trials will not run."""
-        self._session.left_out(self._further.leave_out(ends) if self._further else ends)
+        self._session.left_out(self._extra_seeds.leave_out(ends) if self._extra_seeds else ends)
 
     def as_started(self, start: Start) -> TrialSpec:
         """Return the trial, which leaves its timing to another trial if that has the same one."""

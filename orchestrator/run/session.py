@@ -77,8 +77,8 @@ class Session:
     def started(self, trial: TrialSpec) -> None:
         """Journal the attempt and prepare the trial's folder.
 
-        An attempt after an interruption or failure continues from the last checkpoint; a rerun
-        of a finished trial does not.
+        An attempt after an interruption or failure continues from the last checkpoint; a rerun of a finished trial does
+        not.
         """
         self._layout.refuse_links(trial.trial_id)
         if trial.purpose is Purpose.PROBE:

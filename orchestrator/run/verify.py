@@ -1,11 +1,7 @@
-"""mode=verify: checks that a results directory is consistent, whatever happened to its drivers.
+"""`mode=verify`: checks that a journal's records are consistent, and that the files of its directory agree with it.
 
 Changes nothing. Each violation is a line. What a crash may leave (a partial last record, trials without an end, tables
 older than the journal) is no violation.
-
-Checks that the files of a results directory are intact and agree with the journal.
-
-Checks the invariants of a journal's records, which hold whatever happened while they were written.
 """
 
 from __future__ import annotations
@@ -24,8 +20,7 @@ import yaml
 from orchestrator.backends.choose import known_nodes
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import leftover_processes
-from orchestrator.store import files as yaml_text
-from orchestrator.store import trial_files
+from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.lock import owner_alive
@@ -59,11 +54,11 @@ def of_ended_trials(layout: ResultsFolder, history: History) -> Iterator[str]:
 
 
 def of_running_trials(layout: ResultsFolder, trial_ids: Iterable[str]) -> Iterator[str]:
-    """Files of unfinished trials that cannot be parsed; the last line of a learning curve may be incomplete."""
+    """Yield files of unfinished trials that cannot be parsed; the last line of a learning curve may be incomplete."""
     for trial_id in trial_ids:
         if layout.config(trial_id).is_file():
             try:
-                yaml_text.load(layout.config(trial_id).read_bytes())
+                files.load(layout.config(trial_id).read_bytes())
             except yaml.YAMLError as error:
                 yield f"{layout.config(trial_id)}: not YAML ({str(error).splitlines()[0]})"
         if layout.metrics(trial_id).is_file():
@@ -73,7 +68,7 @@ def of_running_trials(layout: ResultsFolder, trial_ids: Iterable[str]) -> Iterat
 
 
 def of_checkpoints(layout: ResultsFolder) -> Iterator[str]:
-    """Damaged checkpoints; a trial continues from the one before."""
+    """Yield damaged checkpoints; a trial continues from the one before."""
     generations = resolve_name(GENERATIONS)
     for folder in sorted([*layout.trials.glob("*/checkpoint"), *layout.trials.glob("*/branch-*")]):
         for name in generations(folder=folder, rank=0, world_size=1).damaged():
@@ -81,7 +76,7 @@ def of_checkpoints(layout: ResultsFolder) -> Iterator[str]:
 
 
 def without_a_record(layout: ResultsFolder, known: Iterable[str]) -> Iterator[str]:
-    """Trial folders with files of the driver that the journal does not know: records were lost."""
+    """Yield trial folders with files of the driver that the journal does not know: records were lost."""
     names = set(known)
     for folder in sorted(layout.trials.iterdir()) if layout.trials.is_dir() else ():
         if folder.name not in names and any((folder / name).exists() for name in HASHED):
@@ -190,7 +185,7 @@ class JournalCheck:
 
 
 def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> Iterator[str]:
-    """Violations if a sweep has ended without `missing` trials, but planned trials have no end."""
+    """Yield a violation if a sweep has ended without `missing` trials, but planned trials have no end."""
     ends = set(ended)
     without = [trial_id for trial_id in planned if trial_id not in ends]
     if not missing and without:
@@ -271,7 +266,7 @@ def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
 
 
 def _orphans(layout: ResultsFolder) -> Iterator[str]:
-    """Processes of dead drivers that have not ended within PATIENCE_S."""
+    """Yield processes of dead drivers that have not ended within PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
     while (left := leftover_processes.left_over(layout.root)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -127,6 +127,11 @@ class TrialRecord:
     """How many of those attempts are of unknown length, and so missing in `earlier_s`."""
 
     @property
+    def ran(self) -> bool:
+        """True if the trial was started: it fitted the nodes, and nothing but early stopping skipped it."""
+        return self.status is not Status.INFEASIBLE and self.skipped_by in ("", "early_stop")
+
+    @property
     def machine(self) -> str | None:
         """The first rank's machine: its unique id, else its host name; None if neither is known.
 
@@ -183,7 +188,7 @@ class TrialRecord:
             finished_at=finished_at,
             metrics=metrics,
             provenance=dict(outcome.provenance),
-            budget=_length(trial.config),
+            budget=trial.length,
             skipped_by=outcome.skipped_by,
             cause=outcome.cause.value,
             purpose=trial.purpose.value,
@@ -308,12 +313,6 @@ def _is_deeper(value: Any, levels: int) -> bool:
         return True
     items = value.values() if isinstance(value, Mapping) else value
     return any(_is_deeper(item, levels - 1) for item in items if isinstance(item, (Mapping, list)))
-
-
-def _length(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the lengths of a trial's section `budget` that are set."""
-    budget: Mapping[str, Any] = config.get("budget") or {}
-    return {unit: amount for unit, amount in budget.items() if is_number(amount)}
 
 
 class Listener(Protocol):

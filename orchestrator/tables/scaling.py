@@ -112,8 +112,14 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
     return [f"{text} no valid timing; the laws still use their throughputs."] if text else []
 
 
+_MOST_GPUS = 1e9
+"""A larger number of GPUs in a record is an error."""
+
+
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
-    ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
+    # The laws square the count, which overflows for what a damaged journal may hold.
+    is_count = pd.to_numeric(trials["gpus"], errors="coerce") <= _MOST_GPUS
+    ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0) & is_count]
     row = group.iloc[0]
     # A start-up that was not measured counts as none: the prediction is then of the training alone.
     start_ups = start_up_s(ok)

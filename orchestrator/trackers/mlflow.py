@@ -36,8 +36,8 @@ class MLflow:
             os.environ.setdefault(name, value)
         self._client = MlflowClient(tracking_uri=uri)
         title = experiment or sweep
-        found = self._client.get_experiment_by_name(title)
-        self._experiment = found.experiment_id if found else self._client.create_experiment(title)
+        existing = self._client.get_experiment_by_name(title)
+        self._experiment = existing.experiment_id if existing else self._client.create_experiment(title)
         self._runs: dict[str, str] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:

@@ -31,7 +31,7 @@ class TensorBoard:
         """Create a new folder for each attempt: TensorBoard draws the curves of one folder as one curve."""
         name = f"{run.name.replace('/', '_')[:_LONGEST_NAME]}-{trial_id}"
         attempts = itertools.chain([name], (f"{name}-{attempt}" for attempt in itertools.count(2)))
-        folder = next(folder for each in attempts if not (folder := self._folder / each).exists())
+        folder = next(folder for folder in map(self._folder.joinpath, attempts) if not folder.exists())
         writer = self._writers[trial_id] = EventFileWriter(str(folder))
         self._last_step[trial_id] = 0
         shown = {**run.params, **run.tags}

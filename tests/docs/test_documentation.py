@@ -37,7 +37,13 @@ ELSEWHERE = {
 """Why commands of other programs are not run here."""
 
 
-NEEDS_GPUS = ("drives GPUs from one process, but there are none here", "does not fit a machine without GPUs")
+NOT_HERE = (
+    "drives GPUs from one process, but there are none here",
+    "does not fit a machine without GPUs",
+    "needs the package mlflow: pip install",
+    "needs the package wandb: pip install",
+)
+"""Errors of commands that this machine or environment cannot run; with GPUs and all extras there are none."""
 
 
 def _id(block: Block) -> str:
@@ -94,13 +100,13 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("block", SHELL, ids=_id)
 def test_every_sweep_can_be_planned(block: Block, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Users' packages and files are left to the tests of `mode=init`; some sweeps need GPUs, and say so."""
+    """Users' packages and files are left to the tests of `mode=init`; some need GPUs or an extra, and say so."""
     for arguments in orchestrators(block) if not block.why_not else ():
         own = any(word in " ".join(arguments) for word in ("mypackage", "mine", "cluster.address", "-cd", ".py "))
         if any(one.startswith("sweep=") for one in arguments) and not own:
             status = main([*arguments, "mode=plan"])
             told = capsys.readouterr().err
-            assert status == 0 or any(reason in told for reason in NEEDS_GPUS), f"{arguments}: {told}"
+            assert status == 0 or any(reason in told for reason in NOT_HERE), f"{arguments}: {told}"
 
 
 @pytest.mark.parametrize("block", [block for block in PYTHON if "def train" in block.text], ids=_id)

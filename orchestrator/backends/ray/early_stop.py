@@ -93,13 +93,14 @@ class _Ladder:
 
 def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
     """Return the trial's budget in samples; None if unknown, as for a budget in seconds."""
-    budget: Mapping[str, Any] = spec.config.get("budget") or {}
-    if budget.get("samples") is not None:
-        return float(budget["samples"])
-    if budget.get("tokens") is not None and row.get("tokens"):
-        return float(budget["tokens"] * row[SAMPLES] / row["tokens"])
-    if budget.get("steps") is not None:
-        return float(budget["steps"] * spec.batch.global_batch_size)
-    if budget.get("epochs") is not None and row.get("epoch"):
-        return float(row[SAMPLES] / row["epoch"] * budget["epochs"])
-    return None
+    match spec.length:
+        case {"samples": samples}:
+            return float(samples)
+        case {"tokens": tokens} if row.get("tokens"):
+            return float(tokens * row[SAMPLES] / row["tokens"])
+        case {"steps": steps}:
+            return float(steps * spec.batch.global_batch_size)
+        case {"epochs": epochs} if row.get("epoch"):
+            return float(row[SAMPLES] / row["epoch"] * epochs)
+        case _:
+            return None
