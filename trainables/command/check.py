@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.availability import not_here, runs_here
-from trainables.command.metrics import declared
+from trainables.command.reading import declared
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
 
 ANY_OF_GPUS = ("gpus", "global_batch_size")

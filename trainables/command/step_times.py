@@ -312,3 +312,24 @@ class ProgressBars:
     def _training(self) -> _Bar | None:
         training = [bar for (name, _), bar in self._bars.items() if not _EVALUATION.search(name)]
         return max(training or self._bars.values(), key=lambda bar: max(bar.steps, bar.printed_steps), default=None)
+
+
+_FIRST_PERCENT = re.compile(r"\W{0,3}(\d{1,3})\s?%")
+
+
+class Redraws:
+    """The lines of progress bars, of which several show one run."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, float] = {}
+        """The count of each progress bar's last line."""
+
+    def is_drawn_again(self, line: str, bar: BarState | None) -> bool:
+        """Return whether a progress bar, or a line that begins with a percentage, is in a further state of one run."""
+        percent = _FIRST_PERCENT.match(line)
+        if bar is None and percent is None:
+            return False
+        name, done = (bar.name, bar.done) if bar is not None else ("%", float(percent[1]) if percent else 0.0)
+        done_before = self._drawn.get(name, math.inf)
+        self._drawn[name] = done
+        return done >= done_before
