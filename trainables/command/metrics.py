@@ -355,9 +355,8 @@ class CommandMetrics:
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
-        by_bars = {"step_s"} if self._bars is not None and self._bars.figures() else set()
-        declared = [column for column, given in self._settings.metrics.items() if given is not None]
-        return [column for column in declared if column not in self._last and column not in by_bars]
+        read = {*self._last, *(["step_s"] if self._bars is not None and self._bars.figures() else [])}
+        return [column for column, given in self._settings.metrics.items() if given is not None and column not in read]
 
     @property
     def found_nothing(self) -> bool:

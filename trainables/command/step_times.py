@@ -39,18 +39,17 @@ class EpochClock:
 
         A line about an earlier epoch, such as the best one, changes nothing.
         """
-        is_next = not epoch <= self._last
-        if epoch < self._last:
-            if epoch > self._first:
-                return False
+        if self._first < epoch < self._last:
+            return False
+        if epoch < self._last:  # a phase that counts anew
             numbers = sorted(self._arrival_s)
             self._earlier = numbers[-1] + (numbers[1] - numbers[0] if len(numbers) > 1 else 1.0) - epoch
-            is_next = True
+        begins = epoch != self._last
         if math.isnan(self._first):
             self._first = epoch
         self._last = epoch
         self._arrival_s[self._earlier + epoch] = self._clock()
-        return is_next
+        return begins
 
     @property
     def epochs(self) -> float:
