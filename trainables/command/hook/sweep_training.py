@@ -248,7 +248,7 @@ class Training:
         return samples, tokens, content, self.begun_s.get(key)
 
     def begin(self, iterator):
-        """Note that a loader starts to give batches; return its number."""
+        """Note that a loader starts to give batches, and number its iterator."""
         # The id of an iterator that has gone may be given again.
         self.iterators += 1
         iterator.sweep_number = self.iterators

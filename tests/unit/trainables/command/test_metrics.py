@@ -264,7 +264,7 @@ def test_lines_as_fast_as_steps_need_no_remark(timed):
 
 def test_an_invalid_step_pattern_is_an_error():
     config = {"trainable": {"argv": "true", "step_pattern": "iter ("}}
-    assert any("trainable.step_pattern" in each for each in errors(config))
+    assert any("trainable.step_pattern" in error for error in errors(config))
 
 
 def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **settings):
