@@ -2,7 +2,7 @@
 
     python -m benchmarks.hook_cost [--device cuda] [--step-ms 2.8] [--rounds 60] [--slice-s 0.5] [--out FILE.json]
 
-One process loads `trainables/command/hook/sitecustomize.py` by hand, and switches its changes to PyTorch on and off
+One process loads the modules of `trainables/command/hook` by hand, and switches its changes to PyTorch on and off
 between slices. Each case trains an MLP whose depth is chosen so that a step takes about `--step-ms`. The device is
 waited for at the ends of a slice only. `added_us` is the median of the differences between the two slices of a round,
 per step, with a 95% interval; `share` is the same relative to the step without the hook. `of_the_fastest_us` is the
@@ -13,6 +13,7 @@ process. Goal: at most 1% of a step of 2.8 ms, which is 28 us. It needs torch on
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import math
 import os
@@ -32,7 +33,7 @@ from torch.optim import optimizer as optimizers
 
 from benchmarks.figures import machine, tell
 
-HOOK = Path(__file__).parents[1] / "trainables/command/hook/sitecustomize.py"
+HOOK = Path(__file__).parents[1] / "trainables/command/hook"
 CHANGED = [(loaders._BaseDataLoaderIter, name) for name in ("__next__", "_next_index", "_reset")]
 CHANGED += [(nn.Module, "train"), (nn.Module, "eval"), (torch, "save")]
 """Attributes that the hook replaces."""
@@ -53,16 +54,17 @@ class Switch:
     def __init__(self, folder: str) -> None:
         self._without = [getattr(owner, name) for owner, name in CHANGED]
         os.environ["SWEEP_HOOK"] = folder
-        spec = importlib.util.spec_from_file_location("sitecustomize", HOOK)
+        sys.path.insert(0, str(HOOK))
+        spec = importlib.util.spec_from_file_location("sitecustomize", HOOK / "sitecustomize.py")
         assert spec is not None and spec.loader is not None
-        hook = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        hook = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(hook)
-        for name, change in hook.WATCHED.items():
+        for name, (watcher, function) in hook.WATCHED.items():
             if name in sys.modules:
-                change(sys.modules[name])
+                getattr(importlib.import_module(watcher), function)(sys.modules[name])
         self._with = [getattr(owner, name) for owner, name in CHANGED]
         self._steps = dict(optimizers._global_optimizer_post_hooks)
-        self.training = hook.TRAINING
+        self.training = importlib.import_module("sweep_training").TRAINING
 
     def turn(self, on: bool) -> None:
         """Switch the hook on or off."""
@@ -161,7 +163,7 @@ def measure(case: str, switch: Switch, given: argparse.Namespace) -> dict[str, A
             if number:  # the first round warms up
                 found[on].append(taken)
     walls, cpus = ([[each[part] for each in found[on]] for on in (True, False)] for part in (0, 1))
-    counted = switch.training.whole.steps
+    counted = switch.training.counts.whole.steps
     assert counted == count * (given.rounds + 1), f"{counted} steps of {count * (given.rounds + 1)} were counted"
     return {"case": CASES[case], "depth": depth, "slice_steps": count, **added(*walls), "cpu": added(*cpus)}
 

@@ -30,12 +30,14 @@ _SYNONYMS = {
     **dict.fromkeys(("acc", "accuracies", "acc1", "top1", "top_1", "acc_1", "accuracy1"), "accuracy"),
     **dict.fromkeys(("validation", "valid", "eval", "evaluation", "dev"), "val"),
     **dict.fromkeys(("training", "trn"), "train"),
-    **dict.fromkeys(("losses",), "loss"),
+    "losses": "loss",
 }
 _IGNORED = frozenset("epoch avg mean average metrics metric sparse categorical binary multiclass".split())
 """Words of a name that the usual name leaves out."""
 
-_OF_TRAINING, _OF_TEST = {"train_loss": "loss"}, {"test_accuracy": "accuracy"}
+_PLAIN = {"train_loss": "loss", "test_accuracy": "accuracy"}
+"""Names that tell no more than the plain name of the metric."""
+
 _RANKED = re.compile(r"(?:top|acc(?:uracy)?)[-_@ ]?1(?![0-9])(?:[-_ ]?acc(?:uracy)?)?", re.IGNORECASE)
 
 
@@ -61,7 +63,7 @@ def usual_name(name: str) -> str:
     # `Loss/val` of TensorBoard is a `val_loss`.
     words.sort(key=lambda word: word not in ("train", "val", "test"))
     joined = "_".join(_without_repetition([word for word in words if word not in _IGNORED]))
-    return _OF_TRAINING.get(joined) or _OF_TEST.get(joined) or joined
+    return _PLAIN.get(joined, joined)
 
 
 def column_of(name: str) -> str:

@@ -27,7 +27,7 @@ _PARTS = ("at the start", "in the middle", "near the end")
 def deviations(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Return a note for each ok trial whose rates do not follow those of the sweep's trials, by its id.
 
-    A trial is compared with the first one, by batch and GPUs, that has the same further axes and number of groups.
+    A trial is compared with the first one, by batch and GPUs, that has the same other axes and number of groups.
     """
     firsts: dict[str, TrialRecord] = {}
     notes: dict[str, str] = {}
@@ -54,17 +54,15 @@ def _comparable_with(record: TrialRecord) -> str:
 def _deviation(record: TrialRecord, first: TrialRecord) -> str:
     """Return in which part of the training the rates have another ratio than the trials'; empty if in none."""
     asked = record.lr / first.lr
-    parts = zip(_PARTS, _rates(record), _rates(first), strict=True)
-    ratios = {part: _ratio(rates, of_first, asked) for part, rates, of_first in parts}
-    wrong = {part: ratio for part, ratio in ratios.items() if not math.isclose(ratio, asked, rel_tol=TOLERANCE)}
-    # A warm-up of a fixed number of steps ends at another part of a shorter training.
-    if not wrong or list(wrong) == [_PARTS[0]]:
-        return ""
-    part, ratio = next((item for item in wrong.items() if item[0] != _PARTS[0]), next(iter(wrong.items())))
-    return (
-        f"learning rates: {ratio:.3g} times those of the trial with lr={first.lr:g} {part}, and {asked:.3g} times is"
-        " meant"
-    )
+    # A warm-up of a fixed number of steps ends at another part of a shorter training, so the start does not count.
+    for part, rates, of_first in zip(_PARTS[1:], _rates(record)[1:], _rates(first)[1:], strict=True):
+        ratio = _ratio(rates, of_first, asked)
+        if not math.isclose(ratio, asked, rel_tol=TOLERANCE):
+            return (
+                f"learning rates: {ratio:.3g} times those of the trial with lr={first.lr:g} {part}, and {asked:.3g}"
+                " times is meant"
+            )
+    return ""
 
 
 def _ratio(rates: Sequence[float], of_first: Sequence[float], asked: float) -> float:

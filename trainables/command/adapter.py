@@ -1,4 +1,4 @@
-"""Figures and rows of a trial from the hook in its command's processes (`hook/sitecustomize.py`).
+"""Figures and rows of a trial from the hook in its command's processes (`hook/sitecustomize.py` starts it).
 
 Each process that could train has a file with its `Counts` so far, and one with rows of metrics. A command in another
 language, or in a Python that ignores PYTHONPATH, has neither.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.command.hook.sweep_counts import Counts
+from trainables.command.hook.sweep_files import STOP_FILE
 from trainables.command.process import OutputLines
 
 HOOK = Path(__file__).parent / "hook"
@@ -23,7 +24,6 @@ HOOK = Path(__file__).parent / "hook"
 FOLDER = "hook"
 """The folder of the files, within the trial's."""
 
-STOP_FILE = "stop_at_step"
 LEAST_S, LEAST_STEPS = 2.0, 50
 """The epochs from the second on are timed if they are long enough; else all steps after the warm-up."""
 
@@ -115,12 +115,11 @@ class Adapter:
         # One group may have another rate on purpose, as biases in their warm-up.
         if rates and not any(0.5 * lr <= rate <= 1.01 * lr for rate in rates):
             yield f"the optimizer's learning rate was at most {max(rates):.4g}, and the trial's is {lr:.4g}"
-        for steps, what in (
-            (counts.other_steps, "trained another model, and do not count"),
-            (counts.further_steps, "were those of another optimizer"),
-        ):
-            if steps > NOTEWORTHY * counts.whole.steps:
-                yield f"{steps} of {counts.whole.steps + (steps == counts.other_steps) * steps} steps {what}"
+        steps, all_steps = counts.whole.steps, counts.whole.steps + counts.other_steps
+        if counts.other_steps > NOTEWORTHY * steps:
+            yield f"{counts.other_steps} of {all_steps} steps trained another model, and do not count"
+        if counts.other_optimizer_steps > NOTEWORTHY * steps:
+            yield f"{counts.other_optimizer_steps} of {steps} steps were those of another optimizer"
         if counts.gradless:
             yield "the model also runs without gradients in most steps, which counts as training time"
         passes = counts.epoch - 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.availability import not_here, runs_here
-from trainables.command.metrics import declared
+from trainables.command.reading import declared
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
 
 ANY_OF_GPUS = ("gpus", "global_batch_size")
@@ -142,14 +142,19 @@ def _for_a_shell(settings: CommandSettings) -> Iterator[str]:
 def may_receive(settings: CommandSettings, names: Iterable[str]) -> bool:
     """Return whether the command receives any of these names, or may read them: a module's source is not searched."""
     try:
-        words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
+        template = _template(settings)
     except TemplateError:
         return True
-    template = " ".join(words)
     # What a module or a shell does with its environment cannot be seen from here.
-    if "-m" in words or "SWEEP_" in template or _reads_environment(settings):
+    if "-m" in settings.words or "SWEEP_" in template:
         return True
-    return any(f"{{{name}}}" in template for name in names)
+    # The scripts are read last, because there may be many.
+    return any(f"{{{name}}}" in template for name in names) or _reads_environment(settings)
+
+
+def _template(settings: CommandSettings) -> str:
+    """Return all text whose braces are filled. Raises TemplateError."""
+    return " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
 
 
 def _reads_environment(settings: CommandSettings) -> bool:
@@ -162,7 +167,7 @@ def _reads_environment(settings: CommandSettings) -> bool:
 
 def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each axis with several values that never reaches the command."""
-    template = " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
+    template = _template(settings)
     for axis, values in _axes(config).items():
         section, _, key = axis.partition(".")
         if section in _HANDLED_ELSEWHERE or axis in _RECEIVED_AS or not _has_several(values):

@@ -11,6 +11,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ class MetricsFile:
             whole = text if ended else text[: text.rfind("\n") + 1]
             rows = list(csv.DictReader(io.StringIO(whole)))
             for row in rows[self._rows_read :]:
-                cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
-                yield json.dumps({key: cell for key, cell in cells.items() if cell})
+                yield json.dumps(_filled_cells(row))
             self._rows_read = max(self._rows_read, len(rows))
 
     def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
@@ -75,12 +75,10 @@ LARGEST = 64 * 2**20
 _EVENTS = "events.out.tfevents."
 
 
-def found_logs(folder: Path) -> list[Path]:
+def logs_in(folder: Path) -> list[Path]:
     """Return the logs in a working folder, the oldest first, so that the latest values are read last."""
     logs = []
-    for place, path in enumerate(folder.rglob("*")):
-        if place >= MOST_FILES:
-            break
+    for path in islice(folder.rglob("*"), MOST_FILES):
         is_log = path.suffix == ".csv" or path.name.startswith(_EVENTS)
         if is_log and path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGEST:
             logs.append(path)
@@ -94,10 +92,16 @@ def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
         return
     with log.open(encoding="utf-8", errors="replace", newline="") as file:
         for row in csv.DictReader(file, skipinitialspace=True):
-            cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
-            if not {"epoch", "step"} & {key.lower() for key in cells}:
+            if not {"epoch", "step"} & {str(key).strip().lower() for key in row}:
                 return
-            yield {key: cell for key, cell in cells.items() if cell}
+            yield _filled_cells(row)
+
+
+def _filled_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a line of a table that are not empty, without spaces around them."""
+    # Cells beyond the header are a list, and missing ones are None.
+    cells = {str(key).strip(): cell.strip() for key, cell in row.items() if isinstance(cell, str)}
+    return {key: cell for key, cell in cells.items() if cell}
 
 
 def _rows_of_events(data: bytes) -> Iterator[Mapping[str, Any]]:

@@ -1,152 +1,27 @@
 """A command's output as rows of a learning curve and metrics of the trial.
 
-The config says how to read each metric: from a key of JSON lines, by a regular expression, or from a metrics file. If
-the output has no times, the arrival of the epochs' lines gives the time of an epoch.
+The config says how to read each metric (`reading.py`). If the output has no times, the arrival of the epochs' lines
+gives the time of an epoch.
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import re
-import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweeps.axes import is_number
-from sweeps.metric import is_higher_better, usual_name
+from sweeps.metric import is_higher_better
 from sweeps.target import Target
-from trainables.command.numbers import UnclearNumberError, as_number, number_at
-from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS, with_any_number
+from trainables.command.numbers import UnclearNumberError, as_number
+from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS
 from trainables.command.process import SEARCHED
+from trainables.command.reading import TAKES, Reading
+from trainables.command.rows import Row, mapping_in
 from trainables.command.settings import CommandSettings
-from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, StepTimes
+from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, Redraws, StepTimes
 from trainables.context import DivergedError
-
-TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "last": lambda values: values[-1],
-    "first": lambda values: values[0],
-    "max": max,
-    "min": min,
-    "mean": statistics.fmean,
-    "median": statistics.median,
-    "sum": sum,
-    "steady": lambda values: statistics.median(values[1:] or values),
-}
-"""How repeated values become one; `steady`: the median from the second on."""
-
-_DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
-_KEYS = ("json", "regex", "scale", "invert", "take")
-PROGRESS_BAR = "tqdm"
-"""The declaration of `step_s` that reads the states of progress bars."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How one column of the summary is read from the output."""
-
-    column: str
-    key: str | None = None
-    """Key of a JSON line; None if a pattern is given."""
-    pattern: re.Pattern[str] | None = None
-    scale: float = 1.0
-    """Factor on the number: 0.01 turns a percentage into a fraction."""
-    invert: bool = False
-    """If set, take one over the number, before `scale`: seconds per step from steps per second."""
-    take: str = "last"
-    progress_bar: bool = False
-    """Whether progress bars give the number, and no line by itself."""
-
-    @staticmethod
-    def of(column: str, given: Any) -> Reading:
-        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError.
-
-        `step_s` may also be `tqdm`.
-        """
-        if column == "step_s" and given == PROGRESS_BAR:
-            return Reading(column=column, progress_bar=True)
-        long = {"regex": given} if isinstance(given, str) else given or {}
-        subject = f"trainable.metrics.{column}"
-        if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
-            raise ValueError(
-                f"{subject} takes null, a regular expression, or json or regex, {', '.join(_KEYS[2:])}; not {given}"
-            )
-        take, scale = long.get("take", _DEFAULT_TAKES.get(column, "last")), long.get("scale", 1.0)
-        if take not in TAKES:
-            raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
-        if not is_number(scale) or not scale:
-            raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
-        if not isinstance(invert := long.get("invert", False), bool):
-            raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
-        try:
-            pattern = with_any_number(str(long["regex"])) if "regex" in long else None
-        except re.error as error:
-            raise ValueError(f"{subject}={long['regex']!r} is not a regular expression: {error}") from error
-        key = None if pattern else str(long.get("json", column))
-        return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
-
-    def of_line(self, line: str) -> float | None:
-        """Return the number in a line of output; None if the line has none. Raises UnclearNumberError."""
-        match = self.pattern.search(line) if self.pattern else None
-        start, end = _first_span(match) if match is not None else (-1, -1)
-        if start < 0:
-            return None
-        return self._scaled(number_at(line, start, end, self.column, has_scale=self.scale != 1 or self.invert))
-
-    def of_row(self, row: Row) -> float | None:
-        """Return the number in a JSON object; None if the object has none. Raises UnclearNumberError."""
-        value = row.value(self.key, self.column) if self.key else None
-        return self._scaled(as_number(value, self.column, has_scale=self.scale != 1 or self.invert))
-
-    def _scaled(self, number: float | None) -> float | None:
-        if number is None or (self.invert and not number):
-            return None
-        if self.invert:
-            number = 1 / number
-        return number if self.scale == 1 else number * self.scale
-
-
-POSITION = ("epoch", "epochs", "step", "steps", "samples")
-"""Keys with the position in the training; a JSON line with `epoch` is a row of the learning curve."""
-
-_PERCENT = re.compile(r"\W{0,3}(\d{1,3})\s?%")
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
-
-
-class Row:
-    """A JSON object or a line of a table, whose nested keys are joined: `val/acc`."""
-
-    def __init__(self, mapping: Mapping[str, Any]) -> None:
-        self._values = dict(_flattened(mapping))
-        self._by_words = {_SEPARATORS.sub("_", key.lower()): value for key, value in reversed(self._values.items())}
-        self._by_usual_name = {usual_name(key): value for key, value in reversed(self._values.items())}
-
-    def value(self, key: str, column: str) -> Any:
-        """Return the value at a key, however it is separated; for the column's own name, that of any usual name."""
-        if key in self._values:
-            return self._values[key]
-        words = _SEPARATORS.sub("_", key.lower())
-        if words in self._by_words or key != column:
-            return self._by_words.get(words)
-        return self._by_usual_name.get(column)
-
-    @property
-    def position(self) -> dict[str, float]:
-        """The position in the training, by `POSITION`."""
-        numbers = {name: as_number(self._by_words.get(name), "steps") for name in POSITION}
-        return {name: number for name, number in numbers.items() if number is not None}
-
-
-def _flattened(mapping: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            yield from _flattened(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
-
 
 SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
 """Columns that hold a speed."""
@@ -195,8 +70,7 @@ class CommandMetrics:
         """Why a number of a column was not read."""
         self._process: str | None = None
         """The mark of the process whose lines are read; None if lines have no mark."""
-        self._drawn: dict[str, float] = {}
-        """The count of each progress bar's last line."""
+        self._redraws = Redraws()
         self._evaluation_s = 0.0
         """The time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it."""
         self._rows = 0
@@ -272,7 +146,7 @@ class CommandMetrics:
         elif not values or not is_of_row or self._json_rows:
             return []
         elif self._epoch is None:
-            is_drawn_again = self._is_drawn_again(line, bar)
+            is_drawn_again = self._redraws.is_drawn_again(line, bar)
             begins = bool(values.keys() & self._open.keys()) and not is_drawn_again
             # The first line of a row counts: the last one may follow the last evaluation.
             if begins or not self._open:
@@ -282,16 +156,6 @@ class CommandMetrics:
         rows = self.last_row() if begins else []
         self._open |= values
         return rows
-
-    def _is_drawn_again(self, line: str, bar: BarState | None) -> bool:
-        """Return whether a progress bar, or a line that begins with a percentage, is in a further state of one run."""
-        percent = _PERCENT.match(line)
-        if bar is None and percent is None:
-            return False
-        name, done = (bar.name, bar.done) if bar is not None else ("%", float(percent[1]) if percent else 0.0)
-        done_before = self._drawn.get(name, math.inf)
-        self._drawn[name] = done
-        return done >= done_before
 
     def _values(self, line: str, row: Row | None) -> dict[str, float]:
         """Return the numbers in a line, and in the object that it holds, by column."""
@@ -342,12 +206,9 @@ class CommandMetrics:
     def figures(self) -> dict[str, Any]:
         """Return the trial's metrics by column, and those derived from them."""
         figures = self._reported()
-        derivations = (
-            *(self._of_epochs, self._of_steps, self._of_rate, self._of_arrivals),
-            *(self._of_window, self._of_length, self._of_target),
-        )
+        timed = (self._of_epochs, self._of_steps, self._of_rate, self._of_arrivals)
         # What is reported precedes what is derived, and each derivation those after it.
-        for derive in derivations:
+        for derive in (*timed, self._of_window, self._of_length, self._of_target):
             figures = derive(figures) | figures
         return figures
 
@@ -366,15 +227,15 @@ class CommandMetrics:
         return reported
 
     def _of_epochs(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        epochs_s, samples_per_epoch = self._epochs_s, self._settings.samples_per_epoch
+        epochs_s = self._epochs_s
         if not epochs_s:
             return {}
         derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
         if len(epochs_s) > 1:  # a single epoch includes start-up
             derived["window_s"] = sum(epochs_s[1:])
-        if samples_per_epoch:
-            derived["samples_per_s"] = samples_per_epoch / figures["epoch_s"]
-            derived["samples"] = samples_per_epoch * len(epochs_s)
+        if self.samples_per_epoch:
+            derived["samples_per_s"] = self.samples_per_epoch / figures["epoch_s"]
+            derived["samples"] = self.samples_per_epoch * len(epochs_s)
         return derived
 
     @property
@@ -382,12 +243,12 @@ class CommandMetrics:
         """The source of `samples_per_s`, if the lines give it: `clock`, `declared`, `counted` or `assumed`."""
         if "samples_per_s" in self._seen:
             return "clock"
-        if self._settings.samples_per_epoch and (self._epochs_s or self.between_lines):
+        if self.samples_per_epoch and (self._epochs_s or self.between_lines):
             return "declared"
-        has_steps_of_epoch = self._bars is not None and self._bars.steps_per_epoch is not None
         if self.samples_per_step:
             return "counted"
-        return "declared" if has_steps_of_epoch and self._settings.samples_per_epoch else "assumed"
+        has_steps_of_epoch = self._bars is not None and self._bars.steps_per_epoch is not None
+        return "declared" if has_steps_of_epoch and self.samples_per_epoch else "assumed"
 
     def _of_steps(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         of_bars = self._bars.figures() if self._bars is not None else {}
@@ -400,21 +261,20 @@ class CommandMetrics:
     def _of_arrivals(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         if not self.between_lines:
             return {}
-        timed, samples_per_epoch = self._clock.figures(), self._settings.samples_per_epoch
-        return timed | ({"samples_per_s": samples_per_epoch / timed["epoch_s"]} if samples_per_epoch else {})
+        timed = self._clock.figures()
+        return timed | ({"samples_per_s": self.samples_per_epoch / timed["epoch_s"]} if self.samples_per_epoch else {})
 
     def _of_window(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        samples_per_epoch, samples_per_step = self._settings.samples_per_epoch, self._samples_per_step
-        if not samples_per_epoch or not samples_per_step or not figures.get("epoch_s", 0) > 0:
+        samples_per_step = self._samples_per_step
+        if not self.samples_per_epoch or not samples_per_step or not figures.get("epoch_s", 0) > 0:
             return {}
         epochs = figures.get("window_s", math.nan) / figures["epoch_s"]
-        return {} if math.isnan(epochs) else {"window_steps": round(epochs * samples_per_epoch / samples_per_step)}
+        return {} if math.isnan(epochs) else {"window_steps": round(epochs * self.samples_per_epoch / samples_per_step)}
 
     def _of_length(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        samples_per_epoch = self._settings.samples_per_epoch
-        if not samples_per_epoch or not self._epochs or "samples_per_s" not in figures:
+        if not self.samples_per_epoch or not self._epochs or "samples_per_s" not in figures:
             return {}
-        return {"samples": samples_per_epoch * self._epochs}
+        return {"samples": self.samples_per_epoch * self._epochs}
 
     def _of_target(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         epochs_s = self._epochs_s
@@ -442,7 +302,7 @@ class CommandMetrics:
             # A bar may count passes, of which several make an optimizer step, or samples.
             states = self._bars.figures().get("steps") if self._bars and self.samples else None
             return self.samples / states if self.samples and states else self.samples_per_step
-        batch, samples = self._global_batch_size, self._settings.samples_per_epoch
+        batch, samples = self._global_batch_size, self.samples_per_epoch
         if samples is None or batch is None:
             return batch
         steps = self._bars.steps_per_epoch if self._bars else None
@@ -480,10 +340,10 @@ class CommandMetrics:
             return {"work_source": "declared"}
         named = self._clock.work(self._budget_epochs) if self._names_epochs else 0.0
         timed = len(self._epochs_s)
-        if named:
-            return {"epochs": named, "work_source": "declared"}
-        if timed > 1:  # a single time may be that of any epoch
-            return {"epochs": timed, "work_source": "declared"}
+        # A single time may be that of any epoch.
+        epochs = named or (timed if timed > 1 else 0)
+        if epochs:
+            return {"epochs": epochs, "work_source": "declared"}
         if self._rows and self._rows == self._processes * (self._budget_epochs or 0):
             return {"epochs": self._rows / self._processes, "work_source": "assumed"}
         return {"work_source": "assumed"} if self._rows else {}
@@ -495,9 +355,8 @@ class CommandMetrics:
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
-        metrics = self._settings.metrics.items()
-        bars = {"step_s"} if self._bars is not None and self._bars.figures() else set()
-        return [column for column, given in metrics if given is not None and column not in {*self._last, *bars}]
+        read = {*self._last, *(["step_s"] if self._bars is not None and self._bars.figures() else [])}
+        return [column for column, given in self._settings.metrics.items() if given is not None and column not in read]
 
     @property
     def found_nothing(self) -> bool:
@@ -515,7 +374,7 @@ class CommandMetrics:
         return self._unclear
 
     def _take(self, values: Mapping[str, float], epoch: float | None) -> None:
-        loss, loss_before = (of.get("loss", 0.0) for of in (values, self._last))
+        loss, loss_before = values.get("loss", 0.0), self._last.get("loss", 0.0)
         # A single one may be a step that mixed precision skips, or the epoch before the first.
         if not math.isfinite(loss) and not math.isfinite(loss_before):
             raise DivergedError(f"the command printed a loss of {loss}")
@@ -529,61 +388,13 @@ class CommandMetrics:
             if column == "epoch_s" and epoch is not None and epoch == self._timed_epoch:
                 seen[-1] = max(seen[-1], value)
                 continue
+            seen.append(value)
             if column == "epoch_s":
                 self._timed_epoch = epoch
-            seen.append(value)
-            if column == "step_s":
+            elif column == "step_s":
                 self._steps.add(value, self._step)
-
-
-def _first_span(match: re.Match[str]) -> tuple[int, int]:
-    """Return the span of the first group, or of the whole match of a pattern without groups."""
-    return match.span(1 if match.re.groups else 0)
 
 
 def _first_group(match: re.Match[str]) -> str:
     """Return the first group, or the whole match of a pattern without groups."""
     return str(match[1 if match.re.groups else 0])
-
-
-_WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([^(),\[\]]+)(?:,[^()]*(?:\(\))?)?\)")
-"""Numbers as numpy, torch and JAX print them within a dictionary."""
-
-_OBJECT = re.compile(r"<[^<>]*>")
-"""An object that Python prints within a dictionary."""
-
-_PAIRS = re.compile(r"OrderedDict\((\[\(.*\)\])\)")
-
-_BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|inf)\b")
-
-
-def mapping_in(line: str) -> dict[str, Any] | None:
-    """Return the JSON object or printed dictionary with which a line ends, perhaps behind a prefix of logging."""
-    text = line.rstrip()
-    pairs = _PAIRS.search(text)
-    if pairs is not None:
-        text = f"dict {{'pairs': {pairs[1]}}}"
-    begin = text.find("{")
-    if begin < 0 or "}" not in text or ":" not in text:
-        return None
-    text = text[begin : text.rfind("}") + 1]
-    # Python prints these numbers bare, which is no literal.
-    quoted = _OBJECT.sub("None", _BARE.sub(lambda match: repr(match[0]), _WRAPPED.sub(r"\1", text)))
-    for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
-        try:
-            value = read(source)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if pairs is not None:
-            return dict(value["pairs"])
-        return value if isinstance(value, dict) else None
-    return None
-
-
-def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a line for each metric with an invalid declaration."""
-    for column, given in metrics.items():
-        try:
-            Reading.of(column, given)
-        except ValueError as error:
-            yield str(error)

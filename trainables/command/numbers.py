@@ -26,7 +26,7 @@ _ENDING = re.compile(r"[\s,;:.!)\]}>|\"']*")
 
 _SUFFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _SECONDS = {
-    **dict.fromkeys(("ns",), 1e-9),
+    "ns": 1e-9,
     **dict.fromkeys(("us", "µs", "μs"), 1e-6),
     **dict.fromkeys(("ms", "msec", "milliseconds"), 1e-3),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),

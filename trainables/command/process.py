@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import codecs
 import os
-import random
 import re
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,8 +43,6 @@ LOG_MOST, LOG_KEPT = 2**24, 2**21
 """A log of more bytes than LOG_MOST is cut to its first and last LOG_KEPT bytes."""
 
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")  # progress bars rewrite a line with \r
-_PORTS = range(20_000, 30_000)
-"""Outside the ranges from which the kernel and Ray choose ports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +156,6 @@ def _new_file(path: Path) -> BinaryIO:
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600), "wb")
 
 
-def free_port() -> int:
-    """Return a port of this machine on which nothing listens. Raises OSError if a hundred tries find none."""
-    # Two trials that start together must not choose the same port, so seeds play no part.
-    for port in random.SystemRandom().sample(_PORTS, 100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise OSError(f"no free port in {_PORTS}")
-
-
 class OutputLines:
     """The lines that a process writes to a file, read without waiting; bytes that are not UTF-8 are replaced."""
 
@@ -278,7 +264,7 @@ _MEMORY_ERRORS = (
     r"\bstd::bad_alloc\b",
 )
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)")
-_SIGNALS = {int(known): known.name for known in signal.Signals}
+_SIGNALS = {int(number): number.name for number in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
 _KILLED_RANK = re.compile(
     r"failed \(exitcode: -(?P<torchrun>\d+)\) local_rank: (?P<torchrun_rank>\d+)"
@@ -362,8 +348,8 @@ def _killed_rank(text: str) -> str:
     if match is None:
         return ""
     launcher = str(match.lastgroup).removesuffix("_rank")
-    rank, told = match[f"{launcher}_rank"], match[launcher]
-    name = _SIGNALS.get(int(told), f"signal {told}") if told.isdigit() else _SHELL_NAMES.get(told, told)
+    rank, cause = match[f"{launcher}_rank"], match[launcher]
+    name = _SIGNALS.get(int(cause), f"signal {cause}") if cause.isdigit() else _SHELL_NAMES.get(cause, cause)
     return "" if name in _SENT_BY_LAUNCHERS else f"rank {rank} of the command {_killed_by(name)}"
 
 

@@ -39,18 +39,17 @@ class EpochClock:
 
         A line about an earlier epoch, such as the best one, changes nothing.
         """
-        is_next = not epoch <= self._last
-        if epoch < self._last:
-            if epoch > self._first:
-                return False
+        if self._first < epoch < self._last:
+            return False
+        if epoch < self._last:  # a phase that counts anew
             numbers = sorted(self._arrival_s)
             self._earlier = numbers[-1] + (numbers[1] - numbers[0] if len(numbers) > 1 else 1.0) - epoch
-            is_next = True
+        begins = epoch != self._last
         if math.isnan(self._first):
             self._first = epoch
         self._last = epoch
         self._arrival_s[self._earlier + epoch] = self._clock()
-        return is_next
+        return begins
 
     @property
     def epochs(self) -> float:
@@ -312,3 +311,24 @@ class ProgressBars:
     def _training(self) -> _Bar | None:
         training = [bar for (name, _), bar in self._bars.items() if not _EVALUATION.search(name)]
         return max(training or self._bars.values(), key=lambda bar: max(bar.steps, bar.printed_steps), default=None)
+
+
+_FIRST_PERCENT = re.compile(r"\W{0,3}(\d{1,3})\s?%")
+
+
+class Redraws:
+    """The lines of progress bars, of which several show one run."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, float] = {}
+        """The count of each progress bar's last line."""
+
+    def is_drawn_again(self, line: str, bar: BarState | None) -> bool:
+        """Return whether a progress bar, or a line that begins with a percentage, is in a further state of one run."""
+        percent = _FIRST_PERCENT.match(line)
+        if bar is None and percent is None:
+            return False
+        name, done = (bar.name, bar.done) if bar is not None else ("%", float(percent[1]) if percent else 0.0)
+        done_before = self._drawn.get(name, math.inf)
+        self._drawn[name] = done
+        return done >= done_before

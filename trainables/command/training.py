@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.metric import is_higher_better
+from sweeps.ports import free_port
 from sweeps.target import Target
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
-from trainables.command.log_files import MetricsFile, found_logs, rows_of
+from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
@@ -202,19 +203,19 @@ def _of_logs(settings: CommandSettings, context: Context, folder: Path, figures:
     lacking = [name for name in settings.metrics if is_higher_better(name) is not None and name not in figures]
     if not lacking or {"val_loss", "val_accuracy"} & {*figures, *context.metrics}:
         return {}
-    found: dict[str, float] = {}
-    for log in found_logs(folder):
+    from_logs: dict[str, float] = {}
+    for log in logs_in(folder):
         metrics = CommandMetrics(settings)
         rows = [row for values in rows_of(log) for row in metrics.row(values)]
         of_log = metrics.figures()
         figures_of_log = {name: of_log[name] for name in lacking if name in of_log}
         if not figures_of_log:
             continue
-        found |= figures_of_log
+        from_logs |= figures_of_log
         context.remark(f"{', '.join(figures_of_log)}: from {log.relative_to(folder.parent)}")
         for row in rows if not context.rows else ():
             context.report(row)
-    return found
+    return from_logs
 
 
 def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSettings) -> dict[str, Any]:
@@ -304,7 +305,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "warmup_epochs": lr.warmup_epochs,
         "reference_batch_size": lr.reference_batch_size or batch.global_batch_size,
         "seed": context.seed,
-        "port": process.free_port(),
+        "port": free_port(),
         "threads": context.threads,
         "device": context.device.partition(":")[0],
         "trial_id": context.trial_id,

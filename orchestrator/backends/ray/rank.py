@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import random
-import socket
 import sys
 import tempfile
 import threading
@@ -22,6 +20,7 @@ from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.gpu_quarantine import of_node, take
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import Readings
+from sweeps.ports import free_port
 from sweeps.rank_exit import Cause, RankExit
 
 WATCH = "watch"
@@ -38,9 +37,6 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 LOOPBACK = "127.0.0.1"
 _NETWORK_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """They name the network interface on which ranks listen for one another."""
-
-_RENDEZVOUS_PORTS = range(20_000, 30_000)
-"""Outside the ranges of the kernel and Ray, so that nothing takes the port before rank 0 listens."""
 
 
 class Rank:
@@ -68,7 +64,7 @@ class Rank:
     def rendezvous(self) -> str:
         """Return `tcp://host:port` with a free port of this rank's node."""
         host = ray.util.get_node_ip_address()
-        return f"tcp://{host}:{_free_port(host)}"
+        return f"tcp://{host}:{free_port(host)}"
 
     def run(
         self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
@@ -152,15 +148,6 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
     if taken != given:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
     return taken
-
-
-def _free_port(host: str) -> int:
-    """Return a port on which nothing listens. Raises OSError if a hundred tries find none."""
-    for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
-        with socket.socket() as probe:
-            if probe.connect_ex((host, port)) != 0:
-                return port
-    raise OSError(f"no free port in {_RENDEZVOUS_PORTS} on {host}")
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Counts:
         """Whether the samples are the rows of the model's inputs, because no loader gave them."""
         self.rates: list[list[float]] = []
         """Learning rates along the training: the step, and the rate of each parameter group."""
-        self.further_steps = 0
+        self.other_optimizer_steps = 0
         """Steps of other optimizers than the first one, among those that count."""
         self.other_steps = 0
         """Steps that trained another model, and do not count."""

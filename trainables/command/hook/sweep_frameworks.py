@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Callbacks for Hugging Face's Trainer, Lightning, Keras 3 and fastai: they write rows of metrics and end trainings.
 
-Those of Keras and fastai also mark the steps. `sitecustomize.py` gives the callbacks to the programs, and the entry
-points of `sweep_hook` beside it to Lightning.
+Those of Keras and fastai also mark the steps. Lightning gets its callback from the entry points of `sweep_hook` beside
+this file, and the others from the functions at its end.
 """
 
 import functools
@@ -10,15 +10,17 @@ import importlib
 import json
 import os
 import sys
+import weakref
 
-import sitecustomize
+import sweep_training
+from sweep_files import FOLDER
 
 
 def emit(row):
     """Append a row to this process's file."""
     text = json.dumps(row, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
     try:
-        path = os.path.join(sitecustomize.FOLDER, f"{os.getpid()}.jsonl")
+        path = os.path.join(FOLDER, f"{os.getpid()}.jsonl")
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(file, text.encode())
@@ -50,13 +52,13 @@ def is_over(epoch, step):
     """Return whether the trial's budget is used up, or it asks to stop."""
     epochs, steps = length("EPOCHS"), length("STEPS")
     is_used_up = (epochs is not None and epoch >= epochs - 1e-6) or (steps is not None and step >= steps)
-    return is_used_up or sitecustomize.TRAINING.should_stop()
+    return is_used_up or sweep_training.TRAINING.should_stop()
 
 
 def begin(framework):
     """Note the framework, before it prints what its callback reports."""
-    sitecustomize.TRAINING.counts.framework = framework
-    sitecustomize.TRAINING.write()
+    sweep_training.TRAINING.counts.framework = framework
+    sweep_training.TRAINING.write()
 
 
 def transformers_callback(base):
@@ -76,10 +78,10 @@ def transformers_callback(base):
                 control.should_training_stop = True
 
         def on_evaluate(self, args, state, control, **kwargs):
-            sitecustomize.TRAINING.pause()
+            sweep_training.TRAINING.pause()
 
         def on_save(self, args, state, control, **kwargs):
-            sitecustomize.TRAINING.pause()
+            sweep_training.TRAINING.pause()
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if state.is_world_process_zero and logs and not any(key.startswith("train_") for key in logs):
@@ -110,10 +112,10 @@ def lightning_callback(package):
                 trainer.should_stop = True
 
         def on_validation_start(self, trainer, module):
-            sitecustomize.TRAINING.pause()
+            sweep_training.TRAINING.pause()
 
         def on_save_checkpoint(self, trainer, module, checkpoint):
-            sitecustomize.TRAINING.pause()
+            sweep_training.TRAINING.pause()
 
         def on_test_end(self, trainer, module):
             if trainer.is_global_zero:
@@ -124,12 +126,12 @@ def lightning_callback(package):
 
 def lightning_callbacks():
     """Entry point of `lightning.pytorch.callbacks_factory`."""
-    return [lightning_callback("lightning.pytorch")] if sitecustomize.FOLDER else []
+    return [lightning_callback("lightning.pytorch")] if FOLDER else []
 
 
 def pytorch_lightning_callbacks():
     """Entry point of `pytorch_lightning.callbacks_factory`."""
-    return [lightning_callback("pytorch_lightning")] if sitecustomize.FOLDER else []
+    return [lightning_callback("pytorch_lightning")] if FOLDER else []
 
 
 def keras_callback(base):
@@ -147,8 +149,8 @@ def keras_callback(base):
         def on_train_batch_end(self, batch, logs=None):
             # With `steps_per_execution` a call stands for several steps.
             for _ in range(batch - self.last):
-                sitecustomize.TRAINING.mark(self.samples, 0, None)
-                sitecustomize.TRAINING.begin_epoch(self.epoch)
+                sweep_training.TRAINING.mark(self.samples, 0, None)
+                sweep_training.TRAINING.begin_epoch(self.epoch)
             self.last = batch
             if is_over(-1, -1):
                 self.model.stop_training = True
@@ -159,13 +161,13 @@ def keras_callback(base):
         def wait(self):
             if "jax" in sys.modules:  # its steps have only been launched
                 sys.modules["jax"].block_until_ready([weights.value for weights in self.model.trainable_variables])
-            sitecustomize.TRAINING.end_epoch()
+            sweep_training.TRAINING.end_epoch()
 
         def on_epoch_end(self, epoch, logs=None):
             self.wait()
             # Keras calls the metrics of the training `accuracy` and `loss`.
             values = {key if key.startswith("val_") else f"train_{key}": value for key, value in (logs or {}).items()}
-            emit_row(epoch + 1, sitecustomize.TRAINING.counts.whole.steps, values)
+            emit_row(epoch + 1, sweep_training.TRAINING.counts.whole.steps, values)
             if is_over(epoch + 1, -1):
                 self.model.stop_training = True
 
@@ -174,7 +176,7 @@ def keras_callback(base):
 
 def keras_samples():
     """Return the mean samples of a step of the training of Keras that begins; 0 if its data do not tell."""
-    reference = getattr(sitecustomize.TRAINING, "keras_iterator", None)
+    reference = getattr(sweep_training.TRAINING, "keras_iterator", None)
     adapter = getattr(reference and reference(), "data_adapter", None)
     size, batches = getattr(adapter, "batch_size", None), getattr(adapter, "num_batches", None)
     if not size or not batches:
@@ -196,11 +198,11 @@ def fastai_callback(base):
         def after_batch(self):
             if self.training:
                 inputs = self.xb[0] if len(self.xb) else None
-                sitecustomize.TRAINING.mark(len(inputs) if hasattr(inputs, "__len__") else 0, 0, self.loss.detach())
-                sitecustomize.TRAINING.begin_epoch(self.epoch + 1)
+                sweep_training.TRAINING.mark(len(inputs) if hasattr(inputs, "__len__") else 0, 0, self.loss.detach())
+                sweep_training.TRAINING.begin_epoch(self.epoch + 1)
 
         def before_validate(self):
-            sitecustomize.TRAINING.pause()
+            sweep_training.TRAINING.pause()
 
         def after_epoch(self):
             names = self.recorder.metric_names[1:-1]  # without the epoch and the time
@@ -209,6 +211,39 @@ def fastai_callback(base):
                 name if name in ("train_loss", "valid_loss") else f"valid_{name}": value
                 for name, value in zip(names, self.recorder.log[1:])
             }
-            emit_row(self.epoch + 1, sitecustomize.TRAINING.counts.whole.steps, values)
+            emit_row(self.epoch + 1, sweep_training.TRAINING.counts.whole.steps, values)
 
     return SweepCallback
+
+
+def watch_trainer(module):
+    """Give every Trainer the callback."""
+    module.DEFAULT_CALLBACKS.append(transformers_callback(module.TrainerCallback))
+
+
+def watch_keras(module):
+    """Give every training of Keras 3 the callback."""
+    begin = module.CallbackList.__init__
+
+    def begin_with_callback(self, callbacks=None, *args, **kwargs):
+        given = [] if callbacks is None else callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+        own = keras_callback(sys.modules["keras.src.callbacks.callback"].Callback)
+        begin(self, [*given, own], *args, **kwargs)
+
+    module.CallbackList.__init__ = begin_with_callback
+
+
+def watch_keras_batches(module):
+    """Have the batch size of each training of Keras noticed."""
+    begin = module.EpochIterator.__init__
+
+    def begin_noted(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        sweep_training.TRAINING.keras_iterator = weakref.ref(self)
+
+    module.EpochIterator.__init__ = begin_noted
+
+
+def watch_fastai(module):
+    """Give every learner of fastai the callback."""
+    module.defaults.callbacks = [*module.defaults.callbacks, fastai_callback(module.Callback)]

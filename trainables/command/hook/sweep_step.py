@@ -14,17 +14,20 @@ def step(samples=0, loss=None, *, tokens=0, epoch=None, **metrics):
     samples and loss is none: it reports metrics, such as `step(epoch=3, val_accuracy=0.9)`, after an evaluation, whose
     time does not count.
     """
-    hook = sys.modules.get("sitecustomize")
-    if not getattr(hook, "FOLDER", "") or not hasattr(hook, "TRAINING"):
+    # Only the hook loads this module under this name: without it, there is nothing to count for.
+    if not getattr(sys.modules.get("sweep_files"), "FOLDER", ""):
         return
+    import sweep_training  # beside this file
+
+    training = sweep_training.TRAINING
     if samples or loss is not None:
-        hook.TRAINING.mark(samples, tokens, loss)
+        training.mark(samples, tokens, loss)
     else:
-        hook.TRAINING.pause()
+        training.pause()
     if metrics or epoch is not None:
         from sweep_frameworks import emit_row  # beside this file
 
         if epoch is not None:
-            hook.TRAINING.begin_epoch(epoch)
+            training.begin_epoch(epoch)
         values = metrics if loss is None else {"loss": loss, **metrics}
-        emit_row(epoch, hook.TRAINING.counts.whole.steps, values)
+        emit_row(epoch, training.counts.whole.steps, values)

@@ -90,9 +90,9 @@ def test_all_errors_are_reported():
         metrics={"loss": "(", "accuracy": {"take": "best"}},
         oom_patterns=["["],
     )
-    found = list(errors(given))
+    lines = list(errors(given))
     expected = ("learning_rate", "steps has no value", "trainable.env", "oom_patterns", "loss='('", "'best'")
-    assert len(found) == 6 and all(any(part in line for line in found) for part in expected), found
+    assert len(lines) == 6 and all(any(part in line for line in lines) for part in expected), lines
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeyp
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert any("launch-here" in each for each in errors(config(argv="launch-here train") | {"mode": "run"}))
+    assert any("launch-here" in error for error in errors(config(argv="launch-here train") | {"mode": "run"}))
     (program.parent / "python").symlink_to(sys.executable)
     given = config(argv="launch-here train", python=str(program.parent / "python"))
     assert list(errors(given | {"mode": "run"})) == []

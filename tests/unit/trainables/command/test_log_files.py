@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.command.log_files import found_logs, rows_of
+from trainables.command.log_files import logs_in, rows_of
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -31,7 +31,7 @@ def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> Non
         for step, name, value in ((10, "loss", 0.5), (10, "acc", 0.25), (20, "loss", 0.125))
     ]
     log.write_bytes(b"".join(events) + events[0][:20])
-    assert found_logs(tmp_path) == [log]
+    assert logs_in(tmp_path) == [log]
     assert list(rows_of(log)) == [{"step": 10, "val/loss": 0.5, "val/acc": 0.25}, {"step": 20, "val/loss": 0.125}]
 
 

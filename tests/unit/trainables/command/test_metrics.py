@@ -222,9 +222,9 @@ def every_tenth(first=0, count=31, step_s=0.1, start_s=5.0):
 
 def test_numbered_steps_count_between_lines():
     reader = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
-    found = reader.figures()
-    assert (found["window_steps"], found["window_s"]) == (300, pytest.approx(30.0))
-    assert found["samples_per_s"] == pytest.approx(640) and reader.remark_on_steps == ""
+    figures = reader.figures()
+    assert (figures["window_steps"], figures["window_s"]) == (300, pytest.approx(30.0))
+    assert figures["samples_per_s"] == pytest.approx(640) and reader.remark_on_steps == ""
 
 
 def test_step_numbers_may_restart_with_an_epoch():
@@ -243,8 +243,8 @@ def test_json_rows_have_step_numbers(key):
 
 def test_without_step_numbers_a_line_is_one_step():
     reader = read_step_times([(second, line.partition(": ")[2]) for second, line in every_tenth()])
-    found = reader.figures()
-    assert (found["window_steps"], found["window_s"]) == (30, pytest.approx(3.0))
+    figures = reader.figures()
+    assert (figures["window_steps"], figures["window_s"]) == (30, pytest.approx(3.0))
     remark = reader.remark_on_steps
     assert all(part in remark for part in ("31 times", "30.0 s", "3 s of training", "trainable.step_pattern="))
 
@@ -264,14 +264,14 @@ def test_lines_as_fast_as_steps_need_no_remark(timed):
 
 def test_an_invalid_step_pattern_is_an_error():
     config = {"trainable": {"argv": "true", "step_pattern": "iter ("}}
-    assert any("trainable.step_pattern" in each for each in errors(config))
+    assert any("trainable.step_pattern" in error for error in errors(config))
 
 
 def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **settings):
     """Return the metrics of lines given as (second, line)."""
     now = iter(second for second, _ in timed)
-    told = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=samples_per_epoch, **settings)
-    reader = CommandMetrics(told, 64, epochs, clock=lambda: now_at[0])
+    command = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=samples_per_epoch, **settings)
+    reader = CommandMetrics(command, 64, epochs, clock=lambda: now_at[0])
     now_at = [0.0]
     for (_, line), now_at[0] in zip(timed, now, strict=True):
         reader.line(line)

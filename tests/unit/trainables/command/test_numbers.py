@@ -4,11 +4,10 @@ import pytest
 
 from trainables.command.numbers import UnclearNumberError, as_number
 from trainables.command.patterns import with_any_number
+from trainables.command.reading import Reading
 
 
 def read(pattern: str, line: str, column: str) -> float | None:
-    from trainables.command.metrics import Reading
-
     return Reading.of(column, pattern).of_line(line)
 
 

@@ -105,4 +105,4 @@ def test_users_pattern_precedes_the_presets() -> None:
 
 
 def test_an_unknown_preset_is_an_error() -> None:
-    assert any("llm-foundry" in each for each in errors({"trainable": {"argv": "true", "metrics": "tim"}}))
+    assert any("llm-foundry" in error for error in errors({"trainable": {"argv": "true", "metrics": "tim"}}))

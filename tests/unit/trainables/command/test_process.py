@@ -1,5 +1,7 @@
 import os
+import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -244,3 +246,50 @@ def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
     reader.line(line)
     failure.read("stderr", line)
     assert time.process_time() - started_s < 2  # 0.5 s on a slow core
+
+
+def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
+    code = "import os, time\nwhile not os.path.exists('stop'): time.sleep(0.01)\nprint('saved')"
+    command = Command(
+        words=[sys.executable, "-S", "-c", code],
+        environment={},
+        cwd=tmp_path,
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "err",
+        timeout_s=None,
+        grace_s=30.0,
+    )
+
+    def ask() -> bool:
+        (tmp_path / "stop").touch()
+        return True
+
+    asked = iter([False, True])
+    listener = Listener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
+    assert process.run(command, listener, CpuTimes()).status is None
+    assert (tmp_path / "out").read_text() == "saved\n"
+
+
+BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+
+
+def test_busy_processes_are_those_that_use_the_cpu() -> None:
+    code = f"""
+        import subprocess, sys
+        burn = {BURN.format(seconds=20)!r}
+        children = [subprocess.Popen([sys.executable, "-S", "-c", burn]) for _ in range(2)]
+        children += [subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(20)"])]
+        for child in children: child.wait()
+    """
+    parent = subprocess.Popen([sys.executable, "-S", "-c", textwrap.dedent(code)])
+    try:
+        busy = CpuTimes()
+        deadline = time.monotonic() + 15
+        while len(busy.cores()) != 2 and time.monotonic() < deadline:
+            busy.look(parent.pid, reported=True)
+            time.sleep(0.1)
+        assert len(busy.cores()) == 2
+    finally:
+        for process in [*psutil.Process(parent.pid).children(recursive=True), psutil.Process(parent.pid)]:
+            process.kill()
+        parent.wait()

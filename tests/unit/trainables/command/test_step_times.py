@@ -48,21 +48,21 @@ def test_a_bar_of_passes_has_the_samples_of_a_pass() -> None:
 )
 def test_bars_give_the_time_of_a_step(name: str, steps: int, tmp_path: Path) -> None:
     """Nested bars, seconds per step, an evaluation with its own bar within a training, Rich with colours."""
-    found, truth = replayed(name, tmp_path)
-    assert found["step_s"] == pytest.approx(truth, rel=0.02)
-    assert found["steps"] == steps and 0.8 * steps <= found["window_steps"] < steps
-    assert found["window_s"] == pytest.approx(found["window_steps"] * truth, rel=0.02)
-    assert found["samples_per_s"] == pytest.approx(64 / truth, rel=0.02)
+    figures, truth = replayed(name, tmp_path)
+    assert figures["step_s"] == pytest.approx(truth, rel=0.02)
+    assert figures["steps"] == steps and 0.8 * steps <= figures["window_steps"] < steps
+    assert figures["window_s"] == pytest.approx(figures["window_steps"] * truth, rel=0.02)
+    assert figures["samples_per_s"] == pytest.approx(64 / truth, rel=0.02)
 
 
 def test_a_smaller_last_batch_counts_with_its_samples(tmp_path: Path) -> None:
-    found, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=39 * 64 + 1)
-    assert found["samples_per_s"] == pytest.approx((39 * 64 + 1) / 40 / truth, rel=0.02)
+    figures, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=39 * 64 + 1)
+    assert figures["samples_per_s"] == pytest.approx((39 * 64 + 1) / 40 / truth, rel=0.02)
 
 
 def test_a_bar_may_count_samples(tmp_path: Path) -> None:
-    found, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=40)
-    assert found["samples_per_s"] == pytest.approx(40 / 40 / truth, rel=0.02)
+    figures, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=40)
+    assert figures["samples_per_s"] == pytest.approx(40 / 40 / truth, rel=0.02)
 
 
 @pytest.mark.parametrize(

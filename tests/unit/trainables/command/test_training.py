@@ -36,13 +36,13 @@ def context(folder: Path, **other: Any) -> Context:
 
 
 def run(
-    folder: Path, argv: Any, told: Context | None = None, *, budget: dict[str, Any] | None = None, **settings: Any
+    folder: Path, argv: Any, trial: Context | None = None, *, budget: dict[str, Any] | None = None, **settings: Any
 ) -> Context:
-    told = told or context(folder)
+    trial = trial or context(folder)
     (folder / "trial").mkdir(exist_ok=True)
     section = {"argv": argv, "source_dir": str(folder), "grace_s": 0.5} | settings
-    train({"trainable": section, "budget": budget or {"epochs": 3}, "model": {"depth": 7}}, told)
-    return told
+    train({"trainable": section, "budget": budget or {"epochs": 3}, "model": {"depth": 7}}, trial)
+    return trial
 
 
 def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +123,10 @@ def test_rows_and_metrics_come_from_both_streams(tmp_path: Path) -> None:
         """,
     )
     rows: list[dict[str, Any]] = []
-    told = context(tmp_path, emit=rows.append)
-    run(tmp_path, [*PYTHON, "train.py"], told, metrics={"epoch_s": "Epoch time: ([0-9.]+)", "accuracy": None})
+    trial = context(tmp_path, emit=rows.append)
+    run(tmp_path, [*PYTHON, "train.py"], trial, metrics={"epoch_s": "Epoch time: ([0-9.]+)", "accuracy": None})
     assert rows == [{"epoch": 1, "epoch_s": 1.0}, {"epoch": 2, "epoch_s": 2.0}]
-    assert told.metrics["accuracy"] == 0.5 and told.metrics["train_s"] == 3.0 and told.metrics["epochs"] == 2
+    assert trial.metrics["accuracy"] == 0.5 and trial.metrics["train_s"] == 3.0 and trial.metrics["epochs"] == 2
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,17 @@ def test_evaluations_of_hugging_face_are_no_training(tmp_path: Path) -> None:
         print({"train_runtime": "10.0", "epoch": 2})
         """,
     )
-    told = run(tmp_path, [*PYTHON, "train.py"], metrics={"train_s": {"json": "train_runtime"}})
-    assert told.metrics["train_s"] == 7.0
+    trial = run(tmp_path, [*PYTHON, "train.py"], metrics={"train_s": {"json": "train_runtime"}})
+    assert trial.metrics["train_s"] == 7.0
 
 
 def test_tokens_follow_from_samples(tmp_path: Path) -> None:
     script(tmp_path, "import sys; print(*sys.argv[1:]); print('rate 4.0')")
     argv = [*PYTHON, "train.py", "{tokens}", "{python}"]
     settings = {"tokens_per_sample": 128, "python": "/venv/bin/python", "metrics": {"samples_per_s": "rate (.+)"}}
-    told = run(tmp_path, argv, budget={"samples": 6400}, **settings)
+    trial = run(tmp_path, argv, budget={"samples": 6400}, **settings)
     assert (tmp_path / "trial/stdout.log").read_text().split()[:2] == ["819200", "/venv/bin/python"]
-    assert told.metrics["tokens_per_s"] == 512.0
+    assert trial.metrics["tokens_per_s"] == 512.0
 
 
 def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
@@ -237,15 +237,15 @@ time.sleep(60)
 
 def processes_of(folder: Path) -> list[psutil.Process]:
     """Return the command's processes; other tests may run commands of theirs."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             is_of_command = process.environ().get("SWEEP_SOURCE_DIR") == str(folder)
             if is_of_command and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             pass
-    return found
+    return processes
 
 
 def wait_until_gone(folder: Path) -> None:
@@ -265,8 +265,8 @@ def test_a_timeout_ends_the_whole_process_tree(tmp_path: Path) -> None:
 def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
     script(tmp_path, TREE)
     started = time.monotonic()
-    told = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
-    run(tmp_path, [*PYTHON, "train.py"], told)
+    trial = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
+    run(tmp_path, [*PYTHON, "train.py"], trial)
     wait_until_gone(tmp_path)
     assert time.monotonic() < started + 40
 
@@ -296,11 +296,11 @@ def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
 
 def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
     code = "import os; print(os.path.exists('left')); open('left', 'w')"
-    told = []
+    outputs = []
     for settings in ({}, {}, {"keep_work": True}):
         run(tmp_path, [*PYTHON, "-c", code], **settings)
-        told.append((tmp_path / "trial/stdout.log").read_text().strip())
-    assert told == ["False", "False", "True"]
+        outputs.append((tmp_path / "trial/stdout.log").read_text().strip())
+    assert outputs == ["False", "False", "True"]
 
 
 def test_missing_metrics_are_remarked(tmp_path: Path) -> None:
@@ -326,8 +326,8 @@ def test_a_command_without_its_gpu_count_is_remarked(
     tmp_path: Path, text: str, words: list[str], remarked: bool
 ) -> None:
     script(tmp_path, text)
-    told = run(tmp_path, [*PYTHON, "train.py", *words])
-    assert any("has no {gpus}" in each for each in told.remarks) is remarked
+    trial = run(tmp_path, [*PYTHON, "train.py", *words])
+    assert any("has no {gpus}" in remark for remark in trial.remarks) is remarked
 
 
 @pytest.mark.parametrize(
@@ -338,9 +338,9 @@ def test_step_seconds_give_throughput_if_the_batch_is_known(
 ) -> None:
     """64 samples in .25 s; a script that may have used one of its two GPUs had perhaps the half."""
     script(tmp_path, "print('step 0.25 s')")
-    told = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
-    assert told.metrics.get("samples_per_s") == samples_per_s
-    assert any("no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
+    trial = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
+    assert trial.metrics.get("samples_per_s") == samples_per_s
+    assert any("no samples_per_s" in remark for remark in trial.remarks) is (samples_per_s is None)
 
 
 def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path: Path) -> 
         "while :; do echo step; sleep 0.3; done": True,
     }
     with ThreadPoolExecutor() as side_by_side:  # each takes seconds, in which it is only watched
-        found = side_by_side.map(moves, commands, [tmp_path / str(number) for number in range(len(commands))])
-    assert dict(zip(commands, found, strict=True)) == commands
+        progress = side_by_side.map(moves, commands, [tmp_path / str(number) for number in range(len(commands))])
+    assert dict(zip(commands, progress, strict=True)) == commands
 
 
 def moves(text: str, folder: Path) -> bool:

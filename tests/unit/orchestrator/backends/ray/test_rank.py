@@ -1,5 +1,4 @@
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,24 +6,10 @@ from typing import Any
 import pytest
 
 from orchestrator.backends.ray import rank as ray_rank
-from orchestrator.backends.ray.rank import Rank, _free_port, _output_to
+from orchestrator.backends.ray.rank import Rank, _output_to
 from orchestrator.telemetry.sampler import Sampling
 from sweeps.rank_exit import RankExit
 from sweeps.status import Status
-
-
-def test_a_port_in_use_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(ray_rank, "_RENDEZVOUS_PORTS", [port] * 100)
-        with pytest.raises(OSError, match="no free port"):
-            _free_port("127.0.0.1")
-
-
-def test_a_free_port_can_be_listened_on() -> None:
-    port = _free_port("127.0.0.1")
-    with socket.create_server(("127.0.0.1", port)):
-        assert port in ray_rank._RENDEZVOUS_PORTS
 
 
 def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,19 @@
+import socket
+
+import pytest
+
+from sweeps import ports
+
+
+def test_a_port_in_use_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ports, "PORTS", [port] * 100)
+        with pytest.raises(OSError, match="no free port"):
+            ports.free_port("127.0.0.1")
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    port = ports.free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        assert port in ports.PORTS

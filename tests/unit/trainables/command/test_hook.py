@@ -1,0 +1,213 @@
+"""The hook in one process, with a clock that the tests set: steps, samples, evaluations and several trainings."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from trainables.command.adapter import HOOK
+
+MODULES = sorted(file.stem for file in HOOK.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_hook_needs_only_python_3_9(name: str) -> None:
+    tree = ast.parse((HOOK / f"{name}.py").read_text(), feature_version=(3, 9))
+    nodes = list(ast.walk(tree))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, *MODULES}
+
+
+def test_a_process_that_trains_nothing_loads_no_counts() -> None:
+    """Every Python of a command loads the hook."""
+    code = "import sys; print(*sorted(name for name in sys.modules if name.startswith('sweep_')))"
+    environment = {"PYTHONPATH": str(HOOK), "SWEEP_HOOK": os.devnull}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["sweep_files"]
+
+
+def hook_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a module of the hook, which watches nothing."""
+    monkeypatch.setenv("SWEEP_HOOK", "")
+    monkeypatch.syspath_prepend(HOOK)
+    return importlib.import_module(name)
+
+
+class Clock:
+    """A clock that tests set."""
+
+    now_s = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    time = process_time = perf_counter
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module, clock = hook_module("sweep_training", monkeypatch), Clock()
+    for timed in (module, hook_module("sweep_devices", monkeypatch)):
+        monkeypatch.setattr(timed, "time", clock)
+    monkeypatch.setattr(module.Training, "write", lambda self: None)
+    return module
+
+
+def optimizer_of(*modules: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([weights for module in modules for weights in module.parameters()], lr=0.1)
+
+
+def run_epoch(hook: Any, training: Any, optimizer: torch.optim.Optimizer, steps: int, *, start_s: float = 0.0) -> None:
+    """Take steps of 0.1 s on batches of 4 samples from a new loader, which takes `start_s` to start."""
+    loader = SimpleNamespace(_dataset=range(4 * steps))
+    training.begin(loader)
+    hook.time.now_s += start_s
+    for _ in range(steps):
+        hook.time.now_s += 0.1
+        training.batch(loader, torch.zeros(4, 2), 4)
+        training.step(optimizer)
+
+
+def test_the_start_of_a_loader_is_training_and_an_evaluation_is_not(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(3):
+        run_epoch(hook, training, optimizer, 10, start_s=1.0)
+        hook.time.now_s += 0.3  # the end of the loader's workers
+        module.eval()
+        training.evaluation(module)
+        hook.time.now_s += 7.0
+        module.train()
+    later = training.counts.later
+    assert (later.steps, later.samples) == (20, 80) and later.seconds == pytest.approx(2 * (1.0 + 10 * 0.1 + 0.3))
+    assert (training.counts.epoch, training.counts.dataset) == (3, 40)
+
+
+@pytest.mark.parametrize(("frozen", "seconds"), [(True, 40 * 0.6), (False, 40 * 0.1)])
+def test_epochs_of_one_step_are_no_frozen_part(hook: Any, frozen: bool, seconds: float) -> None:
+    """A part that is frozen does not train at the steps, either."""
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(60):
+        run_epoch(hook, training, optimizer, 1)
+        module.eval()
+        training.evaluation(module)
+        hook.time.now_s += 0.5
+        module.train(not frozen)
+    # The first evaluations cannot be told from a frozen part.
+    assert training.counts.later.step_s == pytest.approx(seconds / 40, rel=0.2)
+
+
+def test_a_pass_without_gradients_is_an_evaluation(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    other = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    run_epoch(hook, training, optimizer, 2)
+    for called, is_evaluation in ((other, False), (module, True)):
+        training.await_forward()
+        with torch.no_grad():
+            called(torch.zeros(1, 2))
+        assert training.paused is is_evaluation and training.watch is None
+
+
+def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
+    body, head, finder = (torch.nn.Linear(2, 2) for _ in range(3))
+    training = hook.Training()
+    run_epoch(hook, training, optimizer_of(finder), 5)  # a search for the learning rate
+    run_epoch(hook, training, optimizer_of(head), 10)
+    run_epoch(hook, training, optimizer_of(body, head), 10)
+    assert [counts.whole.steps for counts in (*training.others, training.counts)] == [5, 20]
+    assert training.counts.other_optimizer_steps == 10 and training.counts.whole.samples == 80
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool) -> None:
+    training = hook.Training()
+    generator, critic = optimizer_of(torch.nn.Linear(2, 2)), optimizer_of(torch.nn.Linear(2, 2))
+    loader = SimpleNamespace(_dataset=range(40))
+    for _ in range(10):
+        if has_loader:
+            training.batch(loader, torch.zeros(4, 2), 4)
+        training.step(critic)
+        training.step(generator)
+    assert (training.counts.whole.steps, training.others) == (10, [])
+
+
+def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:
+    training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = optimizer_of(module)
+    for _ in range(10):
+        for _ in range(2):  # gradients are accumulated
+            module(torch.zeros(4, 2))
+        training.step(optimizer)
+    module(torch.zeros(40, 2))  # an evaluation with gradients
+    for _ in range(2):
+        module(torch.zeros(4, 2))
+    training.step(optimizer)
+    assert training.counts.is_input and training.counts.whole.samples == 88
+
+
+def test_marked_steps_replace_counted_ones(hook: Any) -> None:
+    training = hook.Training()
+    run_epoch(hook, training, optimizer_of(torch.nn.Linear(2, 2)), 5)
+    for _ in range(3):
+        hook.time.now_s += 0.1
+        training.mark(16, 0, 0.5)
+    training.step(optimizer_of(torch.nn.Linear(2, 2)))
+    assert (training.counts.whole.steps, training.counts.whole.samples) == (3, 48)
+
+
+def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, module = hook_module("sweep_training", monkeypatch).Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
+    assert not training.is_evaluating()
+    training.evaluation(module)
+    module.eval()
+    assert training.paused and training.is_evaluating()
+    torch.nn.Sequential(module).train()  # of the model that contains it
+    assert not training.is_evaluating() and training.paused
+
+
+def test_only_evaluations_change_a_method_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Module.train` calls all layers, and many programs call it in each step."""
+
+    class Module:
+        train, eval = torch.nn.Module.train, torch.nn.Module.eval
+
+    hook_module("sweep_torch", monkeypatch).watch_modes(SimpleNamespace(Module=Module))
+    assert Module.train is torch.nn.Module.train and Module.eval is not torch.nn.Module.eval
+
+
+def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freed in a loader's worker, which is a fork, an event of CUDA aborts the worker."""
+    freed = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            self.records = 0
+
+        def record(self) -> None:
+            self.records += 1
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, end: "Event") -> float:
+            return 250.0
+
+        def __del__(self) -> None:
+            freed.append(self)
+
+    gpu = hook_module("sweep_devices", monkeypatch).Gpu()
+    gpu.cuda = lambda: SimpleNamespace(Event=Event, synchronize=lambda: None)
+    began_s = gpu.synchronized()
+    gpu.step()
+    assert gpu.behind(began_s + 0.1) == pytest.approx(0.15) and gpu.behind(began_s + 0.3) == 0.0
+    del gpu
+    assert freed == []

@@ -1,0 +1,108 @@
+"""How the config says to read each metric: from a key of JSON lines, by a regular expression, or from progress bars."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.axes import is_number
+from trainables.command.numbers import as_number, number_at
+from trainables.command.patterns import with_any_number
+from trainables.command.rows import Row
+
+TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda values: values[-1],
+    "first": lambda values: values[0],
+    "max": max,
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "sum": sum,
+    "steady": lambda values: statistics.median(values[1:] or values),
+}
+"""How repeated values become one; `steady`: the median from the second on."""
+
+_DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
+_KEYS = ("json", "regex", "scale", "invert", "take")
+PROGRESS_BAR = "tqdm"
+"""The declaration of `step_s` that reads the states of progress bars."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How one column of the summary is read from the output."""
+
+    column: str
+    key: str | None = None
+    """Key of a JSON line; None if a pattern is given."""
+    pattern: re.Pattern[str] | None = None
+    scale: float = 1.0
+    """Factor on the number: 0.01 turns a percentage into a fraction."""
+    invert: bool = False
+    """If set, take one over the number, before `scale`: seconds per step from steps per second."""
+    take: str = "last"
+    progress_bar: bool = False
+    """Whether progress bars give the number, and no line by itself."""
+
+    @staticmethod
+    def of(column: str, given: Any) -> Reading:
+        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError.
+
+        `step_s` may also be `tqdm`.
+        """
+        if column == "step_s" and given == PROGRESS_BAR:
+            return Reading(column=column, progress_bar=True)
+        long = {"regex": given} if isinstance(given, str) else given or {}
+        subject = f"trainable.metrics.{column}"
+        if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
+            raise ValueError(
+                f"{subject} takes null, a regular expression, or json or regex, {', '.join(_KEYS[2:])}; not {given}"
+            )
+        take, scale = long.get("take", _DEFAULT_TAKES.get(column, "last")), long.get("scale", 1.0)
+        if take not in TAKES:
+            raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
+        if not is_number(scale) or not scale:
+            raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
+        if not isinstance(invert := long.get("invert", False), bool):
+            raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
+        try:
+            pattern = with_any_number(str(long["regex"])) if "regex" in long else None
+        except re.error as error:
+            raise ValueError(f"{subject}={long['regex']!r} is not a regular expression: {error}") from error
+        key = None if pattern else str(long.get("json", column))
+        return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
+
+    def of_line(self, line: str) -> float | None:
+        """Return the number in a line of output; None if the line has none. Raises UnclearNumberError."""
+        match = self.pattern.search(line) if self.pattern else None
+        if match is None:
+            return None
+        # The first group, or the whole match of a pattern without groups.
+        start, end = match.span(1 if match.re.groups else 0)
+        if start < 0:
+            return None
+        return self._scaled(number_at(line, start, end, self.column, has_scale=self.scale != 1 or self.invert))
+
+    def of_row(self, row: Row) -> float | None:
+        """Return the number in a JSON object; None if the object has none. Raises UnclearNumberError."""
+        value = row.value(self.key, self.column) if self.key else None
+        return self._scaled(as_number(value, self.column, has_scale=self.scale != 1 or self.invert))
+
+    def _scaled(self, number: float | None) -> float | None:
+        if number is None or (self.invert and not number):
+            return None
+        if self.invert:
+            number = 1 / number
+        return number if self.scale == 1 else number * self.scale
+
+
+def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
+    """Yield a line for each metric with an invalid declaration."""
+    for column, given in metrics.items():
+        try:
+            Reading.of(column, given)
+        except ValueError as error:
+            yield str(error)
