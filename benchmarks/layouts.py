@@ -3,11 +3,11 @@
     python -m benchmarks.layouts --out layouts.json [--beside yardstick.py] [--limit-s 200] [CASE …]
     python -m benchmarks.layouts --rehearse --out /tmp/layouts.json [--beside yardstick.py]    # on CPUs
 
-A case is size:sequences per GPU x length:options, joined by `-`: eager or compile (each block), whole (the model is
+A case is model:sequences per GPU x length:options, joined by `-`: eager or compile (each block), whole (the model is
 compiled in one piece), fsdp (else DDP), grad (fsdp_grad), ac (full recomputation). Models have GPT-2's shape without
 biases, an untied output layer and a vocabulary of 50,304; bf16, fused AdamW, no clipping, random tokens.
 
-`--beside` names a Python file with `measure(size, batch, length, options) -> {"tokens_per_s": …, "peak_gb": …}`, which
+`--beside` names a Python file with `measure(model, batch, length, options) -> {"tokens_per_s": …, "peak_gb": …}`, which
 every rank calls in its process group after the trial of the same case. A row is written as soon as it is measured; no
 case starts after `--limit-s`. Needs PyTorch and numpy only.
 """
@@ -21,22 +21,22 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import lm_throughput
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 
-SIZES = {  # layers, heads, width
-    "tiny": (2, 4, 64),
-    "gpt2": (12, 12, 768),
-    "gpt2-xl": (48, 25, 1600),
-    "3b": (32, 20, 2560),
-    "7b": (32, 32, 4096),
+SIZES = {  # layers, heads, width, vocabulary
+    "tiny": (2, 4, 64, 50304),
+    "gpt2": (12, 12, 768, 50304),
+    "gpt2-xl": (48, 25, 1600, 50304),
+    "3b": (32, 20, 2560, 50304),
+    "7b": (32, 32, 4096, 50304),
 }
-VOCABULARY = 50304
 CASES = [
     "gpt2-xl:8x1024:compile-fsdp-grad",
     "gpt2-xl:8x1024:compile-fsdp",
@@ -48,27 +48,13 @@ CASES = [
     "7b:1x4096:compile-fsdp-ac",
 ]
 OPTIONS = {"eager", "compile", "whole", "fsdp", "grad", "ac"}
-TOKENS = 20_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(lm_throughput.Case):
     """A model at a batch per GPU, in a layout."""
 
-    size: str
-    batch_size: int
-    length: int
-    options: frozenset[str]
-
-    @staticmethod
-    def of(text: str) -> Case:
-        """Parse a case. Raises ValueError for unknown sizes and options."""
-        size, shape, options = text.split(":")
-        batch_size, length = map(int, shape.split("x"))
-        chosen = frozenset(options.split("-"))
-        if size not in SIZES or not chosen <= OPTIONS:
-            raise ValueError(f"{text}: sizes are {', '.join(SIZES)}, options {', '.join(sorted(OPTIONS))}")
-        return Case(size=size, batch_size=batch_size, length=length, options=chosen)
+    sizes = SIZES
+    choices = OPTIONS
 
     @property
     def strategy(self) -> str:
@@ -79,7 +65,6 @@ class Case:
 
     def config(self, data: Path, *, on_gpu: bool) -> dict[str, Any]:
         """Return the sections of the trial's config."""
-        layers, heads, width = SIZES[self.size]
         compiles = "default" if "whole" in self.options else "blocks" if "compile" in self.options else "off"
         return {
             "trainable": {
@@ -93,16 +78,7 @@ class Case:
                 "checkpoint": "off",
                 "val_fraction": 0.0,
             },
-            "model": {
-                "name": "gpt",
-                "layers": layers,
-                "heads": heads,
-                "width": width,
-                "sequence_length": self.length,
-                "vocabulary": VOCABULARY,
-                "bias": False,
-                "tied": False,
-            },
+            "model": self.model_config | {"tied": False},
             "data": {"name": "tokens", "path": str(data)},
             "optimizer": {"name": "adamw", "betas": [0.9, 0.95], "weight_decay": 0.1},
             "schedule": {"name": "constant"},
@@ -110,15 +86,15 @@ class Case:
         }
 
 
-def beside(path: str, case: Case, asked: dict[str, Any]) -> dict[str, Any]:
+def beside(path: str, case: Case, own_request: dict[str, Any]) -> dict[str, Any]:
     """Return the yardstick's figures of a case, measured by this rank together with the others."""
     import torch
 
     from trainables import isolation, process_group, rank
 
     # The yardstick finds the process group that the trial before has left connected.
-    process_group.join(rank.context_of(asked, lambda row: None, lambda: False))
-    os.environ["WORLD_SIZE"] = str(asked["world_size"])
+    process_group.join(rank.context_of(own_request, lambda row: None, lambda: False))
+    os.environ["WORLD_SIZE"] = str(own_request["world_size"])
     name = "yardstick"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
@@ -126,16 +102,17 @@ def beside(path: str, case: Case, asked: dict[str, Any]) -> dict[str, Any]:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     try:
-        measured: dict[str, Any] = sys.modules[name].measure(case.size, case.batch_size, case.length, set(case.options))
+        yardstick = sys.modules[name]
+        measured: dict[str, Any] = yardstick.measure(case.model, case.batch_size, case.length, set(case.options))
     except torch.OutOfMemoryError as error:
         measured = {"tokens_per_s": None, "note": str(error).splitlines()[0]}
     isolation.leave()  # frees its memory and compiled code
     return measured
 
 
-def ours(ranks: Processes, case: Case, asked: list[dict[str, Any]]) -> dict[str, Any]:
+def ours(ranks: Processes, case: Case, requests: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of a trial in the project's loop."""
-    answers = ranks.call(run, *((request,) for request in asked))
+    answers = ranks.call(run, *((of_rank,) for of_rank in requests))
     failed = [answer for answer in answers if answer["status"] != "ok"]
     if failed:
         return {key: failed[0][key] for key in ("status", "note", "trace")}
@@ -161,21 +138,23 @@ def main() -> None:
     started = time.monotonic()
     cases = {text: Case.of(text) for text in given.cases}
     if given.rehearse:
-        tiny = {text.replace(case.size, "tiny", 1): case for text, case in cases.items()}
-        cases = {text: Case(size="tiny", batch_size=2, length=16, options=case.options) for text, case in tiny.items()}
+        cases = {
+            text.replace(case.model, "tiny", 1): replace(case, model="tiny", batch_size=2, length=16)
+            for text, case in cases.items()
+        }
     device = "cpu" if given.rehearse else "cuda"
     environments = [{"CUDA_VISIBLE_DEVICES": "" if given.rehearse else str(gpu)} for gpu in range(given.gpus)]
     rows: list[dict[str, Any]] = []
     meet = rendezvous()
     with tempfile.TemporaryDirectory() as folder:
-        tokens = np.random.default_rng(0).integers(0, 50257, TOKENS, dtype=np.uint16)
+        tokens = np.random.default_rng(0).integers(0, 50257, lm_throughput.TOKENS, dtype=np.uint16)
         tokens.tofile(Path(folder) / "train.bin")
         ranks = Processes(given.gpus, environments)
         for text, case in cases.items():
             if time.monotonic() - started > given.limit_s:
                 print(f"{text}: left out, {given.limit_s:g} s are over", flush=True)
                 continue
-            asked = [
+            requests = [
                 request(
                     rank=rank,
                     shares=(case.batch_size,) * given.gpus,
@@ -191,16 +170,16 @@ def main() -> None:
                 for rank in range(given.gpus)
             ]
             began = time.monotonic()
-            row: dict[str, Any] = {"case": text, "gpus": given.gpus, "ours": ours(ranks, case, asked)}
+            row: dict[str, Any] = {"case": text, "gpus": given.gpus, "ours": ours(ranks, case, requests)}
             row["ours_s"] = round(time.monotonic() - began, 1)
             if given.beside and row["ours"]["status"] == "ok":
                 began = time.monotonic()
-                row["beside"] = ranks.call(beside, *((given.beside, case, request) for request in asked))[0]
+                row["beside"] = ranks.call(beside, *((given.beside, case, of_rank) for of_rank in requests))[0]
                 row["beside_s"] = round(time.monotonic() - began, 1)
                 if row["beside"]["tokens_per_s"]:
                     row["ratio"] = round(row["ours"]["tokens_per_s"] / row["beside"]["tokens_per_s"], 3)
             rows.append(row)
-            print(json.dumps({key: value for key, value in row.items()}), flush=True)
+            print(json.dumps(row), flush=True)
             given.out.write_text(json.dumps({"command": " ".join(sys.argv), "rows": rows}, indent=2) + "\n")
         ranks.close()
 

@@ -20,11 +20,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -53,23 +53,28 @@ WINDOWS = 5
 class Case:
     """A model at a batch, trained with some options."""
 
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = SIZES
+    choices: ClassVar[Set[str]] = OPTIONS
+
     model: str
     batch_size: int
+    """Sequences per GPU."""
     length: int
     options: frozenset[str]
 
-    @staticmethod
-    def of(text: str) -> Case:
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse a case. Raises ValueError for unknown models and options."""
         model, shape, options = text.split(":")
         batch_size, length = map(int, shape.split("x"))
         chosen = frozenset(options.split("-"))
-        if model not in SIZES or not chosen <= OPTIONS:
-            raise ValueError(f"{text}: models are {', '.join(SIZES)}, options {', '.join(sorted(OPTIONS))}")
-        return Case(model=model, batch_size=batch_size, length=length, options=chosen)
+        if model not in cls.sizes or not chosen <= cls.choices:
+            raise ValueError(f"{text}: models are {', '.join(cls.sizes)}, options {', '.join(sorted(cls.choices))}")
+        return cls(model=model, batch_size=batch_size, length=length, options=chosen)
 
     @property
     def model_config(self) -> dict[str, Any]:
-        layers, heads, width, vocabulary = SIZES[self.model]
+        layers, heads, width, vocabulary = self.sizes[self.model]
         size = {"layers": layers, "heads": heads, "width": width, "vocabulary": vocabulary}
         tied = "ref" not in self.options
         return {"name": "gpt", "sequence_length": self.length, "bias": False, "tied": tied, **size}

@@ -33,6 +33,20 @@ class Sweep:
     world: World
     contest: Contest
 
+    @property
+    def is_within(self) -> np.ndarray:
+        """Which cells are truly within the margin."""
+        return self.world.accuracy >= self.world.accuracy[0] - MARGIN - 1e-9
+
+    @property
+    def slower(self) -> np.ndarray:
+        """How much slower each cell truly is than the best one within the margin, as a fraction."""
+        return self.world.time / self.world.time[self.is_within].min() - 1
+
+    def is_right(self, row: int) -> bool:
+        """Return whether a cell is truly within the margin, and within TIE of the best cell that is."""
+        return bool(self.is_within[row] and self.slower[row] <= TIE)
+
 
 def _sweep(world: World, accuracy: np.ndarray, generator: np.random.Generator, samples: float = np.nan) -> Sweep:
     objective = world.time[:, None] * np.exp(CLEAN.draw(generator, 1, *accuracy.shape)[0])
@@ -103,23 +117,21 @@ def spread_grows_with_loss(generator: np.random.Generator, seeds: int) -> Sweep:
     return _sweep(world, world.accuracy[:, None] + values, generator)
 
 
-def collapsing(generator: np.random.Generator, seeds: int) -> Sweep:
-    """A third of the seeds of the cells with the largest batches lose 3.5 margins; nothing else loses any accuracy."""
+def large_batches_collapse(generator: np.random.Generator, seeds: int) -> Sweep:
     world = of_law("one law", CELLS, generator)
-    fast = world.batch >= np.quantile(world.batch, 0.6)
-    accuracy = np.full((CELLS, seeds), 0.9) + 0.002 * generator.standard_normal((CELLS, seeds))
-    accuracy -= 3.5 * MARGIN * (fast[:, None] & (generator.random((CELLS, seeds)) < 1 / 3))
-    world = replace(world, accuracy=0.9 - np.where(fast, 3.5 * MARGIN / 3, 0.0))
-    return _sweep(world, accuracy, generator)
+    return _collapsing(world, world.batch >= np.quantile(world.batch, 0.6), generator, seeds)
 
 
-def one_collapses(generator: np.random.Generator, seeds: int) -> Sweep:
-    """The same of the fastest cell alone."""
+def fastest_collapses(generator: np.random.Generator, seeds: int) -> Sweep:
     world = of_law("one law", CELLS, generator)
-    fast = np.arange(CELLS) == world.time.argmin()
+    return _collapsing(world, np.arange(CELLS) == world.time.argmin(), generator, seeds)
+
+
+def _collapsing(world: World, cells: np.ndarray, generator: np.random.Generator, seeds: int) -> Sweep:
+    """Return a sweep in which a third of the seeds of these cells lose 3.5 margins; nothing else loses any accuracy."""
     accuracy = np.full((CELLS, seeds), 0.9) + 0.002 * generator.standard_normal((CELLS, seeds))
-    accuracy -= 3.5 * MARGIN * (fast[:, None] & (generator.random((CELLS, seeds)) < 1 / 3))
-    world = replace(world, accuracy=0.9 - np.where(fast, 3.5 * MARGIN / 3, 0.0))
+    accuracy -= 3.5 * MARGIN * (cells[:, None] & (generator.random((CELLS, seeds)) < 1 / 3))
+    world = replace(world, accuracy=0.9 - np.where(cells, 3.5 * MARGIN / 3, 0.0))
     return _sweep(world, accuracy, generator)
 
 
@@ -159,8 +171,8 @@ WORLDS: dict[str, Callable[[np.random.Generator, int], Sweep]] = {
     "skewed": skewed,
     "hard": hard,
     "spread grows with loss": spread_grows_with_loss,
-    "large batches collapse": collapsing,
-    "one cell collapses": one_collapses,
+    "large batches collapse": large_batches_collapse,
+    "one cell collapses": fastest_collapses,
     "poor baseline": poor_baseline,
     "missed targets": missed_targets,
 }
@@ -195,26 +207,22 @@ def rates(world: str, sims: int, seeds: int = SEEDS, draws: int = DRAWS) -> dict
         sweep = WORLDS[world.removesuffix("+")](generator, seeds)
         if world.endswith("+"):
             sweep = with_plain_best(sweep)
-        truth = sweep.world
-        within = truth.accuracy >= truth.accuracy[0] - MARGIN - 1e-9
-        best = np.where(within, truth.time, np.inf).min()
         choice = choose(sweep.contest, generator, draws)
         chosen = choice.favourite
         if chosen is None:
-            rows.append([np.nan] * 8)
+            rows.append([np.nan] * 7)
             continue
-        right = within[chosen] and truth.time[chosen] <= (1 + TIE) * best
-        below_best = truth.accuracy.max() - truth.accuracy[chosen] > MARGIN
-        clear = is_clear(choice)
+        is_missed = not sweep.is_within[chosen]
+        below_best = sweep.world.accuracy.max() - sweep.world.accuracy[chosen] > MARGIN
         p = choice.p_within[chosen]
-        slower = truth.time[chosen] / best - 1
-        rows.append([clear, right, 1 - p, not within[chosen], p >= SURE, slower, below_best, choice.p_best[chosen]])
-    clear, right, told, seen, sure, slower, below_best, _ = np.array(rows, dtype=float).T
-    is_clear_one, is_sure_one, is_within = clear == 1, sure == 1, seen == 0
+        truth = (sweep.is_right(chosen), is_missed, sweep.slower[chosen], below_best)
+        rows.append([is_clear(choice), 1 - p, p >= SURE, *truth])
+    clear, told, sure, right, seen, slower, below_best = np.array(rows, dtype=float).T
+    is_within = seen == 0
     return {
         "clear": float(np.nanmean(clear)),
-        "right where clear": _mean(right[is_clear_one]),
-        "within where P(within) ≥ 90%": _mean(1 - seen[is_sure_one]),
+        "right where clear": _mean(right[clear == 1]),
+        "within where P(within) ≥ 90%": _mean(1 - seen[sure == 1]),
         "misses, told": float(np.nanmean(told)),
         "misses, seen": float(np.nanmean(seen)),
         "right": float(np.nanmean(right)),
@@ -233,16 +241,14 @@ def settled(world: str, sims: int, rounds: int = 6) -> dict[str, float | None]:
     for number in range(sims):
         generator = np.random.default_rng([number, *world.encode()])
         sweep = WORLDS[world](generator, MOST_SEEDS)
-        truth, contest = sweep.world, sweep.contest
-        within = truth.accuracy >= truth.accuracy[0] - MARGIN - 1e-9
-        best = np.where(within, truth.time, np.inf).min()
-        ran, choice, clear = np.full(CELLS, SEEDS), None, False
+        contest, ran = sweep.contest, np.full(CELLS, SEEDS)
         for _ in range(rounds):
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
-            values = [
-                np.where(left_out, np.nan, each)[:, : ran.max()] for each in (contest.objective, contest.accuracy)
-            ]
-            choice = choose(measured(truth, *values, contest.samples), generator, DRAWS // 2)
+            objective, accuracy = (
+                np.where(left_out, np.nan, values)[:, : ran.max()] for values in (contest.objective, contest.accuracy)
+            )
+            contest_so_far = measured(sweep.world, objective, accuracy, contest.samples)
+            choice = choose(contest_so_far, generator, DRAWS // 2)
             clear = is_clear(choice)
             if clear or choice.favourite is None:
                 break
@@ -250,8 +256,7 @@ def settled(world: str, sims: int, rounds: int = 6) -> dict[str, float | None]:
             if not asked:
                 break
             ran[asked] = min(needed, MOST_SEEDS)
-        chosen = choice.favourite
-        right = chosen is not None and within[chosen] and truth.time[chosen] <= (1 + TIE) * best
+        right = choice.favourite is not None and sweep.is_right(choice.favourite)
         rows.append((clear, right, ran.mean()))
     clear, right, n = np.array(rows, dtype=float).T
     return {
@@ -263,19 +268,15 @@ def settled(world: str, sims: int, rounds: int = 6) -> dict[str, float | None]:
 
 def main() -> None:
     sims, names = int(sys.argv[1]), sys.argv[2:] or list(WORLDS)
-    heads: list[str] = []
+    has_head = False
     for name in names:
         world, _, seeds = name.partition("@")
-        found = settled(world, sims) if seeds == "settle" else rates(world, sims, int(seeds or SEEDS))
-        if not heads:
-            heads = list(found)
-            print("| world |", " | ".join(heads), "|\n|---" * 1, "|---" * len(heads), "|", sep="")
-        print(
-            f"| {name} |",
-            " | ".join("" if rate is None else f"{100 * rate:.0f}" for rate in found.values()),
-            "|",
-            flush=True,
-        )
+        shares = settled(world, sims) if seeds == "settle" else rates(world, sims, int(seeds or SEEDS))
+        if not has_head:
+            print(f"| world | {' | '.join(shares)} |\n{'|---' * (1 + len(shares))}|")
+            has_head = True
+        cells = ("" if share is None else f"{100 * share:.0f}" for share in shares.values())
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

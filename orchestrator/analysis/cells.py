@@ -156,16 +156,19 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for count, n_ok in zip(cells["n_collapsed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        _superlinear(cells),
+        [
+            f"superlinear: {efficiency:.2f} of the ideal speed-up; likely cause: {cause}" if cause else ""
+            for efficiency, cause in zip(cells["efficiency"], superlinear_causes(cells), strict=True)
+        ],
         np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
         np.where(cells["status"].eq(Status.FAILED.value), "rerun=failed runs it again", ""),
     )
     return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
 
 
-def _superlinear(cells: pd.DataFrame) -> list[str]:
-    """Return a note for each cell whose efficiency is above SUPERLINEAR, with the likely cause."""
-    of_baseline = cells[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
+def superlinear_causes(cells: pd.DataFrame) -> list[str]:
+    """Return the likely cause of each cell's superlinear speed-up; empty if its efficiency is at most SUPERLINEAR."""
+    of_baseline = cells.set_index("cell_id")[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
     causes = np.where(
         of_baseline["gpus"] < 1,
         "its baseline has a fraction of a GPU",
@@ -175,12 +178,7 @@ def _superlinear(cells: pd.DataFrame) -> list[str]:
             "a baseline that caches or memory slow down",
         ),
     )
-    return [
-        f"superlinear: {efficiency:.2f} of the ideal speed-up; likely cause: {cause}"
-        if efficiency > SUPERLINEAR
-        else ""
-        for efficiency, cause in zip(cells["efficiency"], causes, strict=True)
-    ]
+    return list(np.where(cells["efficiency"] > SUPERLINEAR, causes, ""))
 
 
 def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
@@ -245,6 +243,12 @@ def _cost(cells: pd.DataFrame, held_s: pd.Series[Any], price_per_gpu_hour: float
     return cost
 
 
+OF_SOURCES = ("work_source", "rate_source")
+"""Columns that name where figures are from."""
+
+SOURCES = ("counted", "declared", "clock", "assumed")
+"""Where a figure is from, the most certain source first."""
+
 COLUMNS = (
     *("sweep", "cell_id", "baseline_cell_id", "gpus", "device", "strategy", "global_batch_size", "device_batch_size"),
     *("lr_rule", "lr_multiplier", "lr", "status", "n_seeds", "n_ok"),
@@ -265,7 +269,7 @@ FURTHER = (
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
     *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi", "work_done"),
-    *("work_source", "rate_source"),
+    *OF_SOURCES,
 )
 """Columns after those; the further axes follow."""
 
@@ -275,8 +279,6 @@ OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_pe
 
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w", *OF_TEXTS)
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "tokens_per_s", "accuracy", "val_accuracy", "val_loss")
-SOURCES = ("counted", "declared", "clock", "assumed")
-"""Where a figure is from, the most certain source first."""
 SAMPLES = {"accuracy": "test_samples", "val_accuracy": "val_samples"}
 """The number of samples of which each accuracy is the share; a trainable of your own may not report it."""
 _ORDER = {status.value: order for order, status in enumerate(Status)}
@@ -388,10 +390,10 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["work_done"] = groups["work_done"].min()
-    for column in ("work_source", "rate_source"):
+    for column in OF_SOURCES:
         # A cell's figure is as certain as the least certain of its seeds.
-        place = ok[column].map({name: place for place, name in enumerate(SOURCES)}).groupby(ok["cell_id"]).max()
-        cells[column] = place.map(dict(enumerate(SOURCES))).reindex(cells.index).astype("object")
+        sources = ok[column].astype(pd.CategoricalDtype(list(SOURCES), ordered=True))
+        cells[column] = sources.groupby(ok["cell_id"]).max().reindex(cells.index).astype("object")
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)

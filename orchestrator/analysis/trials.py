@@ -127,7 +127,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *cells.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples", "cause", "work_source", "rate_source"),
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *cells.OF_SOURCES),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -141,9 +141,6 @@ _ONLY_OF_TRIALS = frozenset(
     )
 )
 """Numbers of telemetry and of the shipped trainables that are no columns of the summary."""
-
-_SOURCES = ("work_source", "rate_source")
-"""Where figures are from: `counted`, `declared`, `clock` or `assumed`."""
 
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
 
@@ -260,7 +257,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
     names = dict.fromkeys(name for record in records for name in record.metrics)
-    measured = (*MEASURED, *cells.OF_TEXTS, *_SOURCES)
+    measured = (*MEASURED, *cells.OF_TEXTS, *cells.OF_SOURCES)
     return {name: f"metrics.{name}" if name in taken and name not in measured else name for name in names}
 
 
@@ -307,16 +304,12 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
     frame["work_done"] = np.array([account.share for account in accounts], dtype="float64")
     frame["budget_samples"] = np.array([account.budget_samples for account in accounts], dtype="float64")
     of_rates = rates.deviations(records)
-    frame["note"] = [
-        "; ".join(
-            filter(
-                None,
-                [account.note, note, of_rates.get(trial_id), *(verdict.reasons if verdict else ()), slow.get(trial_id)],
-            )
-        )
-        for trial_id, note, account, verdict in zip(frame["trial_id"], frame["note"], accounts, verdicts, strict=True)
-    ]
-    return frame
+    notes = []
+    for trial_id, note, account, verdict in zip(frame["trial_id"], frame["note"], accounts, verdicts, strict=True):
+        reasons = verdict.reasons if verdict else ()
+        parts = [account.note, note, of_rates.get(trial_id), *reasons, slow.get(trial_id)]
+        notes.append("; ".join(filter(None, parts)))
+    return frame.assign(note=notes)
 
 
 def with_collapsed(trials: pd.DataFrame, margin: float, metric: Metric) -> pd.DataFrame:

@@ -251,22 +251,23 @@ _EXPECTED = 0.5
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
     """Return draws pooled over similar cells, shape (draws, cells); None if pooling is impossible."""
     compared = ~np.isnan(difference.point)
-    if contest.likeness and contest.baseline is not None and not np.isnan(difference.error[compared]).any():
-        own = accuracies(contest)
-        alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
-        baseline = int(compared[: contest.baseline].sum())
-        error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
-        # Few data must not decide: before any measurement, a cell is expected halfway to the margin.
-        expected = _EXPECTED * contest.margin
-        ahead = np.where(np.arange(len(compared)) == contest.baseline, expected, 0.0)
-        point = (own.point - ahead)[compared]
-        truths = pooled_draws(point, error[compared], own.freedom[compared], alike, generator, draws, baseline=baseline)
-        if truths is not None:
-            drawn = np.full((draws, len(compared)), np.nan)
-            drawn[:, compared] = truths
-            itself = compared & (difference.error == 0) & (difference.point == 0)
-            return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]] - expected)
-    return None
+    if contest.likeness is None or contest.baseline is None or np.isnan(difference.error[compared]).any():
+        return None
+    own = accuracies(contest)
+    alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
+    baseline = int(compared[: contest.baseline].sum())
+    error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
+    # Few data must not decide: before any measurement, a cell is expected halfway to the margin.
+    expected = _EXPECTED * contest.margin
+    ahead = np.where(np.arange(len(compared)) == contest.baseline, expected, 0.0)
+    point = (own.point - ahead)[compared]
+    truths = pooled_draws(point, error[compared], own.freedom[compared], alike, generator, draws, baseline=baseline)
+    if truths is None:
+        return None
+    drawn = np.full((draws, len(compared)), np.nan)
+    drawn[:, compared] = truths
+    itself = compared & (difference.error == 0) & (difference.point == 0)
+    return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]] - expected)
 
 
 def _means(values: Array, covariates: Array | None = None, floor: Array | None = None) -> Means:
@@ -340,16 +341,23 @@ class Choice:
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
-    most_accurate: int | None = None
-    """The cell with the best pooled metric; None if the metric is not compared."""
-    below_best: float = math.nan
-    """How far the favourite's metric is probably below that of the most accurate cell."""
+    @property
+    def most_accurate(self) -> int | None:
+        """The cell with the best pooled metric; None if the metric is not compared."""
+        return None if np.isnan(self.pooled_difference).all() else int(np.nanargmax(self.pooled_difference))
+
+    @property
+    def below_best(self) -> float:
+        """How far the favourite's metric is probably below that of the most accurate cell; NaN if not compared."""
+        if self.favourite is None or self.most_accurate is None:
+            return math.nan
+        return float(self.pooled_difference[self.most_accurate] - self.pooled_difference[self.favourite])
 
     def is_sure(self, probability: float) -> bool:
         """Return whether a probability suffices for CLEAR; NaN does not."""
         n = Moments.of(self.contest.objective).n
-        looked_twice = len(set(n[n > 0])) > 1
-        return probability >= (SURE_OF_SELECTED if looked_twice else SURE)
+        some_have_more_seeds = len(set(n[n > 0])) > 1
+        return probability >= (SURE_OF_SELECTED if some_have_more_seeds else SURE)
 
     @property
     def qualified(self) -> Array:
@@ -447,10 +455,10 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
     A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
-    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin, or a cell that may miss
-    the margin by collapses alone (1 − SAFE), as its own seeds or those of similar cells tell. The baseline counts by
-    its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is accurate
-    to ± 0.7%, with 2,000 to ± 2.2%.
+    it. Nor is a cell with a collapsed seed if the mean of all of its seeds misses the margin, nor one that misses it by
+    collapses alone with a probability above 1 − SAFE; the collapsed seeds may be those of similar cells. The baseline
+    counts by its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is
+    accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
     level, difference, lost = log_objectives(contest.objective), accuracy_differences(contest), contest.lost
     times = level.draws(generator, draws)
@@ -487,12 +495,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         return replace(choice, p_best=np.full_like(p_best, np.nan))
     behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
     safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
-    choice = replace(choice, favourite=favourite, safe=safe, behind=behind)
-    if np.isnan(choice.pooled_difference).all():
-        return choice
-    most_accurate = int(np.nanargmax(choice.pooled_difference))
-    below = choice.pooled_difference[most_accurate] - choice.pooled_difference[favourite]
-    return replace(choice, most_accurate=most_accurate, below_best=float(below))
+    return replace(choice, favourite=favourite, safe=safe, behind=behind)
 
 
 def _tied(level: Array) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.cells import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
@@ -21,7 +22,7 @@ from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments, jeffreys
-from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
+from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.status import Status
 
@@ -32,7 +33,7 @@ _ROUNDED = 1e-6
 """Seeds that differ by less than this part of their metric differ by rounding."""
 
 _FAR = 10.0
-"""A margin of which the seeds' standard deviation is more than this multiple is in another unit, or an outlier is."""
+"""If the seeds' standard deviation is above this multiple of the margin, the margin's unit or one seed is doubtful."""
 
 _MOST = 3
 """Maximum number of remarks of one kind."""
@@ -46,7 +47,9 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     cost = contenders.totals["cost"].means()
     is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
     fewest = best_with_fewest(contenders)
-    if fewest is not None and cell["gpus"] <= contenders.cells["gpus"][fewest]:
+    gpus = contenders.cells["gpus"]
+    # The gain over the baseline is stated anyway, and a choice with the fewest GPUs has no gain of GPUs.
+    if fewest is not None and (fewest == other or gpus[row] <= gpus[fewest]):
         fewest = None
     first = remark(
         "fastest" if baseline is None else "use",
@@ -58,12 +61,10 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
         of_gpus=None if fewest is None else gain_over(contenders, fewest, row),
-        fewest=None if fewest is None else contenders.cells["gpus"][fewest],
-        fewest_is_baseline=fewest == other,
+        fewest=None if fewest is None else gpus[fewest],
         cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
-    later = [contenders.ends_later] if contenders.ends_later else []
-    later = [*_superlinear(cell), *later]
+    later = [*_superlinear(contenders.tried, cell), *([contenders.ends_later] if contenders.ends_later else [])]
     if baseline is None:
         return [first, *later, *_without_accuracy(contenders, row)]
     if contenders.poor_reference is not None:
@@ -71,12 +72,10 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     return [first, *([remark("is_baseline")] if baseline == row else []), *later]
 
 
-def _superlinear(cell: Mapping[Any, Any]) -> list[Remark]:
-    """Return a remark if a cell's speed-up is more than linear, with the likely cause from its note."""
-    if not cell["efficiency"] > SUPERLINEAR:
-        return []
-    note = next(part for part in str(cell["note"]).split("; ") if part.startswith("likely cause: "))
-    return [remark("superlinear", efficiency=float(cell["efficiency"]), cause=note.removeprefix("likely cause: "))]
+def _superlinear(cells: pd.DataFrame, cell: Mapping[Any, Any]) -> list[Remark]:
+    """Return a remark if the speed-up of one of the cells is more than linear, with the likely cause."""
+    cause = dict(zip(cells["cell_id"], superlinear_causes(cells), strict=True))[cell["cell_id"]]
+    return [remark("superlinear", efficiency=float(cell["efficiency"]), cause=cause)] if cause else []
 
 
 def _poor_reference(contenders: Contenders, row: int, reference: int) -> Remark:
@@ -211,7 +210,7 @@ def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
         return [] if scaled.empty else [no_speed(trials)]
     row = known.to_dict("records")[int(known["speedup"].to_numpy().argmax())]
     figures = {key: row[key] for key in ("speedup", "speedup_lo", "speedup_hi", "efficiency")}
-    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells))), *_superlinear(row)]
+    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells))), *_superlinear(cells, row)]
 
 
 def reasons(contenders: Contenders) -> Iterator[Remark]:
@@ -360,38 +359,20 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("may_not_be_best", p_best=p_best)
     if not chance_unknown and compared and not contenders.choice.is_sure(p_within):
         yield remark("may_miss_margin", metric=contenders.metric, p_within=p_within)
-    if contenders.choice.below_best > contenders.contest.margin:
-        yield below_best(contenders, chosen)
+    choice, margin = contenders.choice, contenders.contest.margin
+    if choice.most_accurate is not None and choice.below_best > margin:
+        best = contenders.names[choice.most_accurate]
+        yield remark("below_best", metric=contenders.metric, by=choice.below_best, name=best, margin=margin)
     if contenders.measure.why == "target_missed":
         yield remark("target_missed")
-    moments = Moments.of(contenders.contest.accuracy)
-    several = moments.n >= 2
-    if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
-        yield remark("seeds_without_effect", metric=contenders.metric)
-    elif several.any():
-        # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
-        spread = float(np.sqrt(np.nanmean(Moments.of(contenders.contest.sound).variance)))
-        if spread > _FAR * contenders.contest.margin:
-            yield remark(
-                "margin_too_small", metric=contenders.metric, margin=contenders.terms.report.margin, spread=spread
-            )
-    typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
-    if contenders.contest.margin > typical / 2:
-        yield remark(
-            "margin_too_large", metric=contenders.metric, margin=contenders.terms.report.margin, typical=typical
-        )
-    samples = contenders.contest.samples
-    if compared and samples < 2 / contenders.contest.margin:
-        yield remark(
-            "few_samples", samples=int(samples), metric=contenders.metric, margin=contenders.terms.report.margin
-        )
+    yield from _doubtful_margin(contenders, compared=compared)
     steps = contenders.candidates.loc[is_untrained(contenders.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
         yield remark("untrained", metric=contenders.metric, steps=int(steps.min()))
 
 
 def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
-    """Yield which of the two cells that the choice is compared with ended before it in all of its seeds."""
+    """Return the first cell, of the baseline and the best with the fewest GPUs, that ended earlier in all seeds."""
     ok = contenders.trials[contenders.trials["status"] == Status.OK.value]
     # The time of a whole training where it is known; else all of the trial, with earlier attempts.
     ended = ok.assign(ended_s=ok["total_s"].fillna(ok["wall_s"]))
@@ -406,17 +387,23 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
             return
 
 
-def below_best(contenders: Contenders, chosen: int) -> Remark:
-    """Return by how much the chosen cell's metric is below that of the most accurate cell."""
-    best = contenders.choice.most_accurate
-    assert best is not None  # otherwise nothing is known to be below it
-    return remark(
-        "below_best",
-        metric=contenders.metric,
-        by=contenders.choice.below_best,
-        name=contenders.names[best],
-        margin=contenders.contest.margin,
-    )
+def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Remark]:
+    """Return why the seeds' metrics, or the samples that they are of, do not suit the margin."""
+    contest, metric, margin = contenders.contest, contenders.metric, contenders.terms.report.margin
+    moments = Moments.of(contest.accuracy)
+    several = moments.n >= 2
+    if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
+        yield remark("seeds_without_effect", metric=metric)
+    elif several.any():
+        # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
+        spread = float(np.sqrt(np.nanmean(Moments.of(contest.sound).variance)))
+        if spread > _FAR * contest.margin:
+            yield remark("margin_too_small", metric=metric, margin=margin, spread=spread)
+    typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
+    if contest.margin > typical / 2:
+        yield remark("margin_too_large", metric=metric, margin=margin, typical=typical)
+    if compared and contest.samples < 2 / contest.margin:
+        yield remark("few_samples", samples=int(contest.samples), metric=metric, margin=margin)
 
 
 def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:

@@ -33,9 +33,9 @@ def gpu_steps(contenders: Contenders) -> tuple[GpuStep, ...]:
 
 def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     own = contenders.cells["gpus"].to_numpy(dtype="float64")
-    level, choice = contenders.choice.log_objective, contenders.choice
-    timed = ~np.isnan(level.point)
-    reference, best = choice.best_of(timed & (own < gpus)), choice.best_of(timed & (own == gpus))
+    choice = contenders.choice
+    timed = ~np.isnan(choice.log_objective.point)
+    reference, best = choice.best_of(own < gpus), choice.best_of(own == gpus)
     p_worth = _p_worth(contenders, reference, timed & (own == gpus))
     cost = contenders.totals["cost"].means()
     ratio, is_costly = math.nan, False
@@ -80,11 +80,10 @@ def _worth(contenders: Contenders, reference: int | None, gpus: float, p_worth: 
 
 def best_with_fewest(contenders: Contenders) -> int | None:
     """Return the best cell with the fewest GPUs tried, if cells with more were tried, too."""
-    counts = contenders.cells["gpus"].to_numpy(dtype="float64")
-    timed = ~np.isnan(contenders.choice.log_objective.point)
-    if len(set(contenders.tried["gpus"])) < 2:
+    counts = contenders.tried["gpus"]
+    if counts.nunique() < 2:
         return None
-    return contenders.choice.best_of(timed & (counts == float(contenders.tried["gpus"].min())))
+    return contenders.choice.best_of((contenders.cells["gpus"] == counts.min()).to_numpy())
 
 
 def gain_over(contenders: Contenders, reference: int | None, row: int | None) -> Figure:
@@ -92,9 +91,8 @@ def gain_over(contenders: Contenders, reference: int | None, row: int | None) ->
     if reference is None or row is None:
         return Figure(value=math.nan, unit="1")
     ratio = contenders.choice.log_objective.minus(row).intervals().map(np.exp)
-    return Figure(
-        value=float(ratio.point[reference]), lo=float(ratio.lo[reference]), hi=float(ratio.hi[reference]), unit="1"
-    )
+    value, lo, hi = (float(ends[reference]) for ends in (ratio.point, ratio.lo, ratio.hi))
+    return Figure(value=value, lo=lo, hi=hi, unit="1")
 
 
 def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[StepSpeed]:

@@ -39,15 +39,12 @@ def further_seeds(contenders: Contenders, chosen: int) -> tuple[list[int], int]:
 
 def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     """Return rivals that no practical number of seeds separates from the choice, and cells too close to the margin."""
+    choice = contenders.choice
     unsure = [row for row in _rivals(contenders, chosen) if _settles(contenders, chosen, row) is None]
     equal = [contenders.names[row] for row in unsure if not _is_faster(contenders, chosen, row)]
     near: list[str | None] = [contenders.names[row] for row in unsure if _is_faster(contenders, chosen, row)]
-    compared = not math.isnan(contenders.choice.accuracy_difference.point[chosen])
-    if (
-        compared
-        and not contenders.choice.is_sure(contenders.choice.p_within[chosen])
-        and _settles_margin(contenders, chosen) is None
-    ):
+    may_miss = not math.isnan(choice.accuracy_difference.point[chosen]) and not choice.is_sure(choice.p_within[chosen])
+    if may_miss and _settles_margin(contenders, chosen) is None:
         near = [None, *near]
     tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
     return tied + [

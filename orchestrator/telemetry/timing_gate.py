@@ -116,23 +116,20 @@ def superlinear(records: Sequence[TrialRecord]) -> set[str]:
 
     The same training has the same seed, device and axes, and the same batch, global or per GPU.
     """
-    alike: dict[tuple[str, ...], list[TrialRecord]] = {}
+    alike: dict[tuple[str, ...], list[tuple[TrialRecord, float]]] = {}
     for record in records:
-        if record.status is not Status.OK or record.timed_with or not figure(record.metrics, "samples_per_s"):
+        rate = figure(record.metrics, "samples_per_s")
+        if record.status is not Status.OK or record.timed_with or not rate:
             continue
         others = {axis: value for axis, value in record.axes.items() if axis not in _OF_SPEED}
         for side in ("device_batch_size", "global_batch_size"):
             key = (side, getattr(record, side), record.lr_rule, record.lr_multiplier, _device(record), others)
-            alike.setdefault(tuple(map(str, key)), []).append(record)
+            alike.setdefault(tuple(map(str, key)), []).append((record, rate))
     fast = set()
     for group in alike.values():
-        fewest = min(group, key=lambda record: record.gpus)
-        least = SUPERLINEAR * (figure(fewest.metrics, "samples_per_s") or math.nan) / fewest.gpus
-        fast |= {
-            record.trial_id
-            for record in group
-            if record.gpus > fewest.gpus and (figure(record.metrics, "samples_per_s") or 0.0) / record.gpus > least
-        }
+        fewest, rate_of_fewest = min(group, key=lambda timed: timed[0].gpus)
+        least = SUPERLINEAR * rate_of_fewest / fewest.gpus
+        fast |= {record.trial_id for record, rate in group if record.gpus > fewest.gpus and rate / record.gpus > least}
     return fast
 
 
@@ -142,12 +139,12 @@ _OF_SPEED = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_mu
 
 def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
     """Return the trials whose last timing was disturbed, is slow, or is superlinear, so that a repetition can tell."""
-    own = {trial_id: row for trial_id, row in rows.items() if not row.timed_with}
-    found = judged(list(own.values()))
-    slow = {each for each in slow_timings(list(own.values())) if found[each].fault in (None, Fault.STRAGGLER)}
-    faults = {trial_id for trial_id, each in found.items() if each.fault is Fault.DISTURBED}
-    too_fast = {each for each in superlinear(list(own.values())) if found[each].fault is None}
-    return slow | faults | too_fast | {trial_id for trial_id, row in own.items() if row.disturbed}
+    own = [row for row in rows.values() if not row.timed_with]
+    faults = {trial_id: judgement.fault for trial_id, judgement in judged(own).items()}
+    slow = {trial_id for trial_id in slow_timings(own) if faults[trial_id] in (None, Fault.STRAGGLER)}
+    too_fast = {trial_id for trial_id in superlinear(own) if faults[trial_id] is None}
+    disturbed_now = {trial_id for trial_id, fault in faults.items() if fault is Fault.DISTURBED}
+    return slow | too_fast | disturbed_now | {row.trial_id for row in own if row.disturbed}
 
 
 SLOWER = 1.3
