@@ -96,7 +96,6 @@ def setup(axes: Mapping[str, Any]) -> Setup:
         optimizer={"name": "sgd"},
         strategy="auto",
         device="cpu",
-        gpus_per_worker=None,
         cpus_per_worker=None,
         cores_per_gpu=1,
         timing="exclusive",

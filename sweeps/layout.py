@@ -1,4 +1,4 @@
-"""The layout of a trial: how its GPUs divide batch, parameters and layers, and which processes drive them.
+"""The layout of a trial: how its GPUs divide batch, parameters and layers, and which processes on which nodes drive them.
 
 The words of `strategy` are interpreted here alone; everything else reads a `Layout`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sweeps.axes import is_number
@@ -15,8 +15,11 @@ from sweeps.axes import is_number
 STRATEGIES = ("single", "data_parallel", "ddp", "ddp_unequal", "fsdp", "fsdp_grad", "independent", "own_ranks")
 """How the ranks of a trial train together; `trainables.step.strategies` does it."""
 
-_ONE_PROCESS = ("single", "data_parallel", "own_ranks")
-"""Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
+_ONE_PROCESS = ("single", "data_parallel")
+"""Strategies in which a single process drives all GPUs of a trial."""
+
+OWN_RANKS = "own_ranks"
+"""The strategy of commands: one process on each node, which starts the others there."""
 
 _SHARDED = ("fsdp", "fsdp_grad")
 """Strategies in which ranks divide parameters, gradients and optimizer states among themselves."""
@@ -40,6 +43,8 @@ class Gang:
     cpus_per_rank: int
     workers_per_rank: int = 1
     """Processes that the rank starts itself, if there are no GPUs to count."""
+    nodes: int | None = None
+    """Nodes that have equally many of the ranks; None: one if a node can hold the gang, else any number."""
     gpu_types: tuple[str, ...] = ()
     """Empty: any GPUs; one type: only such GPUs; several: equally many ranks on each, in this order."""
 
@@ -49,7 +54,18 @@ class Gang:
         if len(types) < 2:
             return [self]
         counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
-        return [replace(self, ranks=count, gpu_types=(gpu_type,)) for gpu_type, count in counts.items()]
+        nodes = self.nodes and max(1, self.nodes // len(counts))
+        return [replace(self, ranks=count, nodes=nodes, gpu_types=(kind,)) for kind, count in counts.items()]
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The most ranks on a node."""
+        return math.ceil(self.ranks / (self.nodes or 1))
+
+    @property
+    def is_divisible(self) -> bool:
+        """Return whether the nodes can have equally many ranks, and each node only one type of GPU."""
+        return self.nodes is None or not (self.ranks % self.nodes or self.nodes % max(1, len(self.gpu_types)))
 
     @property
     def devices_per_rank(self) -> int:
@@ -80,6 +96,11 @@ class Layout:
     """Devices that divide each sequence."""
     pipeline: int = 1
     """Devices that divide the layers."""
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Return whether the processes of the gang start further ones, which train."""
+        return self.strategy == OWN_RANKS
 
     @property
     def data_parallel_size(self) -> int:
@@ -130,7 +151,7 @@ def layout_of(
     degrees = [model_parallel.get(name, 1) for name in MODEL_PARALLEL]
     size = math.prod(degrees)
     text = " × ".join(f"{name}={count}" for name, count in model_parallel.items() if count > 1)
-    if size > 1 and strategy != "own_ranks":
+    if size > 1 and strategy != OWN_RANKS:
         raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
     if devices % size:
         axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
@@ -153,12 +174,20 @@ def layout_of(
     )
 
 
+def least_nodes(gpus: float, sizes: Sequence[int]) -> int | None:
+    """Return the least number of nodes with these numbers of GPUs that can have equally many; None if none can."""
+    for count in range(1, len(sizes) + 1):
+        if gpus % count == 0 and sum(size >= gpus / count for size in sizes) >= count:
+            return count
+    return None
+
+
 def gang(
     gpus: float,
     *,
     strategy: str,
     device: str,
-    gpus_per_worker: float | None,
+    nodes: int | None,
     cpus_per_worker: int | None,
     cores_per_gpu: int,
 ) -> Gang:
@@ -167,35 +196,28 @@ def gang(
     If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
 
     gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
-    Raises ValueError if no such gang exists.
+    Raises ValueError if no such gang exists. A gang that the nodes cannot have in equal parts is not `is_divisible`.
     """
     if not is_number(gpus) or gpus <= 0:
         hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
         raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
     if strategy == "data_parallel" and device == "cpu":
         raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
     if strategy == "single" and gpus > 1:
         raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
-    per_rank = gpus_per_worker or (gpus if strategy in _ONE_PROCESS else min(1, gpus))
-    ranks = gpus / per_rank
-    if ranks != int(ranks):
-        raise ValueError(f"gpus={gpus:g} is not a whole number of workers with {per_rank:g} GPUs each")
-    if ranks > 1 and per_rank < 1:
-        raise ValueError(
-            f"gpus={gpus:g} with resources.gpus_per_worker={per_rank:g} would put several ranks on one GPU;"
-            f" a fraction is for a single rank: sweep.axes.gpus=[{per_rank:g}]"
-        )
-    if per_rank > 1 and per_rank != int(per_rank):
-        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
-    if strategy in _ONE_PROCESS and ranks > 1:
-        raise ValueError(f"strategy={strategy} is one process, so resources.gpus_per_worker={per_rank:g} does not fit")
-    if device == "cpu" and strategy == "own_ranks" and per_rank == int(per_rank):
-        workers = int(per_rank)
-        cores = workers * (cpus_per_worker or 1)
-        return Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=workers)
-    if device == "cpu" and per_rank != 1:
+    if device == "cpu" and gpus != int(gpus):
         raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
+    if strategy in _ONE_PROCESS:
+        per_rank = gpus
+    elif strategy == OWN_RANKS and gpus % (nodes or 1) == 0:
+        per_rank = gpus / (nodes or 1)
+    else:
+        per_rank = min(1, gpus)
+    ranks = int(gpus / per_rank)
     if device == "cpu":
-        return Gang(ranks=int(ranks), gpus_per_rank=0, cpus_per_rank=cpus_per_worker or 1)
+        cores = int(per_rank) * (cpus_per_worker or 1)
+        return Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=int(per_rank), nodes=nodes)
     cores = cpus_per_worker or max(1, int(cores_per_gpu * per_rank))
-    return Gang(ranks=int(ranks), gpus_per_rank=per_rank, cpus_per_rank=cores)
+    return Gang(ranks=ranks, gpus_per_rank=per_rank, cpus_per_rank=cores, nodes=nodes)

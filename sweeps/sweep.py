@@ -13,7 +13,7 @@ from typing import Any
 from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_number, is_whole, points, size
 from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
-from sweeps.layout import Gang, Layout, gang, layout_of
+from sweeps.layout import Gang, Layout, gang, layout_of, least_nodes
 from sweeps.lr_rule import learning_rate
 from sweeps.trial import Batch, TrialSpec
 
@@ -81,7 +81,10 @@ class Setup:
     fsdp_size: int | None = None
     """Shards of each replica: see `layout_of`."""
     device: str
-    gpus_per_worker: float | None
+    nodes: int | None = None
+    """Nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`."""
+    node_sizes: tuple[int, ...] = ()
+    """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
     gpu_types: tuple[str, ...] = ()
     """Required types of GPUs; empty for any."""
     cpus_per_worker: int | None
@@ -215,11 +218,16 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
 
 
 def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
+    gpus, nodes = values["gpus"], setup.nodes
+    if nodes is None and is_number(gpus):
+        least = least_nodes(gpus, setup.node_sizes)
+        # On one node, the gang is the same as without a number of nodes.
+        nodes = None if least == 1 else least
     held = gang(
-        values["gpus"],
+        gpus,
         strategy=setup.strategy,
         device=setup.device,
-        gpus_per_worker=setup.gpus_per_worker,
+        nodes=nodes,
         cpus_per_worker=setup.cpus_per_worker,
         cores_per_gpu=setup.cores_per_gpu,
     )
@@ -229,7 +237,8 @@ def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
 def _batch(values: Mapping[str, Any], layout: Layout, ranks: int, setup: Setup) -> Batch:
     """Return the batch of one step from either side that the sweep gives. Raises ValueError if it does not divide."""
     accumulate = setup.grad_accum_steps
-    data_ranks = min(ranks, layout.data_parallel_size)
+    # A command divides its batch itself, among all of its nodes.
+    data_ranks = 1 if layout.starts_ranks else min(ranks, layout.data_parallel_size)
     parts = layout.data_parallel_size // data_ranks
     size: Any = values.get("device_batch_size")
     whole: Any = values.get("global_batch_size")

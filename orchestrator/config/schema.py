@@ -49,6 +49,7 @@ OWN_SECTIONS = tuple(
 
 IDENTIFYING = (
     "strategy",
+    "nodes",
     "fsdp_size",
     "grad_accum_steps",
     *MODEL_PARALLEL,

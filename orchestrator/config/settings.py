@@ -314,8 +314,6 @@ class ResourcesSection:
 
     device: str = key("auto", choice("auto", "cuda", "cpu"))
     """cuda, cpu; auto: cuda if there are GPUs"""
-    gpus_per_worker: float | str = key("auto", Number(above=0, words=("auto",)))
-    """auto: 1; a fraction packs single-rank trials onto one GPU"""
     cpus_per_worker: int | str = key("auto", Number(above=0, whole=True, words=("auto",)))
     """auto: a GPU's share of its node's cores; 1 without GPUs"""
     timing: str = key("auto", choice("auto", "device", "exclusive", "shared"))
@@ -419,6 +417,9 @@ class Settings:
     independent: an independent model on every GPU; the first one is reported
 
     own_ranks: one process gets all GPUs and starts its ranks itself (trainable=command)"""
+    nodes: int | None = key(None, count(null=True))
+    """nodes that have equally many of a trial's GPUs; null: one if the GPUs fit there, else as few as needed (a command
+    must name {gpus_per_node} then)"""
     fsdp_size: int | None = key(None, count(null=True))
     """GPUs over which fsdp divides one replica of the model, as on one node; null: all GPUs of a trial"""
     grad_accum_steps: int = key(1, count())

@@ -20,7 +20,7 @@ from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, target
 from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
-from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.cluster import Node, of_type
 from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
@@ -150,7 +150,8 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         optimizer={"name": declared} if declared else config.get("optimizer") or {"name": "unknown"},
         strategy=strategy if strategy != "auto" else trainable.get("strategy") or "auto",
         device=computes_on,
-        gpus_per_worker=_given(resources["gpus_per_worker"]),
+        nodes=config["nodes"],
+        node_sizes=_node_sizes(config, nodes, computes_on) if _may_span_nodes(trainable) else (),
         gpu_types=_gpu_types(config) if computes_on == "cuda" else (),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
         cores_per_gpu=max(1, cores_per_gpu),
@@ -244,16 +245,26 @@ def _plugins() -> dict[tuple[str, str], str]:
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:
-    """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have, or the given fraction."""
+    """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have."""
     if axes.get("gpus") != AUTO_GPUS:
         return axes
-    share = _given(config["resources"]["gpus_per_worker"]) or 1
-    if share < 1:
-        return {**axes, "gpus": [share]}
-    on_gpus = _device(config, nodes) == "cuda"
+    most = sum(_node_sizes(config, nodes, _device(config, nodes)))
+    return {**axes, "gpus": [2**power for power in range(max(1, most).bit_length())]}
+
+
+def _node_sizes(config: Mapping[str, Any], nodes: Sequence[Node], device: str) -> tuple[int, ...]:
+    """Return the GPUs of each node, or the worker processes that its cores suffice for."""
+    if device == "cuda":
+        types = _gpu_types(config) or ("",)
+        return tuple(int(node.gpus) for node in nodes if any(of_type(node.gpu_type, kind) for kind in types))
     cores = _given(config["resources"]["cpus_per_worker"]) or 1
-    most = int(sum(node.gpus if on_gpus else node.cpus // cores for node in nodes))
-    return {**axes, "gpus": [share * 2**power for power in range(max(1, most // share).bit_length())]}
+    return tuple(int(node.cpus // cores) for node in nodes)
+
+
+def _may_span_nodes(trainable: Mapping[str, Any]) -> bool:
+    """Return whether a command names the GPUs or the number of a node: it would start too many processes otherwise."""
+    text = str((trainable.get("argv"), trainable.get("env")))
+    return any(name in text for name in ("{gpus_per_node}", "{node_rank}"))
 
 
 def _gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:

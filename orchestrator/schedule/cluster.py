@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from sweeps.layout import Gang
@@ -41,13 +42,19 @@ def of_type(gpu_type: str, requested: str) -> bool:
 def ranks_that_fit(gang: Gang, node: Node) -> int:
     """Return how many of the gang's ranks fit on the empty node; a rank never spans nodes, nor shares a GPU.
 
-    The gang must have at most one GPU type.
+    The gang must have at most one GPU type. If its nodes are given, a node has its part of the ranks or none.
     """
     if gang.gpu_types and not of_type(node.gpu_type, gang.gpu_types[0]):
         return 0
     by_cpu = _times(gang.cpus_per_rank, node.cpus) if gang.cpus_per_rank else gang.ranks
     by_gpu = _times(gang.gpus_per_rank, node.gpus) if gang.gpus_per_rank else gang.ranks
-    return min(by_cpu, by_gpu)
+    return _of_equal_parts(gang, min(by_cpu, by_gpu))
+
+
+def _of_equal_parts(gang: Gang, room: int) -> int:
+    if gang.nodes is None:
+        return room
+    return gang.ranks_per_node if room >= gang.ranks_per_node else 0
 
 
 def _times(part: float, whole: float) -> int:
@@ -56,6 +63,9 @@ def _times(part: float, whole: float) -> int:
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
     """Return one line on what is missing; empty if the nodes could hold the whole gang at once."""
+    if not gang.is_divisible:
+        types = f" of {len(gang.gpu_types)} types" if len(gang.gpu_types) > 1 else ""
+        return f"{gang.ranks} ranks{types} cannot be divided equally among nodes={gang.nodes}"
     rooms = ((part, sum(ranks_that_fit(part, node) for node in nodes)) for part in gang.parts())
     gang, room = next(((part, room) for part, room in rooms if room < part.ranks), (gang, gang.ranks))
     if room >= gang.ranks:
@@ -70,7 +80,10 @@ def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
         for node, kind in zip(nodes, kinds, strict=True)
     )
     have = ", ".join(described) or "no nodes"
-    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {rank}; there is room for {room} ({have})"
+    spread = f" on {_counted(gang.nodes, 'node')}" if gang.nodes else ""
+    # Only a command could use further nodes for what is one rank now.
+    hint = "; a command that names {gpus_per_node} may span nodes" if gang.devices_per_rank > 1 == gang.ranks else ""
+    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {rank}{spread}; there is room for {room} ({have}){hint}"
 
 
 def _counted(count: float, what: str) -> str:
@@ -262,15 +275,20 @@ class Occupancy:
             self._on_one[shape] = any(self._room(shape, free) >= shape.gang.ranks for free in set(self._empty))
         return self._on_one[shape]
 
+    def nodes_of(self, shape: Shape) -> int | None:
+        """Return how many nodes the gang takes; None if as many as it needs."""
+        return shape.gang.nodes or (1 if self.fits_one_node(shape) else None)
+
     def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
         """Choose the nodes of a gang with one type of GPU; returns (node, ranks on it)."""
         ranks, known = shape.gang.ranks, self._rooms.setdefault(shape, {})
         rooms = [(known[free] if free in known else self._room(shape, free), free) for free in self._alike]
-        if self.fits_one_node(shape):
-            # The fullest node that has room, which keeps the emptier ones for larger gangs.
-            fullest = sorted(free for room, free in rooms if room >= ranks)
+        if count := self.nodes_of(shape):
+            # The fullest nodes that have room, which keeps the emptier ones for larger gangs.
+            fullest = sorted(free for room, free in rooms if room >= shape.gang.ranks_per_node)
             nodes = (node for free in fullest for node in self._latest(free, without))
-            return next(([(node, ranks)] for node in nodes), None)
+            places = [(node, shape.gang.ranks_per_node) for node in islice(nodes, count)]
+            return places if len(places) == count else None
         chosen: list[tuple[int, int]] = []
         for room, free in sorted((pair for pair in rooms if pair[0]), reverse=True):
             for node in self._latest(free, without):
@@ -318,7 +336,11 @@ class Occupancy:
 
 
 def _ranks(shape: Shape, free: _Free) -> int:
-    """Return how many of the gang's ranks fit into the free resources."""
+    """Return how many of the gang's ranks fit into the free resources, as `ranks_that_fit`."""
+    return _of_equal_parts(shape.gang, _room_in(shape, free))
+
+
+def _room_in(shape: Shape, free: _Free) -> int:
     gang = shape.gang
     if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
         return 0

@@ -112,32 +112,32 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
     from_s = -math.inf
     for part in shape.gang.parts() if room.could_hold(shape) else ():
         one = Shape(gang=part, timing=shape.timing)
-        nodes = (_first_node if room.fits_one_node(one) else _first_nodes)(room, one, leaving)
+        count = room.nodes_of(one)
+        nodes = _first_empty(room, one, leaving) if count is None else _first_with_room(room, one, leaving)[:count]
         chosen.update(node for _, node in nodes)
         from_s = max(from_s, *(free_s for free_s, _ in nodes))
     return Reservation(nodes=frozenset(chosen), from_s=from_s)
 
 
-def _first_node(
+def _first_with_room(
     room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
-    """Return the node that has room for the whole gang first if trials end as expected, and when it has."""
-    ranks, candidates = shape.gang.ranks, []
+    """Return the nodes that can have their part of the gang, by the time at which they have if trials end as expected."""
+    ranks, candidates = shape.gang.ranks_per_node, []
     for node in range(len(room.nodes)):
         if room.ranks_when_empty(shape, node) < ranks:
             continue
         by_end = sorted(leaving.get(node, []), key=lambda leaver: leaver[0])
         gone = [placement for _, placement in by_end]
+        ends_s = [-math.inf, *(until_s for until_s, _ in by_end)]
         enough = (
-            until_s
-            for count, (until_s, _) in enumerate(by_end, start=1)
-            if room.ranks_without(shape, node, gone[:count]) >= ranks
+            until_s for count, until_s in enumerate(ends_s) if room.ranks_without(shape, node, gone[:count]) >= ranks
         )
         candidates.append((next(enough, -math.inf), node))
-    return [min(candidates)]
+    return sorted(candidates)
 
 
-def _first_nodes(
+def _first_empty(
     room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
     """Return the nodes that become empty first, until together they hold the gang."""

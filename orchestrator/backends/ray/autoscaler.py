@@ -68,20 +68,30 @@ def room(
     """
     gang = shape.gang
     bundles = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
+    spread = "PACK"
+    if gang.nodes:
+        bundles = [_bundle_of_node(part) for part in gang.parts() for _ in range(part.nodes or 1)]
+        spread = "STRICT_SPREAD"
     if why_infeasible(gang, nodes):
         there = _outside(ailing, labels) if ailing else dict(labels)
-        return {"bundles": bundles, "strategy": "PACK", "bundle_label_selector": [there] * len(bundles)}
+        return {"bundles": bundles, "strategy": spread, "bundle_label_selector": [there] * len(bundles)}
     holders = [node for node in nodes if len(gang.parts()) == 1 and ranks_that_fit(gang, node) >= gang.ranks]
     if holders and shape.timing == "exclusive":
         least = min(holders, key=lambda node: (node.gpus, node.cpus))
         bundles = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
     elsewhere = _outside([node.node_id for node in nodes], labels)
-    strategy = "STRICT_PACK" if holders else "PACK"
+    strategy = "STRICT_PACK" if holders else spread
     return {"bundles": bundles, "strategy": strategy, "bundle_label_selector": [elsewhere] * len(bundles)}
 
 
 def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, str]:
     return {**labels, NODE_ID: f"!in({','.join(sorted(node_ids))})"}
+
+
+def _bundle_of_node(gang: Gang) -> dict[str, float]:
+    """Return the bundle of all ranks of a node."""
+    ranks = gang.ranks_per_node
+    return _bundle(ranks * gang.cpus_per_rank, replace(gang, gpus_per_rank=ranks * gang.gpus_per_rank))
 
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:

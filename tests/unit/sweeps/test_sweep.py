@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import sweeps.sweep
 from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
-from sweeps.layout import gang
+from sweeps.layout import gang, least_nodes
 from sweeps.sweep import Sweep, divide_global, multiply_device, trials
 from sweeps.trial import Batch
 from tests.unit.sweeps.setups import GRID, expanded, setup
@@ -242,11 +242,8 @@ def test_shares_add_up_and_differ_by_one_at_most(ranks, accumulate, extra):
     assert list(batch.shares) == sorted(batch.shares, reverse=True)
 
 
-def made(gpus, strategy="auto", device="cuda", per_worker=None):
-    held = gang(
-        gpus, strategy=strategy, device=device, gpus_per_worker=per_worker, cpus_per_worker=None, cores_per_gpu=16
-    )
-    return held.ranks, held.gpus_per_rank
+def made(gpus, strategy="auto", device="cuda", nodes=None, cpus=None):
+    return gang(gpus, strategy=strategy, device=device, nodes=nodes, cpus_per_worker=cpus, cores_per_gpu=16)
 
 
 @pytest.mark.parametrize(
@@ -255,27 +252,80 @@ def made(gpus, strategy="auto", device="cuda", per_worker=None):
         ({"gpus": 1}, 1, 1),
         ({"gpus": 4}, 4, 1),
         ({"gpus": 0.25}, 1, 0.25),
-        ({"gpus": 0.25, "per_worker": 0.25}, 1, 0.25),
-        ({"gpus": 4, "per_worker": 2}, 2, 2),
         ({"gpus": 4, "strategy": "data_parallel"}, 1, 4),
         ({"gpus": 2, "device": "cpu"}, 2, 0),
         ({"gpus": 4, "strategy": "own_ranks"}, 1, 4),
         ({"gpus": 0.5, "strategy": "own_ranks"}, 1, 0.5),
         ({"gpus": 4, "strategy": "own_ranks", "device": "cpu"}, 1, 0),
+        ({"gpus": 8, "strategy": "own_ranks", "nodes": 2}, 2, 4),
+        ({"gpus": 8, "strategy": "fsdp", "nodes": 2}, 8, 1),
     ],
 )
 def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, each):
-    assert made(**asked) == (ranks, each)
+    held = made(**asked)
+    assert (held.ranks, held.gpus_per_rank) == (ranks, each)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks_per_node"),
+    [
+        ({"gpus": 8, "strategy": "own_ranks", "nodes": 2}, 1),
+        ({"gpus": 8, "strategy": "own_ranks", "nodes": 4, "device": "cpu"}, 1),
+        ({"gpus": 8, "nodes": 2}, 4),
+        ({"gpus": 1, "nodes": 1}, 1),
+        ({"gpus": 0.5, "nodes": 1}, 1),
+        ({"gpus": 8, "strategy": "own_ranks", "nodes": 3}, None),
+        ({"gpus": 2, "strategy": "own_ranks", "nodes": 4, "device": "cpu"}, None),
+        ({"gpus": 6, "nodes": 4}, None),
+        ({"gpus": 4, "strategy": "data_parallel", "nodes": 2}, None),
+        ({"gpus": 0.5, "nodes": 2}, None),
+    ],
+)
+def test_nodes_have_equal_parts_of_a_gang_or_none(asked, ranks_per_node):
+    held = made(**asked)
+    assert held.is_divisible == (ranks_per_node is not None)
+    assert ranks_per_node in (None, held.ranks_per_node)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes", "nodes"),
+    [
+        (4, (8, 8), 1),
+        (16, (8, 8), 2),
+        (12, (8, 8, 8), 2),
+        (8, (3, 3, 3, 3), 4),
+        (16, (8, 4), None),
+        (6, (4, 2), None),
+        (9, (8, 8), None),
+        (4, (), None),
+    ],
+)
+def test_gpus_are_spread_over_the_fewest_equal_nodes(gpus, sizes, nodes):
+    assert least_nodes(gpus, sizes) == nodes
+
+
+def test_only_commands_for_several_nodes_are_spread():
+    axes = {"gpus": [2, 8], "device_batch_size": [16]}
+    spread, whole = ({"strategy": "own_ranks", "device": "cuda", "node_sizes": sizes} for sizes in ((4, 4), ()))
+    assert [trial.gang.ranks for trial in expanded(axes, setup(**spread))] == [1, 2]
+    assert [trial.gang.ranks for trial in expanded(axes, setup(**whole))] == [1, 1]
+
+
+def test_a_command_over_nodes_has_the_batch_of_one_node():
+    axes = {"gpus": [6], "device_batch_size": [16]}
+    given = {"strategy": "own_ranks", "device": "cuda", "model_parallel": {"tensor_parallel": 2}}
+    one, two = (expanded(axes, setup(nodes=nodes, **given))[0] for nodes in (1, 2))
+    assert one.batch == two.batch and two.batch.data_parallel_size == 3
+    assert (two.gang.ranks, two.layout.devices) == (2, 6)
 
 
 @pytest.mark.parametrize(("gpus", "strategy", "cores"), [(1, "auto", 16), (0.25, "auto", 4), (2, "data_parallel", 32)])
 def test_a_rank_has_its_gpus_share_of_the_cores(gpus, strategy, cores):
-    held = gang(gpus, strategy=strategy, device="cuda", gpus_per_worker=None, cpus_per_worker=None, cores_per_gpu=16)
-    assert held.cpus_per_rank == cores
+    assert made(gpus, strategy).cpus_per_rank == cores
 
 
 def test_a_command_on_cpus_has_the_cores_of_its_processes():
-    held = gang(3, strategy="own_ranks", device="cpu", gpus_per_worker=None, cpus_per_worker=2, cores_per_gpu=1)
+    held = made(3, "own_ranks", "cpu", cpus=2)
     assert (held.ranks, held.cpus_per_rank, held.devices_per_rank) == (1, 6, 3)
 
 
@@ -286,13 +336,10 @@ def test_a_command_on_cpus_has_the_cores_of_its_processes():
         ({"gpus": -1}, "above 0"),
         ({"gpus": "two"}, "above 0"),
         ({"gpus": True}, "above 0"),
-        ({"gpus": 1, "per_worker": 0.25}, r"gpus_per_worker=0\.25"),
-        ({"gpus": 3, "per_worker": 2}, "gpus=3"),
         ({"gpus": 1.5, "strategy": "data_parallel"}, r"gpus=1\.5"),
         ({"gpus": 0.5, "device": "cpu"}, r"gpus=0\.5"),
         ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, r"gpus=0\.5"),
         ({"gpus": 2, "device": "cpu", "strategy": "data_parallel"}, "strategy=data_parallel"),
-        ({"gpus": 4, "strategy": "data_parallel", "per_worker": 1}, "gpus_per_worker=1"),
         ({"gpus": 2, "strategy": "single"}, "strategy=single"),
     ],
 )
@@ -303,7 +350,7 @@ def test_an_impossible_gang_is_refused(asked, match):
 
 @pytest.mark.parametrize(("asked", "cores"), [(None, 1), (3, 3)])
 def test_a_rank_on_cpus_has_one_core_by_default(asked, cores):
-    held = gang(2, strategy="auto", device="cpu", gpus_per_worker=None, cpus_per_worker=asked, cores_per_gpu=16)
+    held = made(2, device="cpu", cpus=asked)
     assert (held.ranks, held.cpus_per_rank) == (2, cores)
 
 

@@ -37,7 +37,7 @@ def test_keys_are_frozen(golden):
     ("content", "path"),
     [
         ({"report": {"margin": 0.02, "metric": {"name": "bleu", "better": "higher"}}, "own": {"any": 1}}, None),
-        ({"budget": {"epochs": None, "steps": "${own.steps}"}, "resources": {"gpus_per_worker": "auto"}}, None),
+        ({"budget": {"epochs": None, "steps": "${own.steps}"}, "resources": {"cpus_per_worker": "auto"}}, None),
         ({"report": {"margn": 0.02}}, ["report"]),
         ({"report": {"margin": 0}}, ["report", "margin"]),
         ({"mode": "rnu"}, ["mode"]),

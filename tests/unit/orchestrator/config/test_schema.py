@@ -79,7 +79,7 @@ def test_choices_are_those_that_are_implemented():
         ("cluster.labels", None),
         ("grad_accum_steps", 0),
         ("warmup_epochs", -1),
-        ("resources.gpus_per_worker", 0),
+        ("nodes", 0),
         ("resources.cpus_per_worker", 1.5),
         ("report.price_per_gpu_hour", "cheap"),
         ("report.margin", None),
@@ -99,7 +99,7 @@ def test_wrong_value_is_one_line_with_key_and_value(key, value):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("hang_s", None), ("resources.gpus_per_worker", "auto"), ("results_dir", 2024), ("tracker.wandb.project", 7)],
+    [("hang_s", None), ("resources.cpus_per_worker", "auto"), ("results_dir", 2024), ("tracker.wandb.project", 7)],
 )
 def test_further_values_are_allowed(key, value):
     assert errors(with_value(CONFIG, key, value)) == []

@@ -84,8 +84,6 @@ def test_gpu_type_implies_cuda():
         (config(), [SERVER, SERVER, SERVER], [1, 2, 4]),
         (resources(device="cpu"), [SERVER], [1, 2, 4, 8, 16, 32]),
         (resources(cpus_per_worker=2), [LAPTOP], [1, 2]),
-        (resources(gpus_per_worker=0.25), [SERVER], [0.25]),
-        (resources(gpus_per_worker=2), [SERVER, SERVER], [2, 4]),
     ],
 )
 def test_auto_gpus_doubles_up_to_the_nodes(given, nodes, counts):

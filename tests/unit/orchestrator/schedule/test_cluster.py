@@ -8,8 +8,8 @@ from orchestrator.schedule.cluster import Node, Shape, kept_gang, ranks_that_fit
 from sweeps.layout import Gang
 
 
-def gang(ranks, gpus=0.0, cpus=1):
-    return Gang(ranks=ranks, gpus_per_rank=gpus, cpus_per_rank=cpus)
+def gang(ranks, gpus=0.0, cpus=1, nodes=None):
+    return Gang(ranks=ranks, gpus_per_rank=gpus, cpus_per_rank=cpus, nodes=nodes)
 
 
 def node(cpus, gpus=0.0, name="n"):
@@ -36,12 +36,22 @@ def test_infeasible_reason_names_need_and_nodes():
     assert all(part in reason for part in ("1 H100 GPU (cluster.gpu_type)", "room for 0", "(n: 2 CPUs, 0 GPUs)"))
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))
-def test_feasibility_equals_that_of_trying_every_placement(sizes, ranks, cpus):
+def is_even(placed, wanted):
+    """Return whether a placement has the number of nodes that the gang wants, with equally many ranks."""
+    return wanted is None or (len(set(placed)) == wanted and len({placed.count(place) for place in placed}) == 1)
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3)
+NODES = st.one_of(st.none(), st.integers(1, 3))
+
+
+@given(SIZES, st.integers(1, 4), st.integers(1, 2), NODES)
+def test_feasibility_equals_that_of_trying_every_placement(sizes, ranks, cpus, spread):
     nodes = [node(cores, gpus, f"n{index}") for index, (cores, gpus) in enumerate(sizes)]
-    wanted = gang(ranks, gpus=1, cpus=cpus)
+    wanted = gang(ranks, gpus=1, cpus=cpus, nodes=spread)
     possible = any(
-        all(placed.count(i) * cpus <= n.cpus and placed.count(i) <= n.gpus for i, n in enumerate(nodes))
+        is_even(placed, spread)
+        and all(placed.count(i) * cpus <= n.cpus and placed.count(i) <= n.gpus for i, n in enumerate(nodes))
         for placed in itertools.product(range(len(nodes)), repeat=ranks)
     )
     assert possible == (why_infeasible(wanted, nodes) == "")

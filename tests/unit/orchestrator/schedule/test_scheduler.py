@@ -17,9 +17,9 @@ EIGHT = (Node(name="a", cpus=64, gpus=8),)
 PAIR = (Node(name="a", cpus=32, gpus=4), Node(name="b", cpus=32, gpus=4))
 
 
-def gang(name, gpus, *, timing="device", seed=0, cpus=1, types=()):
+def gang(name, gpus, *, timing="device", seed=0, cpus=1, types=(), nodes=None):
     ranks, each = (1, gpus) if gpus < 1 else (int(gpus), 1)
-    held = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus, gpu_types=types)
+    held = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus, gpu_types=types, nodes=nodes)
     return dataclasses.replace(trial(name, "quick", timing=timing), gpus=gpus, gang=held, device="cuda", seed=seed)
 
 
@@ -185,6 +185,7 @@ TRIALS = st.lists(
         st.one_of(st.none(), st.floats(1, 100)),
         st.floats(1, 100),
         st.integers(0, 2),
+        st.sampled_from([None, None, 1, 2, 4]),
     ),
     max_size=25,
 )
@@ -195,8 +196,8 @@ TRIALS = st.lists(
 def test_every_trial_runs_once_and_nothing_is_held_twice(sizes, asked):
     nodes = [Node(name=f"n{index}", cpus=cpus, gpus=gpus) for index, (gpus, cpus) in enumerate(sizes)]
     given = [
-        (gang(str(n), gpus, timing=timing, seed=seed), known, takes)
-        for n, (gpus, timing, known, takes, seed) in enumerate(asked)
+        (gang(str(n), gpus, timing=timing, seed=seed, nodes=spread), known, takes)
+        for n, (gpus, timing, known, takes, seed, spread) in enumerate(asked)
     ]
     possible = [each for each in given if not why_infeasible(each[0].gang, nodes)]
     known = {each.trial_id: seconds for each, seconds, _ in possible}
@@ -205,6 +206,9 @@ def test_every_trial_runs_once_and_nothing_is_held_twice(sizes, asked):
     stays = simulate(trials, nodes, lambda t: known[t.trial_id], lambda t: takes[t.trial_id])
     assert sorted(stay.trial.trial_id for stay in stays) == sorted(takes)
     for stay in stays:
+        per_node = Counter(stay.placement.nodes)
+        if stay.trial.gang.nodes:
+            assert len(per_node) == stay.trial.gang.nodes and len(set(per_node.values())) == 1
         at = [other for other in stays if other.start_s <= stay.start_s < other.end_s]
         check_held(at, nodes)
 
@@ -233,6 +237,17 @@ def check_held(stays, nodes):
                     for gpu, _ in each.gpus
                 }
                 assert mine.isdisjoint(others)
+
+
+def test_makespan_of_gangs_over_nodes_is_near_the_lower_bound():
+    rng = random.Random(0)
+    trials = [gang(str(n), 2 * nodes, seed=n % 2, nodes=nodes) for n, nodes in enumerate([1, 1, 2, 4] * 10)]
+    takes = {each.trial_id: rng.uniform(5, 15) for each in trials}
+    thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
+    nodes = [Node(name=f"n{n}", cpus=2, gpus=2) for n in range(4)]
+    stays = simulate(trials, nodes, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
+    bound_s = lower_bound_s(trials, nodes, lambda t: takes[t.trial_id])
+    assert bound_s <= makespan_s(stays) <= 1.10 * bound_s
 
 
 @pytest.mark.parametrize("gpus", [8, 64])

@@ -38,6 +38,13 @@ def test_wide_gang_requests_several_nodes():
     assert asked["bundle_label_selector"] == [{"ray.io/node-id": "!in(l,s)"}] * 5
 
 
+def test_gang_of_given_nodes_requests_a_part_of_each():
+    spread = replace(PAIR, gang=replace(PAIR.gang, ranks=4, nodes=2))
+    asked = room(spread, [LARGE], {})
+    assert asked["strategy"] == "STRICT_SPREAD"
+    assert asked["bundles"] == [{name: 2 * amount for name, amount in RANK.items()}] * 2
+
+
 def test_exclusive_gang_requests_a_whole_node():
     alone = Shape(gang=Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1), timing="exclusive")
     assert room(alone, [HEAD, LARGE, SMALL], {})["bundles"] == [{"CPU": 4, "GPU": 1}]
