@@ -1,4 +1,4 @@
-"""The layout of a trial: how its GPUs divide batch, parameters and layers, and which processes on which nodes drive them.
+"""The layout of a trial: how its GPUs divide batch, parameters and layers, and which processes drive them.
 
 The words of `strategy` are interpreted here alone; everything else reads a `Layout`.
 """

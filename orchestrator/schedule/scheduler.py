@@ -122,7 +122,7 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
 def _first_with_room(
     room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
-    """Return the nodes that can have their part of the gang, by the time at which they have if trials end as expected."""
+    """Return the nodes that can hold their part of the gang, by the time at which trials are expected to leave room."""
     ranks, candidates = shape.gang.ranks_per_node, []
     for node in range(len(room.nodes)):
         if room.ranks_when_empty(shape, node) < ranks:
