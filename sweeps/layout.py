@@ -28,6 +28,11 @@ MODEL_PARALLEL = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Config keys whose product is the number of devices that hold one replica, or one shard, of the model."""
 
 
+def is_sharded(strategy: str) -> bool:
+    """Return whether ranks hold parts of the parameters under this strategy."""
+    return strategy in _SHARDED
+
+
 def is_independent(strategy: str) -> bool:
     """Return whether the strategy trains an independent model on every rank, each with its share of the batch."""
     return strategy == "independent"
@@ -115,7 +120,7 @@ class Layout:
     @property
     def is_sharded(self) -> bool:
         """Return whether ranks hold parts of the parameters."""
-        return self.strategy in _SHARDED
+        return is_sharded(self.strategy)
 
     @property
     def keeps_parameters(self) -> bool:
@@ -140,30 +145,33 @@ def layout_of(
     model_parallel: Mapping[str, int],
     fsdp_size: int | None = None,
 ) -> Layout:
-    """Return the layout of a gang's devices; `auto` is `single` for one rank, `ddp` for several.
+    """Return the layout of a gang's devices; `auto` is `single` for one rank, `ddp` or, if layers are divided, `fsdp`.
 
     `fsdp_size` is the number of shards of each replica; None: one replica over all ranks. Raises ValueError, with the
     numbers, for degrees that do not divide the devices, or that the strategy does not have.
     """
-    if strategy == "auto":
-        strategy = "single" if gang.ranks == 1 else "ddp"
     devices = gang.ranks * gang.devices_per_rank
     degrees = [model_parallel.get(name, 1) for name in MODEL_PARALLEL]
+    tensor, context, pipeline = degrees
+    if strategy == "auto":
+        strategy = "fsdp" if tensor > 1 else "single" if gang.ranks == 1 else "ddp"
     size = math.prod(degrees)
     text = " × ".join(f"{name}={count}" for name, count in model_parallel.items() if count > 1)
-    if size > 1 and strategy != OWN_RANKS:
+    if context * pipeline > 1 and strategy != OWN_RANKS:
         raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
+    if tensor > 1 and strategy not in (*_SHARDED, OWN_RANKS):
+        raise ValueError(f"tensor_parallel={tensor} needs strategy=fsdp or fsdp_grad, not {strategy}")
     if devices % size:
         axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
         left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"
         raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {left_out}")
     parts = devices // size
-    if fsdp_size is not None and strategy not in _SHARDED:
+    if fsdp_size is not None and not is_sharded(strategy):
         raise ValueError(f"fsdp_size={fsdp_size} is for strategy=fsdp and fsdp_grad, not for {strategy}")
-    shards = (fsdp_size or parts) if strategy in _SHARDED else 1
+    shards = (fsdp_size or parts) if is_sharded(strategy) else 1
     if parts % shards:
-        raise ValueError(f"gpus={devices} is not a multiple of fsdp_size={shards}")
-    tensor, context, pipeline = degrees
+        whole = f"fsdp_size={shards}" if size == 1 else f"fsdp_size={shards} × {text}"
+        raise ValueError(f"gpus={devices} is not a multiple of {whole}")
     return Layout(
         strategy=strategy,
         replicas=parts // shards,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from sweeps.layout import Layout
-from trainables.context import Context
+from trainables.context import Context, RequestError
 
 Made = TypeVar("Made")
 
@@ -30,6 +31,18 @@ class RankGroup:
     world_size: int
     device: str
     gang_id: str
+    tensor: int = field(default=1, compare=False)
+    """The number of neighbouring ranks that divide each layer, and so have the same samples."""
+
+    @property
+    def data_rank(self) -> int:
+        """The place of the rank's samples among those of all ranks."""
+        return self.rank // self.tensor
+
+    @property
+    def data_ranks(self) -> int:
+        """The number of ranks, or of groups of ranks, that have different samples."""
+        return self.world_size // self.tensor
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum element-wise over the ranks, in place, on the rank's own device."""
@@ -82,8 +95,8 @@ class RankGroup:
         return mine
 
     def share_of(self, count: int) -> slice:
-        """Return the rank's contiguous part of `count` items; the parts of all ranks cover them without overlap."""
-        return slice(count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size)
+        """Return the part of `count` items for the rank's samples; the parts of all cover them without overlap."""
+        return slice(count * self.data_rank // self.data_ranks, count * (self.data_rank + 1) // self.data_ranks)
 
 
 _connected: RankGroup | None = None
@@ -92,10 +105,17 @@ _connected: RankGroup | None = None
 def join(context: Context) -> RankGroup:
     """Connect to the trial's other ranks through gloo or NCCL, unless the same gang is connected already.
 
-    Rank 0 serves the rendezvous `tcp://host:port`. Raises ValueError if several ranks have none.
+    Rank 0 serves the rendezvous `tcp://host:port`. Raises ValueError if several ranks have none, and RequestError if
+    ranks that divide layers are on different nodes.
     """
     global _connected
-    gang = RankGroup(rank=context.rank, world_size=context.world_size, device=context.device, gang_id=context.gang_id)
+    gang = RankGroup(
+        rank=context.rank,
+        world_size=context.world_size,
+        device=context.device,
+        gang_id=context.gang_id,
+        tensor=context.layout.tensor,
+    )
     if gang == _connected:
         return gang
     leave()
@@ -110,7 +130,20 @@ def join(context: Context) -> RankGroup:
             device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
         )
         _connected = gang
+    if gang.tensor > 1:
+        _require_one_node(gang)
     return gang
+
+
+def _require_one_node(gang: RankGroup) -> None:
+    """Raise RequestError on all ranks if the ranks of any group that divides layers are on different nodes."""
+    nodes = gang.each(float(zlib.crc32(socket.gethostname().encode())))
+    groups = [set(nodes[first : first + gang.tensor]) for first in range(0, gang.world_size, gang.tensor)]
+    if any(len(group) > 1 for group in groups):
+        raise RequestError(
+            f"tensor_parallel={gang.tensor} exchanges activations in every layer: each {gang.tensor} ranks must be on"
+            " one node, and these are not"
+        )
 
 
 def _store(rendezvous: str | None, gang: RankGroup) -> Any:
@@ -128,14 +161,16 @@ def _store(rendezvous: str | None, gang: RankGroup) -> Any:
 
 
 def mesh(layout: Layout, device: str) -> DeviceMesh:
-    """Return the ranks of the present gang as a grid: replicas × shards, or shards alone.
+    """Return the ranks of the present gang as a grid: replicas × shards × tensor, without the first and last if 1.
 
     Trials of one gang share it, because a grid has communicators that stay in memory.
     """
-    sizes = (layout.replicas, layout.shards) if layout.replicas > 1 else (layout.shards,)
+    sizes = (layout.replicas, layout.shards, layout.tensor)
     if sizes not in _meshes:
-        names = ("replicas", "shards")[-len(sizes) :]
-        _meshes[sizes] = init_device_mesh(torch.device(device).type, sizes, mesh_dim_names=names)
+        axes = {"replicas": layout.replicas, "shards": layout.shards, "tensor": layout.tensor}
+        divided = {name: size for name, size in axes.items() if size > 1 or name == "shards"}
+        kind = torch.device(device).type
+        _meshes[sizes] = init_device_mesh(kind, tuple(divided.values()), mesh_dim_names=tuple(divided))
     return _meshes[sizes]
 
 

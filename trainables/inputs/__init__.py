@@ -13,7 +13,7 @@ from trainables.process_group import RankGroup
 def build(name: str, feed: Feed, gang: RankGroup, loader: Mapping[str, Any]) -> Inputs:
     """Return the rank's input of this feed; `loader` has the keys of `Workers`. Raises ValueError for unknown keys."""
     if isinstance(feed.part, Sequences):
-        return SequenceInputs(feed, gang.rank)
+        return SequenceInputs(feed, gang.data_rank)
     if name == "resident":
         return ResidentInputs(feed, gang.rank)
     from trainables.inputs.loaders import LoaderInputs, Workers  # imports torchvision, which is slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from fnmatch import fnmatch
 from typing import Any
 
 import torch
@@ -97,6 +98,26 @@ def repeated_blocks(model: nn.Module, *, wanted_for: str) -> nn.ModuleList:
     if not any(sizes):
         raise RequestError(f"{wanted_for} needs a model that holds its blocks in a torch.nn.ModuleList")
     return lists[sizes.index(max(sizes))]
+
+
+def tensor_plan(model: nn.Module) -> dict[str, str]:
+    """Return how tensor parallelism divides a model's layers: `colwise` or `rowwise` for each name.
+
+    A `colwise` layer has a part of the outputs on each rank, and the `rowwise` layer after it adds up the parts. The
+    plan is the model's `tensor_plan`, or that of `transformers` for the blocks. Raises RequestError if there is none.
+    """
+    patterns: dict[str, str] = getattr(model, "tensor_plan", {})
+    if isinstance(model, LogitsModel):
+        own = getattr(model.model, "tp_plan", None) or {}
+        patterns = {f"model.{pattern}": kind for pattern, kind in own.items() if "layers." in pattern}
+    if not patterns or {*patterns.values()} - {"colwise", "rowwise"}:
+        raise RequestError(f"tensor_parallel needs a plan of {type(model).__name__}'s layers, and it has none")
+    return {
+        name: kind
+        for name, module in model.named_modules()
+        for pattern, kind in patterns.items()
+        if isinstance(module, nn.Linear) and fnmatch(name, pattern)
+    }
 
 
 def recompute_blocks(model: nn.Module, kind: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -115,7 +116,8 @@ class Attention(nn.Module):
         self, width: int, *, heads: int, kv_heads: int, bias: bool, angles: tuple[Tensor, Tensor] | None = None
     ) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_width = heads, kv_heads, width // heads
+        self.queries, self.head_width = heads // kv_heads, width // heads
+        # The rows of a group are neighbours, its queries before its key and its value: any division by groups is even.
         self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head_width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
         self.rotates = angles is not None
@@ -125,17 +127,18 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×T×width to the same shape."""
-        count, length, width = x.shape
-        # One tensor per role, each N×heads×T×head_width: attention takes these views without a copy.
-        parts = self.qkv(x).view(count, length, -1, self.head_width).transpose(1, 2)
-        q, k, v = parts.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        count, length, _ = x.shape
+        groups = self.qkv(x).view(count, length, -1, self.queries + 2, self.head_width)
+        # One tensor per role, each N×heads×T×head_width: attention takes views of a key for each query without a copy.
+        roles = groups.split([self.queries, 1, 1], dim=3)
+        q, k, v = (role.flatten(2, 3).transpose(1, 2) for role in roles)
         if self.rotates:
             cos, sin = self.get_buffer("cos")[:length], self.get_buffer("sin")[:length]
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if self.kv_heads != self.heads:
-            k, v = (heads.repeat_interleave(self.heads // self.kv_heads, dim=1) for heads in (k, v))
+        if self.queries > 1:
+            k, v = (heads.repeat_interleave(self.queries, dim=1) for heads in (k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        attended: Tensor = self.out(mixed.transpose(1, 2).reshape(count, length, width))
+        attended: Tensor = self.out(mixed.transpose(1, 2).reshape(count, length, -1))
         return attended
 
 
@@ -175,6 +178,17 @@ class Block(nn.Module):
 
 class Transformer(nn.Module):
     """Embeddings, blocks, a norm and the output layer."""
+
+    tensor_plan: ClassVar[Mapping[str, str]] = {
+        "blocks.*.attention.qkv": "colwise",
+        "blocks.*.attention.out": "rowwise",
+        "blocks.*.feed_forward.0": "colwise",
+        "blocks.*.feed_forward.2": "rowwise",
+        "blocks.*.feed_forward.gate": "colwise",
+        "blocks.*.feed_forward.up": "colwise",
+        "blocks.*.feed_forward.down": "rowwise",
+    }
+    """See `trainables.models.tensor_plan`; both feed-forward layers are in it."""
 
     def __init__(
         self,

@@ -1,20 +1,26 @@
-"""Sharded models: torch's `fully_shard` (FSDP2), which ranks gather parameters for, and passes without communication.
+"""Divided models: torch's `fully_shard` (FSDP2), its passes without communication, and tensor parallelism.
 
 Each unit of a model, one of its blocks, is gathered as a whole before it computes; what is left belongs to the root.
+With tensor parallelism a rank gathers no more than its part of the layers that the model's plan names.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from sweeps.layout import Layout
+from trainables.models import tensor_plan
 from trainables.torch_private import FsdpCollectives
 
 SMALLEST_UNIT = 1e-3
@@ -43,15 +49,54 @@ def units(model: nn.Module) -> list[nn.Module]:
 def shard(
     model: nn.Module, layout: Layout, mesh: DeviceMesh, *, computes_in: torch.dtype | None, sends: torch.dtype
 ) -> None:
-    """Divide the parameters of a model on its device among the ranks of the mesh, in place.
+    """Divide the parameters of a model on its device among the shards of the mesh, in place.
 
-    All ranks have the same parameters before. The model computes in `computes_in` (None: as its parameters are) on
-    copies of the parameters, and gradients are averaged in the format `sends`.
+    All ranks have the same parameters before, or the parts that `divide_layers` has given them. The model computes in
+    `computes_in` (None: as its parameters are) on copies of the parameters, and gradients are averaged in the format
+    `sends`.
     """
     policy = MixedPrecisionPolicy(param_dtype=computes_in, reduce_dtype=sends)
+    if layout.tensor > 1:
+        mesh = mesh["replicas", "shards"] if layout.replicas > 1 else mesh["shards"]
     for unit in units(model):
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=not layout.keeps_parameters)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+
+
+def divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Divide the layers that the model's plan names among the ranks of the mesh, in place (tensor parallelism).
+
+    Every rank computes all other layers. Their parameters become copies that the mesh knows of, because clipping, fused
+    optimizers and checkpoints need all parameters on one mesh. Raises RequestError for a model without a plan.
+    """
+    owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            owners[parameter].append((module, name))
+    parallelize_module(model, mesh, {name: STYLES[kind]() for name, kind in tensor_plan(model).items()})
+    copied = {
+        module: None
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+        if not isinstance(parameter, DTensor)
+    }
+    for module in copied:
+        distribute_module(module, mesh, input_fn=_as_copies, output_fn=_own_copy)  # type: ignore[arg-type]
+    for places in owners.values():  # parameters that layers have shared
+        first = getattr(*places[0])
+        for module, name in places[1:]:
+            module.register_parameter(name, first)
+
+
+def _as_copies(module: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    return tuple(DTensor.from_local(value, mesh, [Replicate()], run_check=False) for value in inputs)
+
+
+def _own_copy(module: nn.Module, outputs: Any, mesh: DeviceMesh) -> Any:
+    return outputs.to_local()
 
 
 def sharded_parts(model: nn.Module) -> list[FSDPModule]:

@@ -56,7 +56,7 @@ def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> 
     smaller passes. Raises the out-of-memory error if even the smallest passes do not fit.
     """
     fits, parts = batch, 1
-    while error := out_of_memory(take_pass, fits.shares[gang.rank], gang):
+    while error := out_of_memory(take_pass, fits.shares[gang.data_rank], gang):
         # Shares that follow speeds seldom have a common divisor. Then their sum is divided, and the shares keep their
         # proportions except for rounding; the update stays the same, because the samples of a step do.
         common, total, ranks = math.gcd(*batch.shares), sum(batch.shares), len(batch.shares)

@@ -156,7 +156,7 @@ class Evaluation:
         self._inputs, self._targets = form.place(inputs), targets.to(form.device)
         self._count = len(part)
         self._gang, self._form, self._precision = gang, form, precision
-        self._most = math.ceil(self._count / gang.world_size) if together else len(self._targets)
+        self._most = math.ceil(self._count / gang.data_ranks) if together else len(self._targets)
         self._batch_size = max(1, min(batch_size, self._most))  # so that halving shrinks the first batch
         self._shrinks, self._mirrored, self._together = shrinks, mirrored, together
         # A rank without samples takes its passes with one of another rank.
@@ -172,7 +172,8 @@ class Evaluation:
             if self._form.device != "cpu":
                 torch.cuda.empty_cache()
         model.train()
-        correct, loss = self._gang.sum(sums).tolist()
+        # Ranks with the same samples count them once.
+        correct, loss = (self._gang.sum(sums) / self._gang.tensor).tolist()
         return Score(accuracy=correct / self._count, loss=loss / self._count)
 
     def _fit(self, model: nn.Module) -> None:

@@ -30,7 +30,7 @@ from trainables.shared_tensors import SharedTensors, join, split
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
-from trainables.step.sharding import free_gathered, shard, without_communication
+from trainables.step.sharding import divide_layers, free_gathered, shard, without_communication
 from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
@@ -106,7 +106,7 @@ class Replica:
 
     def measure_pass_s(self) -> float:
         """Return the seconds of a pass over this rank's share of the batch."""
-        return self.passes.pass_s(self._context.batch.shares[self._context.rank])
+        return self.passes.pass_s(self._context.batch.shares[self._gang.data_rank])
 
     def build_inputs(self) -> Inputs:
         """Return the rank's input pipeline."""
@@ -188,6 +188,8 @@ class Replica:
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
         if self._settings.fp8 != "off":
             convert_to_float8(model, self._settings.fp8, context.device)
+        if context.layout.tensor > 1:
+            divide_layers(model, process_group.mesh(context.layout, context.device)["tensor"])
         if self._settings.activation_checkpointing != "off":
             recompute_blocks(model, self._settings.activation_checkpointing)
         if context.layout.is_sharded:
@@ -200,7 +202,7 @@ class Replica:
         """With `micro_batch: auto`, divide a step into as many passes as the ranks' memory requires."""
         if self._settings.micro_batch == "auto":
             self._context.batch = fitting(self._context.batch, self._gang, self.passes.take_pass)
-            self._context.summarize({"micro_batch_size": self._context.batch.shares[self._context.rank]})
+            self._context.summarize({"micro_batch_size": self._context.batch.shares[self._gang.data_rank]})
 
     def _apply_strategy(self) -> strategies.Strategy:
         """Compile the model if wanted, and wrap it for its ranks."""

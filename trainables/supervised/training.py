@@ -94,7 +94,8 @@ class SupervisedTrial:
             at = self._branch_off()
         else:
             at = Progress()
-            torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out different activations
+            # Each rank drops out other activations, except for ranks with the same samples.
+            torch.manual_seed(derive(own.seed, "rank", self._replicas.gang.data_rank))
         self._loop = Loop(self.replica, plan, clock=self._clock, gang=self._gang, context=context, at=at)
 
     @property
@@ -268,12 +269,12 @@ class SupervisedTrial:
         self._laps = [Lap(**lap) for lap in restored["laps"]]
         self._pace.kept(at.train_s, 0.0)
         self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
-        if "random" in restored:
+        if "random" in restored and restored["layout"]["tensor"] == self._context.layout.tensor:
             self.replica.step.loss.copy_(restored["loss"])
             restore_random_state(restored["random"])
-        else:  # another number of ranks continues
+        else:  # other ranks continue
             self.replica.step.loss.fill_(restored["mean_loss"])
-            torch.manual_seed(derive(self._context.seed, "rank", self._context.rank, at.steps))
+            torch.manual_seed(derive(self._context.seed, "rank", self._gang.data_rank, at.steps))
         return at
 
     def _branch_off(self) -> Progress:

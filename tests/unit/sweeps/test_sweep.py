@@ -369,7 +369,7 @@ def test_model_parallelism_divides_the_replicas_of_a_batch():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "strategy", "message"), [(6, "own_ranks", "gpus=6 .*tensor_parallel=4 = 4"), (4, "ddp", "strategy=ddp")]
+    ("gpus", "strategy", "message"), [(6, "own_ranks", "gpus=6 .*tensor_parallel=4 = 4"), (4, "ddp", "strategy=fsdp")]
 )
 def test_gpus_that_hold_no_whole_replicas_are_refused(gpus, strategy, message):
     given = setup(strategy=strategy, device="cuda", model_parallel={"tensor_parallel": 4})

@@ -40,6 +40,7 @@ def request(
     config: dict[str, Any] | None = None,
     strategy: str = "",
     fsdp_size: int | None = None,
+    tensor: int = 1,
     **other: Any,
 ) -> dict[str, Any]:
     """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG."""
@@ -50,11 +51,11 @@ def request(
         "trainable": trainable,
         "config": CONFIG | (config or {}),
         "rank": rank,
-        "world_size": len(shares),
+        "world_size": len(shares) * tensor,
         "device": "cpu",
         "gpus_per_rank": 0,
         "threads": 1,
-        "layout": layout(strategy or ("ddp" if len(shares) > 1 else "single"), len(shares), fsdp_size),
+        "layout": layout(strategy or "auto", len(shares) * tensor, fsdp_size, tensor),
         "seed": 1,
         "batch": {
             "global_batch_size": sum(shares) * grad_accum_steps,
@@ -68,10 +69,11 @@ def request(
     } | other
 
 
-def layout(strategy: str, ranks: int, fsdp_size: int | None = None) -> dict[str, Any]:
+def layout(strategy: str, ranks: int, fsdp_size: int | None = None, tensor: int = 1) -> dict[str, Any]:
     """Return the layout of so many ranks with a GPU each, as JSON."""
     gang = Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1)
-    return asdict(layout_of(gang, strategy=strategy, model_parallel={}, fsdp_size=fsdp_size))
+    degrees = {"tensor_parallel": tensor}
+    return asdict(layout_of(gang, strategy=strategy, model_parallel=degrees, fsdp_size=fsdp_size))
 
 
 def rendezvous() -> str:

@@ -22,7 +22,7 @@ from trainables import rank
 LENGTH, BATCH = 8, 8
 STEPS, FEW = 50, 12
 TOLERANCE = 1e-5
-GPT = {"name": "gpt", "layers": 2, "heads": 2, "width": 16, "sequence_length": LENGTH, "vocabulary": 64}
+GPT = {"name": "gpt", "layers": 2, "heads": 4, "width": 16, "sequence_length": LENGTH, "vocabulary": 64}
 IMAGES = {"model": {"name": "small_cnn"}, "data": {"name": "digits"}, "budget": {"steps": 4}}
 ADAMW = {"name": "adamw", "weight_decay": 0.1}
 ALONE = {"strategy": "single", "shares": (BATCH,)}
@@ -31,6 +31,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": {"strategy": "fsdp", "shares": (2,) * 4},
     "fsdp_grad": {"strategy": "fsdp_grad", "shares": (2,) * 4},
     "hybrid": {"strategy": "fsdp", "fsdp_size": 2, "shares": (2,) * 4},
+    "tp 2": {"strategy": "fsdp_grad", "tensor": 2, "shares": (BATCH,)},
+    "tp 4": {"strategy": "fsdp", "tensor": 4, "shares": (BATCH,)},
+    "fsdp × tp": {"strategy": "fsdp", "tensor": 2, "shares": (4, 4)},
 }
 
 
@@ -115,9 +118,10 @@ def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any
         "budget": {"steps": steps},
     } | sections
     meet = rendezvous()
-    place = {"gang_id": meet, "rendezvous": meet if len(layout["shares"]) > 1 else None}
+    ranks = len(layout["shares"]) * layout.get("tensor", 1)
+    place = {"gang_id": meet, "rendezvous": meet if ranks > 1 else None}
     given: dict[str, Any] = {"config": config, "lr": 0.01} | layout | asked | place
-    return [request(rank=rank, **given) for rank in range(len(layout["shares"]))]
+    return [request(rank=rank, **given) for rank in range(ranks)]
 
 
 def assert_alike(found: list[float], expected: list[float]) -> None:
@@ -131,7 +135,7 @@ def alone(four: Processes, tokens: Path) -> list[float]:
     return curve
 
 
-QUICK = [("ddp", "off"), ("fsdp", "full"), ("fsdp_grad", "selective"), ("hybrid", "off")]
+QUICK = [("ddp", "off"), ("fsdp", "full"), ("fsdp_grad", "selective"), ("hybrid", "off"), ("fsdp × tp", "full")]
 LONG = [(layout, kind) for layout in LAYOUTS for kind in ("off", "selective", "full")]
 
 

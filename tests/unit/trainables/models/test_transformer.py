@@ -40,6 +40,9 @@ def test_gpt_equals_that_of_transformers() -> None:
         elif own.startswith("norm."):
             names[own] = own.replace("norm", "transformer.ln_f")
     copy_weights(ours, theirs, names, transposed=("qkv", "out", "feed_forward"))
+    for name, weight in ours.named_parameters():
+        if "qkv" in name:
+            weight.data.copy_(by_group(*weight.data.chunk(3), groups=4))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
 
@@ -60,10 +63,15 @@ def test_llama_equals_that_of_transformers() -> None:
         there = f"model.layers.{index}"
         names |= {f"blocks.{index}.{own}.weight": f"{there}.{part}.weight" for own, part in parts.items()}
         qkv = [state[f"{there}.self_attn.{name}_proj.weight"] for name in "qkv"]
-        ours.get_parameter(f"blocks.{index}.attention.qkv.weight").data.copy_(torch.cat(qkv))
+        ours.get_parameter(f"blocks.{index}.attention.qkv.weight").data.copy_(by_group(*qkv, groups=2))
     copy_weights(ours, theirs, names, but="qkv")
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+def by_group(*roles: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return the rows of queries, keys and values, with those of a group of heads beside one another."""
+    return torch.cat([role.unflatten(0, (groups, -1)) for role in roles], dim=1).flatten(0, 1)
 
 
 def copy_weights(
