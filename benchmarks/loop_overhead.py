@@ -51,7 +51,7 @@ def bare(
     trial: SupervisedTrial, model: dict[str, Any], batch: int, wrap: Callable[[nn.Module], nn.Module] = nn.Module.train
 ) -> Callable[[], None]:
     """Return a hand-written step on the same data; `wrap` wraps the model."""
-    workload = trial._workload
+    workload = trial.workload
     images = workload.form.normalise(as_pixels(workload.split.train.images, "cpu"))
     targets = workload.split.train.targets
     module = wrap(models.build(model, input_shape=workload.input_shape, num_classes=workload.num_classes))
@@ -84,7 +84,7 @@ def step_s(step: Callable[[], None], count: int) -> float:
 def measure(model: dict[str, Any], batch: int, rounds: int, slice_s: float) -> dict[str, Any]:
     """Measure both in turn."""
     trial = trial_of(model, batch)
-    steps = {"ours": trial._loop.step, "bare": bare(trial, model, batch)}
+    steps = {"ours": trial.loop.step, "bare": bare(trial, model, batch)}
     counts = {name: max(5, round(slice_s / step_s(step, 20))) for name, step in steps.items()}
     found: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds):

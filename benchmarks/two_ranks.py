@@ -58,7 +58,7 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
     )
     _trials[kind] = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
     _trials[kind].train()
-    _steps[kind] = plain_step(_trials[kind], batch) if kind == "plain_ddp" else _trials[kind]._loop.step
+    _steps[kind] = plain_step(_trials[kind], batch) if kind == "plain_ddp" else _trials[kind].loop.step
 
 
 def plain_step(trial: Any, batch: int) -> Callable[[], None]:

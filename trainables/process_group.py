@@ -16,8 +16,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from sweeps.layout import Layout
 from trainables.context import Context, RequestError
+from trainables.torch_private import fake_store
 
 Made = TypeVar("Made")
+
+REHEARSAL = "rehearsal"
+"""The rendezvous of a rank without the others: their collectives do nothing, and tensors have their real sizes."""
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others: longer than a compilation, shorter than `hang_s` by default."""
@@ -120,17 +124,12 @@ def join(context: Context) -> RankGroup:
         return gang
     leave()
     if gang.world_size > 1 or context.layout.is_sharded:
-        on_gpu = gang.device.startswith("cuda")
-        dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
-            store=_store(context.rendezvous, gang),
-            rank=gang.rank,
-            world_size=gang.world_size,
-            timeout=PATIENCE,
-            device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
-        )
+        if context.rendezvous == REHEARSAL:
+            dist.init_process_group("fake", store=fake_store(), rank=gang.rank, world_size=gang.world_size)
+        else:
+            _connect(gang, context.rendezvous)
         _connected = gang
-    if gang.tensor > 1:
+    if gang.tensor > 1 and context.rendezvous != REHEARSAL:
         _require_one_node(gang)
     return gang
 
@@ -144,6 +143,23 @@ def _require_one_node(gang: RankGroup) -> None:
             f"tensor_parallel={gang.tensor} exchanges activations in every layer: each {gang.tensor} ranks must be on"
             " one node, and these are not"
         )
+
+
+def _connect(gang: RankGroup, rendezvous: str | None) -> None:
+    on_gpu = gang.device.startswith("cuda")
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        store=_store(rendezvous, gang),
+        rank=gang.rank,
+        world_size=gang.world_size,
+        timeout=PATIENCE,
+        device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
+    )
+
+
+def rehearses() -> bool:
+    """Return whether the process group is that of a rehearsal."""
+    return dist.get_backend() == "fake"
 
 
 def _store(rendezvous: str | None, gang: RankGroup) -> Any:

@@ -29,6 +29,11 @@ def fake_tensors() -> AbstractContextManager[object]:
     return mode
 
 
+def fake_store() -> Any:
+    """Return the store of a process group whose backend is `fake`, which this import registers."""
+    return import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
+
+
 def stop_compile_workers() -> None:
     """End torch's pools of compiler processes and threads, if there are any."""
     if pools := sys.modules.get("torch._inductor.async_compile"):

@@ -27,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.context import Context
 from trainables.gradient_noise import GradientNoise
+from trainables.process_group import rehearses
 from trainables.step.compilation import Compiled
 from trainables.step.sharding import sharded_parts, without_communication, without_reduction
 from trainables.step.stopwatch import Stopwatch
@@ -222,17 +223,28 @@ STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {
 
 def register_hook(parallel: DistributedDataParallel, exchange: Exchange) -> None:
     """Register a communication hook if gradients are rounded or observed; the default is an all-reduce."""
-    reduce = bf16_compress_hook if exchange.wire is torch.bfloat16 else allreduce_hook
-    if noise := exchange.noise:
+    standard = bf16_compress_hook if exchange.wire is torch.bfloat16 else allreduce_hook
+    reduce = partial(_keep_own, exchange.wire) if rehearses() else standard
+    noise = exchange.noise
 
-        def observe_and_reduce(bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+    def observe_and_reduce(bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+        if noise:
             noise.see(bucket.buffer())  # the rank's own gradients, before they are rounded and reduced
-            return reduce(None, bucket)  # type: ignore[arg-type]
+        return reduce(None, bucket)  # type: ignore[arg-type]
 
+    if noise or reduce is not allreduce_hook:
         # DistributedDataParallel refuses annotations that are strings, as all are in this module; a lambda has none.
         parallel.register_comm_hook(None, lambda _, bucket: observe_and_reduce(bucket))
-    elif reduce is not allreduce_hook:
-        parallel.register_comm_hook(None, reduce)
+
+
+def _keep_own(wire: torch.dtype | None, state: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+    """Return a rank's own gradients, rounded as if they were sent: collectives of a rehearsal return no future."""
+    buffer = bucket.buffer()
+    if wire is not None:
+        buffer.copy_(buffer.to(wire))
+    future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])
+    future.set_result(buffer)
+    return future
 
 
 def prepare(model: nn.Module, context: Context, exchange: Exchange | None = None) -> Strategy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -161,6 +162,19 @@ class Evaluation:
         self._shrinks, self._mirrored, self._together = shrinks, mirrored, together
         # A rank without samples takes its passes with one of another rank.
         self._stand_in = self._inputs if len(self._targets) else form.place(part.take(slice(1))[0])
+
+    @property
+    def batches(self) -> int:
+        """The forward passes of each rank."""
+        return math.ceil(self._most / self._batch_size)
+
+    def first(self, batches: int) -> Evaluation:
+        """Return the evaluation of the rank's first batches alone."""
+        shorter = copy.copy(self)
+        samples = min(batches * self._batch_size, self._most)
+        shorter._inputs, shorter._targets = self._inputs[:samples], self._targets[:samples]
+        shorter._most = samples
+        return shorter
 
     def score(self, model: nn.Module) -> Score:
         """Evaluate this module, not a wrapper, which may be compiled for other shapes; leave it in training mode."""

@@ -217,24 +217,25 @@ class StepSplit:
     def _parts(self, seconds: float, parts: Parts, steps: int) -> StepParts:
         step_s, data_s = seconds / steps, parts.data_s / steps
         if self._stopwatch.on_gpu:
-            host_s = max(0.0, step_s - data_s - self._device_step_s(step_s))
+            host_s = max(0.0, step_s - data_s - device_step_s(self._take, step_s, clock=self._clock))
         else:
             host_s = max(0.0, (seconds - parts.step_s) / steps)
         return StepParts(step_s=step_s, data_s=data_s, host_s=host_s)
 
-    def _device_step_s(self, step_s: float) -> float:
-        """Return the GPU's time for a step whose kernels are all launched before the first starts: the best of a few.
 
-        The GPU pauses first, for longer than the launches take.
-        """
-        times: list[float] = []
-        pause = device_pause("cuda", min(2 * step_s, MAX_PAUSE_S))
-        for _ in range(DEVICE_TRIES):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            pause()
-            begin.record()
-            self._take()
-            end.record()
-            self._clock.read()
-            times.append(begin.elapsed_time(end) / 1e3)
-        return min(times)
+def device_step_s(take: Callable[[], None], step_s: float, *, clock: Clock) -> float:
+    """Return the GPU's time for a step whose kernels are all launched before the first starts: the best of a few.
+
+    The GPU pauses first, for longer than the launches take.
+    """
+    times: list[float] = []
+    pause = device_pause("cuda", min(2 * step_s, MAX_PAUSE_S))
+    for _ in range(DEVICE_TRIES):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        pause()
+        begin.record()
+        take()
+        end.record()
+        clock.read()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return min(times)

@@ -7,8 +7,8 @@ consists of a workload (data and their form), a replica (model, inputs and optim
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -44,6 +44,20 @@ def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Rep
     A study may pass its own `replica_type`. Raises DivergedError, GivenUpError, and ValueError for a config
     that cannot be trained.
     """
+    with prepared(config, context, replica_type=replica_type) as trial:
+        trial.train()
+        if not Settings.of(config["trainable"]).only_timed:
+            trial.give_up_if_poor()
+            trial.evaluate()
+        if not trial.stopped:
+            trial.measure_speed()
+
+
+@contextmanager
+def prepared(
+    config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica
+) -> Iterator[SupervisedTrial]:
+    """Prepare a trial for its first step, and clear up after it; see `train`."""
     settings = Settings.of(config["trainable"])
     with (
         stream_for(settings.cuda_graph, context.device),
@@ -51,12 +65,7 @@ def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Rep
         closing(SupervisedTrial(config, context, replica_type=replica_type)) as trial,
         as_shape_mismatch(trial.model, config["model"]["name"], trial.input_shape),
     ):
-        trial.train()
-        if not settings.only_timed:
-            trial.give_up_if_poor()
-            trial.evaluate()
-        if not trial.stopped:
-            trial.measure_speed()
+        yield trial
 
 
 class SupervisedTrial:
@@ -65,9 +74,9 @@ class SupervisedTrial:
     def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
         # The process: its gang, its clock, its random numbers and number formats.
         self._context, self._settings, self._target = context, Settings.of(config["trainable"]), Target.of(config)
-        self._gang = process_group.join(context)
-        self._clock = Clock(context.device)
-        self._replicas = Replicas.of(context, self._gang)
+        self.gang = process_group.join(context)
+        self.clock = Clock(context.device)
+        self._replicas = Replicas.of(context, self.gang)
         own, gang = self._replicas.context, self._replicas.gang
         torch.manual_seed(own.seed)
         precision = precision_on(self._settings.precision, context.device)
@@ -76,10 +85,10 @@ class SupervisedTrial:
 
         # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
-        self._workload = Workload.of(config, self._settings, precision, own)
+        self.workload = Workload.of(config, self._settings, precision, own)
         restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
         settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
-        self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
+        self.replica = replica_type(config, own, self.workload, gang=gang, clock=self.clock, settled=settled)
 
         # The loop, at its beginning or at the checkpoint.
         plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=self._settings.branch_end)
@@ -96,7 +105,7 @@ class SupervisedTrial:
             at = Progress()
             # Each rank drops out other activations, except for ranks with the same samples.
             torch.manual_seed(derive(own.seed, "rank", self._replicas.gang.data_rank))
-        self._loop = Loop(self.replica, plan, clock=self._clock, gang=self._gang, context=context, at=at)
+        self.loop = Loop(self.replica, plan, clock=self.clock, gang=self.gang, context=context, at=at)
 
     @property
     def model(self) -> nn.Module:
@@ -106,12 +115,12 @@ class SupervisedTrial:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape C, H, W of the data's images, or the length of its sequences."""
-        return self._workload.input_shape
+        return self.workload.input_shape
 
     @property
     def stopped(self) -> bool:
         """True if any rank was asked to stop the training early."""
-        return self._loop.stopped
+        return self.loop.stopped
 
     def close(self) -> None:
         """End the processes that the trial has started."""
@@ -119,12 +128,12 @@ class SupervisedTrial:
 
     def train(self) -> None:
         """Train until the budget is spent, or as far as timing needs; evaluate and report each epoch."""
-        part, settings = self._workload.split.validation, self._settings
-        if length := self._workload.sequence_length:
+        part, settings = self.workload.split.validation, self._settings
+        if length := self.workload.sequence_length:
             self._context.summarize({"sequence_length": length})
-        validation = self._evaluation(part) if len(part) else None
+        validation = self.evaluation(part) if len(part) else None
         points = {*settings.branch_points} if settings.checkpoint == "epochs" else set()
-        for epoch in self._loop.epochs():
+        for epoch in self.loop.epochs():
             if self.stopped:
                 self._save_checkpoint()  # before the evaluation, which a stop request may leave no time for
             self._report(epoch, self._score(validation) if validation else None)
@@ -132,7 +141,7 @@ class SupervisedTrial:
                 return
             if self._tokens in points:
                 self._context.save_branch_point(self._tokens, *self._state())
-            if settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
+            if settings.checkpoint == "epochs" and self._pace.due(self.loop.at.train_s):
                 self._save_checkpoint()
             if settings.only_timed and not self._batch_grows:  # batches that grow are timed over the whole training
                 if is_timed_by(self._laps, least_s=settings.window_s, least_steps=settings.window_steps):
@@ -153,9 +162,9 @@ class SupervisedTrial:
 
     def evaluate(self) -> None:
         """Summarize the result of the training. The test set is evaluated here, once, and decides nothing."""
-        test = self._workload.split.test
-        score = self._score(self._evaluation(test)) if len(test) else None
-        at, replicas = self._loop.at, self._replicas
+        test = self.workload.split.test
+        score = self._score(self.evaluation(test)) if len(test) else None
+        at, replicas = self.loop.at, self._replicas
         self._context.summarize(
             ({"accuracy": score.accuracy} | self._counted("test_samples", test) if score else {})
             | {
@@ -166,19 +175,19 @@ class SupervisedTrial:
         )
         if score:
             replicas.summarize(score.accuracy)
-        if self._workload.sequence_length:
-            length = self._workload.sequence_length
+        if self.workload.sequence_length:
+            length = self.workload.sequence_length
             self._context.summarize({"tokens": at.samples * replicas.count * length})
         if self._settings.compile != "off":
             self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
         for name, own_gb in device_memory.peak(self._context.device).items():
-            (peak_gb,) = self._gang.largest(own_gb)
+            (peak_gb,) = self.gang.largest(own_gb)
             self._context.summarize({name: peak_gb})
 
     def measure_speed(self) -> None:
         """Summarize times, and throughput unless another trial has it. Comes last, as it may take further steps."""
-        gang, context = self._gang, self._context
-        timing = Timing(self._loop, self.replica, self._settings, clock=self._clock, gang=gang, context=context)
+        gang, context = self.gang, self._context
+        timing = Timing(self.loop, self.replica, self._settings, clock=self.clock, gang=gang, context=context)
         figures = timing.figures(self._laps, self._epochs, self._replicas.count)
         if self._target:
             seconds = self._target.seconds((lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps)
@@ -186,11 +195,12 @@ class SupervisedTrial:
                 figures["time_to_target_s"] = seconds
         context.summarize(figures)
         if speed := figures.get("samples_per_s"):
-            context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
+            context.summarize(utilisation(self._model_config, self.workload, speed, gang=gang, context=context))
 
-    def _evaluation(self, part: Part | Sequences) -> Evaluation:
+    def evaluation(self, part: Part | Sequences) -> Evaluation:
+        """Return the evaluation of a part of the data by all ranks."""
         most = max(self._replicas.context.batch.shares)
-        return self._workload.evaluation(part, self._replicas.gang, self._settings, most=most)
+        return self.workload.evaluation(part, self._replicas.gang, self._settings, most=most)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):
@@ -198,16 +208,16 @@ class SupervisedTrial:
 
     def _counted(self, name: str, part: Part | Sequences) -> dict[str, int]:
         """Return how many samples an accuracy is the share of; empty for texts, whose tokens are not independent."""
-        return {} if self._workload.sequence_length else {name: len(part)}
+        return {} if self.workload.sequence_length else {name: len(part)}
 
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         validation = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
-        if score and self._workload.bytes_per_token:
-            validation["bits_per_byte"] = score.loss / math.log(2) / self._workload.bytes_per_token
+        if score and self.workload.bytes_per_token:
+            validation["bits_per_byte"] = score.loss / math.log(2) / self.workload.bytes_per_token
         self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, validation=validation))
         self._epochs.append(epoch)
-        noise, at, length = self.replica.noise.figures(), self._loop.at, self._workload.sequence_length
-        counted = self._counted("val_samples", self._workload.split.validation) if score else {}
+        noise, at, length = self.replica.noise.figures(), self.loop.at, self.workload.sequence_length
+        counted = self._counted("val_samples", self.workload.split.validation) if score else {}
         self._context.report(
             {"epoch": epoch.number, "loss": epoch.loss}
             | validation
@@ -226,10 +236,10 @@ class SupervisedTrial:
         """Save everything that the rest of the training depends on."""
         if self._settings.checkpoint == "off":
             return
-        started = self._clock.read()
+        started = self.clock.read()
         self._context.checkpoint(*self._state())
-        (cost_s,) = self._gang.largest(self._clock.read() - started)
-        self._pace.kept(self._loop.at.train_s, cost_s)
+        (cost_s,) = self.gang.largest(self.clock.read() - started)
+        self._pace.kept(self.loop.at.train_s, cost_s)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
         """Return everything that the rest of the training depends on: common to all ranks, of this rank, and shared."""
@@ -237,25 +247,25 @@ class SupervisedTrial:
         loss = self.replica.step.loss
         common = {
             "replica": state,
-            "progress": asdict(self._loop.at),
+            "progress": asdict(self.loop.at),
             "layout": asdict(self._replicas.context.layout),
             "batch": asdict(self._replicas.context.batch),
             "laps": [asdict(lap) for lap in self._laps],
-            "mean_loss": float(self._gang.sum(loss.clone())) / self._gang.world_size,
+            "mean_loss": float(self.gang.sum(loss.clone())) / self.gang.world_size,
         }
         own = {"random": random_state(), "loss": loss}
         return ({}, common | own, tensors) if self._replicas.count > 1 else (common, own, tensors)
 
     @property
     def _tokens(self) -> int:
-        return self._loop.at.samples * (self._workload.sequence_length or 0)
+        return self.loop.at.samples * (self.workload.sequence_length or 0)
 
     def _passed_no_branch_point(self, state: Mapping[str, Any]) -> bool:
         """Return whether a trial that continues from this state saves all of its branch points.
 
         Branches may have been added after it passed their point. It then starts again.
         """
-        reached = state["progress"]["samples"] * (self._workload.sequence_length or 0)
+        reached = state["progress"]["samples"] * (self.workload.sequence_length or 0)
         return all(
             self._context.has_branch_point(tokens) for tokens in self._settings.branch_points if tokens <= reached
         )
@@ -274,7 +284,7 @@ class SupervisedTrial:
             restore_random_state(restored["random"])
         else:  # other ranks continue
             self.replica.step.loss.fill_(restored["mean_loss"])
-            torch.manual_seed(derive(self._context.seed, "rank", self._gang.data_rank, at.steps))
+            torch.manual_seed(derive(self._context.seed, "rank", self.gang.data_rank, at.steps))
         return at
 
     def _branch_off(self) -> Progress:

@@ -101,12 +101,12 @@ class Processes:
             with _environment(environments[index] if environments else {}):
                 self._members[-1].start()
 
-    def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
-        """Call `function(*arguments[i])` in process i, for as many processes as there are arguments.
+    def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...], first: int = 0) -> list[Any]:
+        """Call `function(*arguments[i])` in process `first` + i, for as many processes as there are arguments.
 
         Raises RuntimeError with the traces of their errors.
         """
-        ends = self._ends[: len(arguments)]
+        ends = self._ends[first : first + len(arguments)]
         for end, own in zip(ends, arguments, strict=True):
             end.send((function, own))
         with ThreadPoolExecutor(len(ends)) as pool:

@@ -304,7 +304,7 @@ def test_gpu_host_time_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> Non
     steps = Steps(0.1)
     monkeypatch.setattr(steps, "on_gpu", True)
     split = steps.split(Ranks())
-    monkeypatch.setattr(split, "_device_step_s", lambda step_s: 0.12)
+    monkeypatch.setattr(timing, "device_step_s", lambda take, step_s, clock: 0.12)
     assert split.single(Window(seconds=5.0, steps=50), Parts(data_s=0.5))["step_host_s"] == 0
 
 

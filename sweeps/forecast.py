@@ -1,0 +1,339 @@
+"""Forecasts of cells: memory, speed and length of a trial before it runs, from rehearsals of a few cells.
+
+A rehearsal (`trainables.supervised.rehearsal`) takes a few real steps. Cells of one kind differ only in the samples
+of a pass, the micro-batch. `Rehearsals` says which of them to rehearse, and derives the figures of the others:
+
+- A peak of memory is a line in the micro-batch, or flat, for each part of a trial; the largest part is the peak.
+- So is the device's time for a step. A step also takes the host some time, whatever its micro-batch.
+- Communication, which a rehearsal without the other ranks leaves out, follows from the bytes that the layout sends.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sweeps.identity import digest
+from sweeps.lr_rule import RULES
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+REHEARSED = "rehearsal"
+"""The source of a forecast from rehearsals; others are the journal and figures that are shipped."""
+
+_SHORT_OF = ("budget", "schedule", "report")
+"""Config sections that change the length of a training, and neither its memory nor the time of a step."""
+_OF_LENGTH = (
+    *("lr", "reference_batch_size", "probe", "repetition"),
+    *("window_s", "window_steps", "warmup_s", "warmup_steps"),
+)
+
+
+def kind_of(trial: TrialSpec) -> str:
+    """Return a key that is equal for trials whose figures follow from each other's rehearsals."""
+    config = {name: values for name, values in trial.config.items() if name not in _SHORT_OF}
+    for section in ("trainable", "optimizer"):
+        values = config.get(section) or {}
+        config[section] = {key: value for key, value in values.items() if key not in _OF_LENGTH}
+    rule = RULES.get(trial.lr.rule)
+    return digest(
+        {
+            "config": config,
+            "layout": asdict(trial.layout),
+            "rule": trial.lr.rule if rule and rule.in_training else "",
+            "passes": trial.batch.grad_accum_steps,
+            "device": trial.device,
+            "gpus_per_rank": trial.gang.gpus_per_rank,
+            "cpus_per_rank": trial.gang.cpus_per_rank,
+        }
+    )
+
+
+def micro_batch(trial: TrialSpec) -> int:
+    """Return the samples of a forward pass of the rank with the most."""
+    return max(trial.batch.shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with the ends of its 90% interval."""
+
+    value: float
+    lo: float
+    hi: float
+
+    @staticmethod
+    def within(value: float, share: float) -> Estimate:
+        """Return an estimate that may be off by this share."""
+        return Estimate(value=value, lo=value / (1 + share), hi=value * (1 + share))
+
+    def map(self, function: Callable[[float], float]) -> Estimate:
+        """Return a monotonic function of the estimate."""
+        value, *ends = function(self.value), function(self.lo), function(self.hi)
+        return Estimate(value=value, lo=min(ends), hi=max(ends))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """How far a rehearsal's figure may be off, as a share, by how it is derived."""
+
+    rehearsed: float
+    """At a micro-batch that was rehearsed."""
+    between: float
+    """Between two that were rehearsed."""
+    beyond: float
+    """Outside of what was rehearsed, or from a single rehearsal."""
+
+
+MEMORY = Accuracy(rehearsed=0.01, between=0.025, beyond=0.06)
+TIME = Accuracy(rehearsed=0.05, between=0.1, beyond=0.5)
+TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
+"""Other programs use cores, and clocks follow the temperature."""
+BESIDE = 1.0
+"""The same for the time beside the training: processes that start, checkpoints and files are not rehearsed."""
+WARMUPS = 1.5
+"""Warm-ups last longer than their least length, until the pace is steady."""
+
+LINK_GB_S = 250.0
+"""Bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it."""
+EXPOSED = 0.5
+"""The share of communication that a backward pass does not hide, although it overlaps."""
+
+BESIDE_GB = 1.0
+"""What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
+
+PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")
+"""Peaks of the parts of a trial."""
+HELD = ("parameters_gb", "gradients_gb", "optimizer_gb")
+"""What a rank holds all the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """The figures of one rehearsal."""
+
+    kind: str
+    micro_batch: int
+    status: Status
+    note: str = ""
+    took_s: float = 0.0
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """Those of `trainables.supervised.rehearsal`."""
+
+    @staticmethod
+    def of(trial: TrialSpec, answer: Mapping[str, Any]) -> Rehearsal:
+        """Return the rehearsal of a trial from the answer of the process that rehearsed it."""
+        return Rehearsal(
+            kind=kind_of(trial),
+            micro_batch=micro_batch(trial),
+            status=Status(answer["status"]),
+            note=answer["note"],
+            took_s=answer["took_s"],
+            figures=answer["figures"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A forecast of a trial's memory, speed and length."""
+
+    fits: str
+    """yes, no or unsure."""
+    why: str = ""
+    """The figures that say so, unless it fits."""
+    peak_memory_gb: Estimate | None = None
+    """The peak of a rank's GPU; None on CPUs."""
+    parts_gb: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the peak: parameters, gradients, optimizer, and activations, which stand for all the rest."""
+    step_s: Estimate | None = None
+    communication_s: float = 0.0
+    """The part of a step that waits for other ranks."""
+    samples_per_s: Estimate | None = None
+    train_s: Estimate | None = None
+    """Seconds of the training, without evaluation."""
+    duration_s: Estimate | None = None
+    """Seconds of the whole trial."""
+    source: str = REHEARSED
+
+
+class Rehearsals:
+    """The rehearsals of a sweep, by the kind of their trials."""
+
+    def __init__(self, rehearsals: Iterable[Rehearsal] = ()) -> None:
+        self._by_kind: dict[str, dict[int, Rehearsal]] = {}
+        for rehearsal in rehearsals:
+            self.add(rehearsal)
+
+    def add(self, rehearsal: Rehearsal) -> None:
+        """Add a rehearsal; it replaces an earlier one of the same micro-batch."""
+        self._by_kind.setdefault(rehearsal.kind, {})[rehearsal.micro_batch] = rehearsal
+
+    def __iter__(self) -> Iterator[Rehearsal]:
+        return (rehearsal for same in self._by_kind.values() for rehearsal in same.values())
+
+    def next(self, trials: Sequence[TrialSpec]) -> TrialSpec | None:
+        """Return the trial to rehearse next, so that the figures of all these trials are known; None at the end."""
+        by_kind: dict[str, dict[int, TrialSpec]] = {}
+        for trial in trials:
+            by_kind.setdefault(kind_of(trial), {}).setdefault(micro_batch(trial), trial)
+        for kind, alike in by_kind.items():
+            size = _next_size(sorted(alike), self._by_kind.get(kind, {}))
+            if size is not None:
+                return alike[size]
+        return None
+
+    def forecast(self, trial: TrialSpec) -> Forecast | None:
+        """Return the forecast of a trial; None if no trial of its kind was rehearsed."""
+        same = self._by_kind.get(kind_of(trial), {})
+        ok = {size: same[size].figures for size in sorted(same) if same[size].status is Status.OK}
+        size = micro_batch(trial)
+        failed = [lacking for lacking, rehearsal in same.items() if rehearsal.status is Status.OOM]
+        if not ok:
+            is_short = bool(failed) and size >= min(failed)
+            return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
+        curve = Curve(ok)
+        memory = _memory(curve, size)
+        forecast = _times(trial, curve, size)
+        if memory is None:
+            return forecast
+        device_gb = next(iter(ok.values()))["device_gb"]
+        fits, why = _fits(memory, device_gb, is_short=any(lacking <= size for lacking in failed))
+        parts = {name.removesuffix("_gb"): curve.at(name, size) for name in HELD}
+        parts["activations"] = max(0.0, memory.value - sum(parts.values()))
+        return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=parts)
+
+
+def _next_size(sizes: Sequence[int], done: Mapping[int, Rehearsal]) -> int | None:
+    """Return the micro-batch to rehearse next: the smallest, the largest that has memory, and one between of four."""
+    smallest = sizes[0]
+    if smallest not in done:
+        return smallest
+    if done[smallest].status is not Status.OK:  # larger ones would fail, too
+        return None
+    lacking = [size for size, rehearsal in done.items() if rehearsal.status is not Status.OK]
+    fitting = [size for size in sizes if size < min(lacking, default=math.inf)]
+    if fitting[-1] not in done:
+        return fitting[-1]
+    inner = fitting[1:-1]
+    if len(inner) < 2 or any(size in done for size in inner):
+        return None
+    return inner[len(inner) // 2]
+
+
+class Curve:
+    """Figures of rehearsals as functions of the micro-batch: lines between them, and beyond the last two."""
+
+    def __init__(self, rehearsed: Mapping[int, Mapping[str, Any]]) -> None:
+        """`rehearsed` has the figures by micro-batch, in increasing order."""
+        self._figures = rehearsed
+        self._sizes = list(rehearsed)
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The figures of the smallest micro-batch."""
+        return self._figures[self._sizes[0]]
+
+    def at(self, name: str, size: float) -> float:
+        """Return a figure, at least 0."""
+        values = [float(self._figures[known][name]) for known in self._sizes]
+        if len(values) == 1:
+            return values[0]
+        right = min(max(1, bisect_left(self._sizes, size)), len(values) - 1)
+        left = right - 1
+        slope = (values[right] - values[left]) / (self._sizes[right] - self._sizes[left])
+        return max(0.0, values[left] + slope * (size - self._sizes[left]))
+
+    def step_s(self, size: int) -> float:
+        """Return the seconds of a step: the device's, or the host's where that takes longer."""
+        if size in self._figures:
+            return float(self._figures[size]["step_s"])
+        host_s = float(self.first["step_s"]) if size > self._sizes[0] else 0.0
+        return max(host_s, self.at("device_step_s", size))
+
+    def error(self, accuracy: Accuracy, size: int) -> float:
+        """Return how far a figure may be off, as a share."""
+        if size in self._figures:
+            return accuracy.rehearsed
+        return accuracy.between if self._sizes[0] < size < self._sizes[-1] else accuracy.beyond
+
+
+def _memory(curve: Curve, size: int) -> Estimate | None:
+    if "passes_gb" not in curve.first:
+        return None
+    peak_gb = max(curve.at(part, size) for part in PARTS if part in curve.first)
+    return Estimate.within(peak_gb, curve.error(MEMORY, size))
+
+
+def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, str]:
+    """Return whether a peak fits the device, and its figures if that is not sure."""
+    room_gb = device_gb - BESIDE_GB
+    text = f"needs {peak_gb.value:.1f} GB ({peak_gb.lo:.1f} to {peak_gb.hi:.1f}) of {room_gb:.1f} GB"
+    if is_short or peak_gb.lo > room_gb:
+        return "no", text
+    return ("yes", "") if peak_gb.hi <= room_gb else ("unsure", text)
+
+
+def _times(trial: TrialSpec, curve: Curve, size: int) -> Forecast:
+    """Return the forecast of a trial's times. Whether it fits is not known."""
+    own = Estimate.within(curve.step_s(size), curve.error(TIME if trial.device == "cuda" else TIME_ON_CPU, size))
+    waits = communication(trial, curve.first)
+    step = Estimate(value=own.value + waits.value, lo=own.lo + waits.lo, hi=own.hi + waits.hi)
+    samples = trial.batch.global_batch_size
+    training = _training(trial, curve.first, step)
+    beside_s = _beside_training_s(trial, curve.first, step.value, training.value)
+    return Forecast(
+        fits="unsure",
+        step_s=step,
+        communication_s=waits.value,
+        samples_per_s=step.map(lambda step_s: samples / step_s),
+        train_s=training,
+        duration_s=Estimate(
+            value=training.value + beside_s,
+            lo=training.lo + beside_s / (1 + BESIDE),
+            hi=training.hi + beside_s * (1 + BESIDE),
+        ),
+    )
+
+
+def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
+    """Return the seconds of a step that wait for other ranks, if the rehearsal had none.
+
+    A ring sends (n - 1) / n of a tensor to gather or to reduce and scatter it, and both to reduce it to all of n ranks.
+    """
+    if not figures.get("is_alone"):
+        return Estimate(value=0.0, lo=0.0, hi=0.0)
+    layout, passes = trial.layout, trial.batch.grad_accum_steps
+    times = passes * (1 if layout.keeps_parameters else 2)
+    sharded_gb = times * figures["gathered_gb"] + figures["exchanged_gb"] * (layout.shards > 1)
+    replicated_gb = 2 * figures["exchanged_gb"] / layout.shards
+    sent_gb = sharded_gb * (1 - 1 / layout.shards) + replicated_gb * (1 - 1 / layout.replicas)
+    seconds = sent_gb / LINK_GB_S
+    if not figures["overlaps"]:
+        return Estimate(value=seconds, lo=seconds / 3, hi=seconds * 3)
+    return Estimate(value=seconds * EXPOSED, lo=0.0, hi=2 * seconds)
+
+
+def _training(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> Estimate:
+    """Return the seconds of the training."""
+    [(unit, amount)] = trial.length.items()
+    if unit == "seconds":
+        return Estimate(value=amount, lo=amount, hi=amount)
+    tokens = figures.get("sequence_length") or 1
+    samples = {"epochs": figures["epoch_samples"], "samples": 1, "tokens": 1 / tokens}
+    steps = amount if unit == "steps" else math.ceil(amount * samples[unit] / trial.batch.global_batch_size)
+    return step.map(lambda step_s: steps * step_s)
+
+
+def _beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: float, train_s: float) -> float:
+    """Return the seconds of a trial besides its training: preparation, evaluations, and further steps for timing."""
+    settings = trial.config["trainable"]
+    epoch_s = figures["epoch_samples"] / trial.batch.global_batch_size * step_s
+    evaluations = math.ceil(train_s / epoch_s) * figures["validation_s"] + figures["test_s"]
+    window_s = max(settings["window_s"], settings["window_steps"] * step_s)
+    has_window = train_s >= 2 * epoch_s >= 2 * window_s
+    warmup_s = max(settings["warmup_s"], settings["warmup_steps"] * step_s)
+    timing_s = 0.0 if has_window else WARMUPS * warmup_s + window_s
+    return float(figures["setup_s"] + figures["first_step_s"] + evaluations + timing_s)

@@ -1,0 +1,156 @@
+"""Forecasts from rehearsals, by hand: lines of memory and time, what fits, and which cells are rehearsed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sweeps.forecast import Estimate, Rehearsal, Rehearsals, communication, kind_of
+from sweeps.layout import Gang, Layout
+from sweeps.status import Status
+from sweeps.trial import Batch, LearningRate, TrialSpec
+
+GPU = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=4)
+SETTINGS = {"window_s": 2.0, "window_steps": 50, "warmup_s": 0.3, "warmup_steps": 10}
+FIGURES: dict[str, Any] = {
+    **{"setup_s": 2.0, "first_step_s": 1.0, "validation_s": 0.5, "test_s": 0.25},
+    **{"epoch_samples": 1000, "n_params": 2**28, "is_alone": False, "gathered_gb": 0.0, "exchanged_gb": 1.0},
+    **{"overlaps": True, "parameters_gb": 1.0, "gradients_gb": 1.0, "optimizer_gb": 2.0, "device_gb": 80.0},
+}
+
+
+def trial(micro: int = 8, **other: Any) -> TrialSpec:
+    given: dict[str, Any] = {
+        **{"trial_id": f"{micro}", "cell_id": "c", "sweep": "s", "axes": {}, "gpus": 1, "gang": GPU, "device": "cuda"},
+        **{"layout": Layout(), "timing": "device", "seed": 0, "trainable": "m:f"},
+        "batch": Batch(global_batch_size=micro, shares=(micro,)),
+        "lr": LearningRate(value=0.1, warmup_from=0.1),
+        "config": {"trainable": SETTINGS, "budget": {"epochs": 10}},
+    }
+    return TrialSpec(**given | other)
+
+
+def rehearsal(micro: int, gb: float = 10.0, step_s: float = 0.1, **other: Any) -> Rehearsal:
+    memory = {"setup_gb": 5.0, "passes_gb": gb, "update_gb": 12.0, "evaluation_gb": 6.0}
+    times = {"step_s": step_s, "device_step_s": step_s}
+    figures = FIGURES | memory | times | other
+    return Rehearsal(kind=kind_of(trial(micro)), micro_batch=micro, status=Status.OK, figures=figures)
+
+
+def short(micro: int) -> Rehearsal:
+    return Rehearsal(kind=kind_of(trial(micro)), micro_batch=micro, status=Status.OOM, note="out of memory")
+
+
+@pytest.mark.parametrize(
+    ("change", "is_alike"),
+    [
+        ({"seed": 3, "lr": LearningRate(rule="linear", value=0.3, warmup_from=0.1)}, True),
+        ({"config": {"trainable": SETTINGS | {"window_s": 9}, "budget": {"steps": 5}}}, True),
+        ({"batch": Batch(global_batch_size=64, shares=(64,))}, True),
+        ({"batch": Batch(global_batch_size=64, shares=(8,), grad_accum_steps=8)}, False),
+        ({"lr": LearningRate(rule="adascale", value=0.1, warmup_from=0.1)}, False),
+        ({"config": {"trainable": SETTINGS | {"precision": "bf16"}}}, False),
+        ({"config": {"trainable": SETTINGS, "optimizer": {"name": "adamw"}}}, False),
+        ({"layout": Layout(strategy="ddp", replicas=2)}, False),
+    ],
+)
+def test_kinds_leave_out_what_changes_no_figure(change: Mapping[str, Any], is_alike: bool) -> None:
+    assert (kind_of(replace(trial(), **change)) == kind_of(trial())) == is_alike
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lacking", "order"),
+    [
+        ([8], [], [8]),
+        ([8, 16, 32], [], [8, 32]),
+        ([8, 16, 32, 64], [], [8, 64, 32]),
+        ([8, 16, 32, 64], [64], [8, 64, 32]),
+        ([8, 16, 32, 64, 128], [64, 128], [8, 128, 64, 32]),
+        ([8, 16], [8, 16], [8]),
+    ],
+)
+def test_ends_and_the_middle_are_rehearsed(sizes: list[int], lacking: list[int], order: list[int]) -> None:
+    rehearsals, seen = Rehearsals(), []
+    while wanted := rehearsals.next([trial(size) for size in sizes]):
+        [size] = wanted.batch.shares
+        seen.append(size)
+        rehearsals.add(short(size) if size in lacking else rehearsal(size))
+    assert seen == order
+
+
+@pytest.mark.parametrize(
+    ("micro", "gb"),
+    [(8, 12.0), (16, 18.0), (24, 24.0), (32, 30.0), (64, 54.0), (4, 12.0)],  # 6 + 0.75 for each sample, or the update
+)
+def test_peak_is_flat_first_and_then_a_line(micro: int, gb: float) -> None:
+    forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
+    assert forecast is not None and forecast.peak_memory_gb is not None
+    assert forecast.peak_memory_gb.value == pytest.approx(gb)
+    assert forecast.peak_memory_gb.lo < gb < forecast.peak_memory_gb.hi
+    held = {"parameters": 1.0, "gradients": 1.0, "optimizer": 2.0}
+    assert forecast.parts_gb == held | {"activations": pytest.approx(gb - 4)}
+
+
+@pytest.mark.parametrize(
+    ("micro", "fits"), [(8, "yes"), (80, "yes"), (97, "unsure"), (120, "no"), (200, "no")]
+)  # 78.75 GB are needed at 97 samples, and a GPU of 80 GB has 79
+def test_cells_fit_or_do_not(micro: int, fits: str) -> None:
+    forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
+    assert forecast is not None and forecast.fits == fits
+    assert (forecast.why == "") == (fits == "yes")
+
+
+def test_a_rehearsal_without_memory_decides_for_larger_batches() -> None:
+    known = Rehearsals([rehearsal(8, gb=12.0), short(16)])
+    assert [known.forecast(trial(micro)).fits for micro in (8, 16, 32)] == ["yes", "no", "no"]  # type: ignore[union-attr]
+    nothing_fits = Rehearsals([short(8)]).forecast(trial(16))
+    assert nothing_fits is not None and (nothing_fits.fits, nothing_fits.step_s) == ("no", None)
+    assert Rehearsals([short(8)]).forecast(trial(4)) is None
+    assert Rehearsals().forecast(trial()) is None
+
+
+def test_steps_take_the_host_or_the_device() -> None:
+    small, large = rehearsal(8, step_s=0.02, device_step_s=0.005), rehearsal(64, step_s=0.04, device_step_s=0.04)
+    known = Rehearsals([small, large])
+    times = [known.forecast(trial(micro)).step_s.value for micro in (8, 16, 36, 64)]  # type: ignore[union-attr]
+    assert times == pytest.approx([0.02, 0.02, 0.0225, 0.04])
+    rate = known.forecast(trial(36)).samples_per_s  # type: ignore[union-attr]
+    assert rate is not None and rate.value == pytest.approx(36 / 0.0225) and rate.lo < rate.value < rate.hi
+
+
+@pytest.mark.parametrize(
+    ("budget", "train_s", "duration_s"),
+    [
+        ({"epochs": 2}, 50.0, 50 + 3 + 1.25),  # preparation, then two validations and a test; an epoch is the window
+        ({"samples": 400}, 10.0, 10 + 3 + 0.75 + 13),  # a warm-up of 3 s and 50 steps follow
+        ({"steps": 5}, 1.0, 1 + 3 + 0.75 + 13),
+        ({"seconds": 60}, 60.0, 60 + 3 + 1.75),
+    ],
+)
+def test_length_of_a_trial(budget: dict[str, float], train_s: float, duration_s: float) -> None:
+    wanted = trial(config={"trainable": SETTINGS, "budget": budget})
+    forecast = Rehearsals([rehearsal(8, step_s=0.2)]).forecast(wanted)  # an epoch of 1,000 samples takes 25 s
+    assert forecast is not None and forecast.train_s is not None and forecast.duration_s is not None
+    assert forecast.train_s.value == pytest.approx(train_s)
+    assert forecast.duration_s.value == pytest.approx(duration_s)
+    assert forecast.duration_s.lo < duration_s < forecast.duration_s.hi
+
+
+@pytest.mark.parametrize(
+    ("layout", "passes", "overlaps", "sent_gb"),
+    [
+        (Layout(strategy="ddp", replicas=4), 1, False, 2 * 0.75 * 1.0),
+        (Layout(strategy="fsdp", shards=4), 1, False, 0.75 * (2 * 0.5 + 1.0)),
+        (Layout(strategy="fsdp_grad", shards=4), 3, False, 0.75 * (3 * 0.5 + 1.0)),
+        (Layout(strategy="fsdp", shards=2, replicas=2), 1, False, 0.5 * (2 * 0.5 + 1.0) + 2 * 0.5 * 0.5),
+        (Layout(strategy="ddp", replicas=4), 1, True, 2 * 0.75 * 1.0 * 0.5),
+    ],
+)
+def test_communication_by_hand(layout: Layout, passes: int, overlaps: bool, sent_gb: float) -> None:
+    figures = FIGURES | {"is_alone": True, "gathered_gb": 0.5, "exchanged_gb": 1.0, "overlaps": overlaps}
+    batch = Batch(global_batch_size=8, shares=(8,), grad_accum_steps=passes)
+    waits = communication(trial(layout=layout, batch=batch), figures)
+    assert waits.value == pytest.approx(sent_gb / 250) and waits.lo < waits.value < waits.hi
+    together = communication(trial(layout=layout, batch=batch), figures | {"is_alone": False})
+    assert together == Estimate(value=0.0, lo=0.0, hi=0.0)

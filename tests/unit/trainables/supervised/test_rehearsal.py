@@ -1,0 +1,122 @@
+"""A rehearsal: rank 0 alone takes real steps in any layout; its figures are those of a trial."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.unit.trainables.ranks import request, run
+from trainables import process_group
+from trainables.context import Context
+from trainables.process_group import REHEARSAL
+from trainables.step.strategies import Exchange, register_hook
+from trainables.supervised.rehearsal import MemoryPeaks
+
+FIGURES = {
+    *("setup_s", "first_step_s", "step_s", "device_step_s", "validation_s", "test_s"),
+    *("batch", "epoch_samples", "n_params", "is_alone", "gathered_gb", "exchanged_gb", "overlaps"),
+}
+
+
+def rehearsed(**asked: Any) -> dict[str, Any]:
+    place = {"rendezvous": REHEARSAL, "gang_id": REHEARSAL}
+    return run(request("trainables.supervised.rehearsal:rehearse", **place | asked))
+
+
+@pytest.fixture(autouse=True)
+def leave() -> Iterator[None]:
+    yield
+    process_group.leave()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "fsdp_size", "is_alone"),
+    [
+        ("single", 1, None, False),
+        ("ddp", 2, None, True),
+        ("ddp_unequal", 2, None, True),
+        ("independent", 2, None, False),
+        ("fsdp", 8, None, True),
+        ("fsdp_grad", 4, 2, True),
+    ],
+)
+def test_any_layout_is_rehearsed_by_one_process(
+    strategy: str, ranks: int, fsdp_size: int | None, is_alone: bool
+) -> None:
+    answer = rehearsed(shares=(32,) * ranks, strategy=strategy, fsdp_size=fsdp_size)
+    assert answer["status"] == "ok", answer["trace"]
+    figures = answer["metrics"]
+    assert set(figures) == FIGURES
+    assert figures["is_alone"] == is_alone and figures["n_params"] == 1210
+    assert figures["exchanged_gb"] == pytest.approx(1210 * 4 / 2**30)
+    assert figures["gathered_gb"] == (figures["exchanged_gb"] if strategy.startswith("fsdp") else 0)
+    assert 0 < figures["step_s"] < 5 and figures["validation_s"] > 0
+
+
+def test_other_ranks_need_not_be_there_afterwards() -> None:
+    assert rehearsed(shares=(32,) * 4, strategy="fsdp")["status"] == "ok"
+    assert dist.get_backend() == "fake"
+    assert run(request())["status"] == "ok"
+    assert not dist.is_initialized()
+
+
+def test_a_branch_is_rehearsed_without_its_base() -> None:
+    config = {"trainable": {"branch_base": "another", "branch_tokens": 8, "branch_window_tokens": 8}}
+    assert rehearsed(config=config)["status"] == "ok"
+
+
+@pytest.mark.parametrize("wire", [None, torch.bfloat16])
+def test_ddp_keeps_its_own_gradients_in_a_rehearsal(wire: torch.dtype | None) -> None:
+    context = Context.alone(rendezvous=REHEARSAL, gang_id=REHEARSAL, world_size=4)
+    process_group.join(context)
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(3, 2), torch.randn(5, 3)
+    model(inputs).square().sum().backward()
+    assert model.weight.grad is not None
+    own = model.weight.grad.clone()
+    model.zero_grad()
+    parallel = DistributedDataParallel(model)
+    register_hook(parallel, Exchange(wire=wire))
+    parallel(inputs).square().sum().backward()
+    assert torch.equal(model.weight.grad, own if wire is None else own.to(wire).float())
+
+
+def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks_gb = iter([5.0, 7.0, 4.0, 9.0])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(peaks_gb) * 2**30)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    peaks = MemoryPeaks("cuda:0")
+    weight = nn.Parameter(torch.ones(2**20))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    with peaks.watched():
+        for _ in range(2):
+            weight.grad = torch.ones(2**20)
+            optimizer.step()
+    optimizer.step()  # is not watched any more
+    assert peaks.gb == {"passes": 5.0, "update": 9.0}
+    assert peaks.optimizer_gb == pytest.approx(4 / 2**10)
+
+
+def test_the_process_answers_each_request_with_a_line() -> None:
+    requests = [request(), request(shares=(10**6,))]
+    command = [sys.executable, "-m", "trainables.supervised.rehearsal"]
+    text = "".join(json.dumps(asked) + "\n" for asked in requests)
+    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    first, second = map(json.loads, ended.stdout.splitlines())
+    assert first["status"] == "ok" and first["figures"]["step_s"] > 0 and first["took_s"] > 0
+    assert second["status"] == "failed" and "1000000" in second["note"] and second["figures"] == {}
+
+
+def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(self: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("trainables.supervised.loop.Loop.step", no_memory)
+    assert rehearsed()["status"] == "oom"

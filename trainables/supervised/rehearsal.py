@@ -1,0 +1,193 @@
+"""The rehearsal of a trial: rank 0 of its ranks alone takes a few steps on one device, and measures memory and time.
+
+The rehearsal is prepared as the trial is, with its model, data, precision and layout. Collectives between ranks do
+nothing, so that step times exclude communication. Peak memory is that of a real rank, apart from NCCL's own buffers.
+
+    python -m trainables.supervised.rehearsal < requests.jsonl > answers.jsonl
+
+reads requests to rank 0, one per line, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from trainables.clock import Warmup, measure_window, warm_up
+from trainables.context import Context
+from trainables.process_group import REHEARSAL
+from trainables.shared_tensors import local
+from trainables.step.compilation import BLOCKS
+from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
+from trainables.step.sharding import without_communication
+from trainables.supervised.evaluation import Evaluation
+from trainables.supervised.settings import Settings
+from trainables.supervised.timing import device_step_s
+from trainables.supervised.training import SupervisedTrial, prepared
+
+STEPS, SECONDS = 5, 0.3
+"""Least length of the timed window; a trial's own is longer, because its speed is compared with others."""
+HOST_BOUND_S = 0.1
+"""Steps that take longer do not wait for kernel launches."""
+EVALUATED = 2
+"""Evaluation batches that a rehearsal evaluates of a part that has more."""
+
+
+def rehearse(config: Mapping[str, Any], context: Context) -> None:
+    """Rehearse the trial of this config, and summarize its figures; the context's rendezvous is `REHEARSAL`."""
+    if context.layout.shares_follow_speed:  # other ranks, whose speed decides, are not there
+        context.layout = replace(context.layout, strategy="ddp")
+    settings = Settings.of(config["trainable"])
+    whole = {**config, "trainable": {**config["trainable"], "branch_base": ""}}  # a branch needs a checkpoint
+    peaks = MemoryPeaks(context.device)
+    started = time.perf_counter()
+    with prepared(whole, context) as trial, without_communication(trial.model), peaks.watched():
+        figures = {"setup_s": trial.clock.read() - started}
+        peaks.end("setup")
+        # As in a trial, the validation set is on the device during the training, and the test set after it.
+        split = trial.workload.split
+        validation = trial.evaluation(split.validation) if len(split.validation) else None
+        figures |= _step_times(trial)
+        peaks.end("passes")
+        figures |= {"validation_s": _evaluation_s(trial, validation)}
+        del validation
+        test = trial.evaluation(split.test) if len(split.test) else None
+        figures |= {"test_s": _evaluation_s(trial, test)}
+        peaks.end("evaluation")
+        figures |= _size(trial, context, settings) | _parts_of_memory(trial, peaks)
+    context.summarize(figures)
+
+
+def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
+    """Return seconds of a step: of the first, in steady state, and of the device alone."""
+    take, clock = trial.loop.step, trial.clock
+    started = clock.read()
+    take()
+    first_step_s = clock.read() - started
+    is_captured = isinstance(trial.replica.step, GraphedStep)
+    warmup = Warmup(steps=WARMUP_STEPS + 2 if is_captured else 3, seconds=SECONDS / 3)
+    pace = warm_up(take, clock=clock, gang=trial.gang, warmup=warmup)
+    window = measure_window(take, clock=clock, gang=trial.gang, least_s=SECONDS, least_steps=STEPS, pace=pace)
+    step_s = window.seconds / window.steps
+    may_wait = trial.replica.stopwatch.on_gpu and not is_captured and step_s < HOST_BOUND_S
+    device_s = min(step_s, device_step_s(take, step_s, clock=clock)) if may_wait else step_s
+    return {"first_step_s": first_step_s, "step_s": step_s, "device_step_s": device_s}
+
+
+def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> float:
+    """Return the seconds of a whole evaluation, from a few of its batches."""
+    if evaluation is None:
+        return 0.0
+    evaluated = evaluation.first(EVALUATED)
+    started = trial.clock.read()
+    trial.replica.score(evaluated)
+    return (trial.clock.read() - started) * evaluation.batches / evaluated.batches
+
+
+def _size(trial: SupervisedTrial, context: Context, settings: Settings) -> dict[str, Any]:
+    """Return what the length of a training and the traffic between its ranks depend on."""
+    feed, parameters = trial.replica.inputs.feed, list(trial.model.parameters())
+    of_values = parameters[0].element_size()
+    gathered = (trial.workload.precision.gathers or parameters[0].dtype).itemsize
+    exchanged = 2 if settings.exchange == "bf16" else max(4, of_values) if context.layout.is_sharded else of_values
+    n_params = sum(parameter.numel() for parameter in parameters)
+    return {
+        "batch": asdict(feed.batch) | {"shares": list(feed.batch.shares)},
+        "epoch_samples": feed.epoch_samples,
+        "sequence_length": trial.workload.sequence_length,
+        "n_params": n_params,
+        "is_alone": context.rendezvous == REHEARSAL and context.world_size > context.layout.models,
+        "gathered_gb": n_params * gathered / 2**30 if context.layout.is_sharded else 0.0,
+        "exchanged_gb": n_params * exchanged / 2**30,
+        "overlaps": context.layout.is_sharded or settings.compile in ("off", BLOCKS),
+    }
+
+
+def _parts_of_memory(trial: SupervisedTrial, peaks: MemoryPeaks) -> dict[str, Any]:
+    """Return the peaks in GiB, and the parts of them that this rank holds all the time; empty on CPUs."""
+    if not peaks.gb:
+        return {}
+    parameters = list(trial.model.parameters())
+    return {f"{name}_gb": gb for name, gb in peaks.gb.items()} | {
+        "parameters_gb": _gb([*parameters, *trial.model.buffers()]),
+        "gradients_gb": _gb(parameter for parameter in parameters if parameter.requires_grad),
+        "optimizer_gb": peaks.optimizer_gb,
+        "device_gb": torch.cuda.get_device_properties(0).total_memory / 2**30,
+        "device_name": torch.cuda.get_device_name(0),
+    }
+
+
+def _gb(tensors: Iterable[Tensor]) -> float:
+    """Return the GiB that this rank holds of some tensors."""
+    return sum(part.numel() * part.element_size() for part in map(local, tensors)) / 2**30
+
+
+class MemoryPeaks:
+    """The peaks of a GPU's allocated memory, by the part of a trial that reaches them; empty on CPUs.
+
+    `passes` ends where an update begins: its peak depends on the batch, that of `update` does not.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device.startswith("cuda")
+        self.gb: dict[str, float] = {}
+        self.optimizer_gb = 0.0
+        """The memory of the optimizer's states."""
+
+    def end(self, part: str) -> None:
+        """End a part of the trial, or a repetition of it."""
+        if self._on_gpu:
+            peak_gb = torch.cuda.max_memory_allocated() / 2**30
+            self.gb[part] = max(peak_gb, self.gb.get(part, 0.0))
+            torch.cuda.reset_peak_memory_stats()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """End passes and updates in this block where the optimizer begins and ends."""
+        before = register_optimizer_step_pre_hook(lambda *_: self.end("passes"))
+        after = register_optimizer_step_post_hook(self._end_update)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _end_update(self, optimizer: Optimizer, *_: object) -> None:
+        self.end("update")
+        states = (value for state in optimizer.state.values() for value in state.values())
+        self.optimizer_gb = _gb(value for value in states if isinstance(value, Tensor))
+
+
+def main() -> None:
+    """Answer the requests on the standard input; what libraries print goes to the standard error."""
+    from trainables import rank
+
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line) | {
+            "trainable": "trainables.supervised.rehearsal:rehearse",
+            "rendezvous": REHEARSAL,
+            "gang_id": REHEARSAL,
+            "trial_dir": None,
+        }
+        started = time.perf_counter()
+        rank_exit = rank.run(request, lambda row: None, lambda **_: False)
+        answer: dict[str, Any] = {"status": rank_exit.status, "note": rank_exit.note, "trace": rank_exit.trace}
+        answer |= {"took_s": time.perf_counter() - started, "figures": dict(rank_exit.metrics)}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()
