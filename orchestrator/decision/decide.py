@@ -258,6 +258,10 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         cost_unit=contenders.totals["cost"].unit,
         left_out=tuple(contenders.left_out),
         shortlist=shortlist(contenders, unbeaten, named),
+        probabilities={
+            str(cell_id): (float(contenders.choice.p_within[row]), contenders.p_best(row))
+            for row, cell_id in enumerate(contenders.cells["cell_id"])
+        },
     )
     if chosen is None:
         # A repetition can only help against load from outside; the headline names other remedies.

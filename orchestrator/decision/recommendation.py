@@ -255,6 +255,8 @@ class Recommendation:
     """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
     shortlist: tuple[Setting, ...] = ()
     """The cells it discusses, the chosen one first."""
+    probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """P(within margin) and P(best) of each cell that can be chosen, by `cell_id`."""
 
     def setting(self, cell_id: str | None) -> Setting | None:
         """Return the discussed cell with this id; None if there is none."""

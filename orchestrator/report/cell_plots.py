@@ -98,7 +98,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
             "ideal": record["speedup"] / record["efficiency"],
             "compared": record["cell_id"] != record["baseline_cell_id"],
             "timing": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
-            "role": _role(record, recommendation),
+            "role": role_of(record, recommendation),
         }
         row |= {name: record.get(column, math.nan) for name, column in columns.items()}
         row |= {name: titles[name][index] for name in panels}
@@ -145,10 +145,11 @@ def _front(rows: pd.DataFrame, sign: float) -> set[int]:
     return set(fastest_first.index[fastest_first["score"] > best])
 
 
-def _role(row: Row, recommendation: Recommendation | None) -> str:
+def role_of(row: Row, recommendation: Recommendation | None) -> str:
+    """Return `chosen` or `baseline` for a cell that the recommendation names so; empty for others."""
     if recommendation is None or row["cell_id"] not in (recommendation.cell_id, recommendation.baseline_cell_id):
         return ""
-    return "recommended" if row["cell_id"] == recommendation.cell_id else "baseline"
+    return "chosen" if row["cell_id"] == recommendation.cell_id else "baseline"
 
 
 def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recommendation | None) -> list[Plot]:
@@ -198,7 +199,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         *(interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
         mark("line", place, where="datum.on_front", interpolate="step-after", color=GREY),
         {**mark("point", points, where=drawn, size=70, filled=True), "params": [ZOOM, picked("gpus")]},
-        mark("point", place, where="datum.role === 'recommended'", size=300, strokeWidth=2, color=GREY),
+        mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=GREY),
         mark("text", labels, where="datum.role !== ''", dy=-15, clip=False),
     ]
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})

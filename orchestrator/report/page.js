@@ -20,7 +20,7 @@ function rowsOf(columns) {
 datasets.cells.forEach((row, index) => {
   const { columns, rows } = page.tables.cells;
   const figures = (rows[index] ?? []).map((text, column) => text && `${columns[column][0]}: ${text}`);
-  row.tip = [row.cell + (row.role && ` (${row.role})`), ...figures.slice(1, MOST_FIGURES)].filter(Boolean).join("\n");
+  row.tip = [row.cell, ...figures.slice(1, MOST_FIGURES)].filter(Boolean).join("\n");
 });
 
 function showTip(_handler, event, _item, text) {
@@ -68,8 +68,9 @@ async function draw(figure) {
 }
 
 function fill(holder) {
-  const { columns, rows, more } = page.tables[holder.dataset.table];
-  const order = holder.order ?? { column: null, down: false };
+  const { columns, rows, more, by = null } = page.tables[holder.dataset.table];
+  const order = holder.order ?? { column: by, down: false };
+  const role = columns.findIndex(([title]) => title === "role");
   const shown = rows.filter((row) => chosen === null || chosen.has(row[0]));
   if (order.column !== null) shown.sort(comparison(order, columns[order.column][1]));
   const table = document.createElement("table");
@@ -91,6 +92,7 @@ function fill(holder) {
   const body = table.createTBody();
   for (const row of shown.slice(0, MOST_ROWS)) {
     const line = body.insertRow();
+    line.classList.toggle("chosen", row[role] === "chosen");
     row.forEach((text, column) => {
       const cell = line.insertCell();
       cell.textContent = text;
@@ -105,7 +107,7 @@ function fill(holder) {
 
 // Empty texts stay last.
 function comparison({ column, down }, numeric) {
-  const number = (text) => Number.parseFloat(text.replaceAll(",", ""));
+  const number = (text) => Number.parseFloat(text.replaceAll(/[,≥≤]/g, ""));
   return (one, other) => {
     const [a, b] = [one[column], other[column]];
     if (a === "" || b === "") return (a === "") - (b === "");

@@ -24,13 +24,13 @@ from orchestrator.decision.recommendation import metric_of
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
 from orchestrator.report.facts import ReportData, key_facts, not_ok_lines, provenance
-from orchestrator.report.page_tables import cell_table, chances, filters, numeric, tiles, trial_table
+from orchestrator.report.page_tables import cell_table, filters, numeric, trial_table
 from orchestrator.report.plot import Plot, script, theme
 from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.choice_cells import front_table, gpu_count_table
+from orchestrator.tables.candidates import Candidates
 from orchestrator.tables.recommendation import in_sentences
 from sweeps.printable import HARMFUL, printable
 
@@ -38,7 +38,7 @@ FIRST_PLOTS = ("trade_off", "speedup")
 """The charts of the first screen, as far as they are drawn."""
 
 MOST_CHOICES = 8
-"""The most rows of the Pareto table and of the lists beside it."""
+"""The most lines of the lists of reasons."""
 
 _HERE = Path(__file__).parent
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>')
@@ -63,7 +63,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
     rows = cell_rows(cells, recommendation)
     plots = plots_of(data, rows, samples)
     drawn = [plot for plot in plots if plot.spec]
-    tables = {"cells": cell_table(cells, metric), "trials": trial_table(data.trials, cells, metric)}
+    tables = {"cells": cell_table(cells, recommendation), "trials": trial_table(data.trials, cells, metric)}
     # Style and script are inline, so that the page is one file, and allowed by their hashes alone.
     css = (_HERE / "page.css").read_text()
     js = "\n".join((script(), (_HERE / "page.js").read_text()))
@@ -80,11 +80,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
         facts=key_facts(data),
         recommendation=recommendation,
         text=in_sentences(recommendation) if recommendation else None,
-        tiles=tiles(recommendation) if recommendation else [],
-        chances=chances(recommendation) if recommendation else [],
-        choices=[table for table in (gpu_count_table(recommendation), front_table(recommendation)) if table]
-        if recommendation
-        else [],
+        candidates=Candidates.of(recommendation) if recommendation else None,
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),

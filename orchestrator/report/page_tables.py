@@ -1,32 +1,28 @@
-"""The tiles at the top of the page, its tables of cells and trials, and the menus that filter them."""
+"""The tables of cells and trials in the page, and the menus that filter them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from orchestrator.analysis.cells import further_metrics
 from orchestrator.config.request import Metric
-from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import Recommendation, Setting
+from orchestrator.decision.recommendation import Recommendation, metric_of
+from orchestrator.report.cell_plots import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
-from orchestrator.tables.choice_cells import COLUMNS, speed_of, takes_longer
-from orchestrator.tables.recommendation import safe_choice
 from orchestrator.tables.sentences import probability
 from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
-from orchestrator.text.numbers import one_line, suited
+from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import (
     ALWAYS,
     Row,
     cell_label,
     figure,
-    gpus_in_words,
     in_order,
     status,
     throughput_of,
@@ -34,109 +30,10 @@ from orchestrator.text.rows import (
     varying,
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """A large value at the top of the page, with its title and lines below it."""
-
-    title: str
-    value: str
-    lines: Sequence[str] = ()
-
-
-def tiles(recommendation: Recommendation) -> list[Tile]:
-    """Return what to use and what it yields beside the baseline; nothing without a recommendation.
-
-    Without GPUs there are no costs, which would be the time of the processes.
-    """
-    chosen = recommendation.chosen
-    if chosen is None:
-        return []
-    per_gpu, in_all, rate = (chosen.values[key] for key in ("device_batch_size", "global_batch_size", "lr"))
-    batch = f"batch {per_gpu:,} each, {in_all:,} in all" if per_gpu != in_all else f"batch {in_all:,}"
-    setting = [
-        f"{gpus_in_words(chosen.values['gpus'], on_cpu=recommendation.on_cpu)}, {batch}",
-        f"rule {chosen.values.get('lr_rule')}" + (f", LR {rate:.4g}" if isinstance(rate, float) else ""),
-    ]
-    baseline = None if recommendation.is_baseline else recommendation.baseline
-    safe = recommendation.setting(recommendation.safe_cell_id)
-    return [
-        Tile(title="use", value=chosen.name, lines=setting),
-        *_amounts(recommendation, chosen, baseline),
-        *_metric(recommendation, chosen, baseline),
-        *([Tile(title="safe choice", value=safe.name, lines=[safe_choice(recommendation)])] if safe else []),
-    ]
-
-
-def _amounts(recommendation: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:
-    """Yield a tile for the time, the energy and the cost, as far as they are known."""
-    purpose = recommendation.measure.partition(" ")[2]
-    for quantity in (recommendation.deciding_time, "energy", "cost"):
-        value, unit_name = chosen.value(quantity), chosen.figures[quantity].unit
-        if math.isnan(value) or (quantity == "cost" and recommendation.on_cpu):
-            continue
-        is_time = quantity == recommendation.deciding_time
-        of_baseline = baseline.value(quantity) if baseline else math.nan
-        unit = suited(unit_name, value, of_baseline)
-        lines = []
-        if not math.isnan(of_baseline):
-            speed = speed_of(chosen, recommendation)
-            faster = "" if math.isnan(speed) else f": {numbers.times(speed)}× as fast"
-            share = f": {numbers.percent(value / of_baseline)}% of it"
-            lines.append(f"baseline {unit.text(of_baseline)}{faster if is_time else share}")
-        if is_time:
-            lines += _other_time(recommendation, chosen, baseline)
-            lines.append(f"timed from {chosen.n_timed} of {chosen.n_ok} seeds")
-        # Total and training time have one title, because only the one that decides is shown.
-        title = "time" if is_time else COLUMNS[quantity]
-        yield Tile(title=f"{title} {purpose}", value=unit.text(value), lines=lines)
-
-
-def _metric(recommendation: Recommendation, chosen: Setting, baseline: Setting | None) -> Iterator[Tile]:
-    """Yield the tile of the metric of choice, if it is known."""
-    metric = recommendation.terms.metric
-    value, difference = chosen.value(metric.name), chosen.value(f"{metric.name}_difference")
-    if math.isnan(value):
-        return
-    lines = []
-    if baseline and not math.isnan(difference):
-        lines.append(f"{difference:+z.3f} against the baseline's {baseline.value(metric.name):.3f}")
-        lines.append(f"{recommendation.terms.report.margin:g} {metric.worse} is allowed")
-    lines.append(f"mean of {numbers.counted(chosen.n_ok, 'seed', 'seeds')}")
-    yield Tile(title=metric.label, value=f"{value:.3f}", lines=lines)
-
-
-def _other_time(recommendation: Recommendation, chosen: Setting, baseline: Setting | None) -> list[str]:
-    """Return a line with the time that does not decide, if the two differ materially."""
-    if not takes_longer(chosen):
-        return []
-    if recommendation.deciding_time == "total_time":
-        return [f"training alone: {_seconds(chosen.value('time'))}"]
-    of_baseline = f" (baseline {_seconds(baseline.value('total_time'))})" if baseline else ""
-    return [f"{_seconds(chosen.value('total_time'))}{of_baseline} with start-up, compilation and evaluation"]
-
-
-def _seconds(value: float) -> str:
-    return suited("s", value).text(value)
-
-
-def chances(recommendation: Recommendation) -> list[str]:
-    """Return the lines below the verdict: how likely the choice is, and the rival that is as likely."""
-    # A chosen baseline is within the margin by definition.
-    best, within = recommendation.p_best, recommendation.p_within_margin
-    lines = []
-    if not math.isnan(best):
-        lines.append(f"{probability(best)} likely the best, or within {TIE:.0%} of it")
-    if not math.isnan(within) and not recommendation.is_baseline:
-        lines.append(f"{probability(within)} likely within the margin")
-    tied = [rival for rival in recommendation.rivals if rival.tied]
-    return [*lines, *(f"rival {rival.name}: {probability(rival.p_best)}" for rival in tied[:1])]
-
-
 MOST_ROWS = 2000
 """The most rows of a table in the page; the files hold all."""
 
-_LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ %/]|×(?!\d))")
+_LEADING = re.compile(r"[≥≤]?-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ %/]|×(?!\d))")
 """The number at the start of a text: `1.87× [1.71, 2.04]`; the label of a cell, `2×128 linear`, has none."""
 _WORD = re.compile(r"[^\W\d_]+")
 _MOST_WORDS = 4
@@ -155,10 +52,20 @@ Columns = Mapping[str, Callable[[Row], str]]
 """The columns of a table: titles, and functions of a row that return its text."""
 
 
-def cell_table(cells: pd.DataFrame, metric: Metric) -> dict[str, Any]:
+def cell_table(cells: pd.DataFrame, recommendation: Recommendation | None) -> dict[str, Any]:
     """Return a row for each cell `with_times`, in the order of the charts' rows, with everything measured."""
     ordered = in_order(cells, [*varying(cells), "device_batch_size", "lr_rule", "gpus"])
-    return _table(ordered, cells, _OF_CELLS, metric)
+    known = recommendation.probabilities if recommendation else {}
+    chances = [known.get(str(cell_id), (math.nan, math.nan)) for cell_id in ordered["cell_id"]]
+    ordered = ordered.assign(
+        p_within=[within for within, _ in chances],
+        p_best=[best for _, best in chances],
+        role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
+    )
+    table = _table(ordered, cells, _OF_CELLS, metric_of(recommendation))
+    # Shown by time at first; the rows keep the order of the charts' rows.
+    titles = [title for title, _ in table["columns"]]
+    return table | {"by": titles.index("time [s]") if "time [s]" in titles else None}
 
 
 def trial_table(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> dict[str, Any]:
@@ -221,7 +128,14 @@ def _validity(row: Row) -> str:
     return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
 
 
+def _chance(column: str) -> Callable[[Row], str]:
+    return lambda row: "" if math.isnan(row[column]) else probability(row[column], short=True)
+
+
 _OF_CELLS: Columns = {
+    "role": lambda row: str(row["role"]),
+    "P(within)": _chance("p_within"),
+    "P(best)": _chance("p_best"),
     "status": status,
     "seeds ok": lambda row: f"{row['n_ok']}/{row['n_seeds']}",
     "seeds timed": _seeds_timed,

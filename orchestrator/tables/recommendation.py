@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
@@ -22,9 +21,8 @@ from orchestrator.decision.recommendation import (
     Setting,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.choice_cells import COLUMNS, equal_rivals, key_cells, paid_figures, speed_of, step_text
+from orchestrator.tables.candidates import Candidates, equal_rivals, steps_in_words
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
-from orchestrator.text.numbers import suited
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""
@@ -51,13 +49,9 @@ class RecommendationText:
     details: Sequence[str]
     """Sentences that belong to the lead; the first may be on a rival that is as likely to be the best."""
     steps: Labelled
-    """Whether each number of GPUs is worth it."""
-    larger_batch: Labelled
-    """What the largest batch yields; empty if the chosen cell has it."""
-    how_sure: Labelled
-    """P(best) in words; empty if it is unknown."""
+    """Whether more GPUs are worth it."""
     facts: Labelled
-    """Further facts about the choice."""
+    """What the choice holds for, and why it is provisional."""
     unsettled: Sequence[str]
     """Why no reasonable number of seeds would make the choice more certain."""
     caveats: Sequence[str]
@@ -87,9 +81,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         verdict=recommendation.verdict.upper(),
         lead=sentence(recommendation.headline),
         details=[*_beside(recommendation), *map(sentence, recommendation.details)],
-        steps=[(step.name, step_text(step, recommendation, by_batch=True)) for step in recommendation.gpu_steps],
-        larger_batch=list(_larger_batch(recommendation)),
-        how_sure=[] if math.isnan(recommendation.p_best) else [("How sure", filled("how_sure", recommendation))],
+        steps=steps_in_words(recommendation),
         facts=list(_facts(recommendation)),
         unsettled=[sentence(remark) for remark in recommendation.sensitivity if remark.code in _UNSETTLED],
         caveats=[sentence(remark) for remark in recommendation.caveats],
@@ -113,62 +105,17 @@ def _beside(recommendation: Recommendation) -> list[str]:
 
 
 def _facts(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    chosen = recommendation.chosen
-    if chosen and not recommendation.is_baseline and not math.isnan(recommendation.p_within_margin):
-        metric = recommendation.terms.metric
-        label = "Accuracy" if metric == VAL_ACCURACY else metric.short_label.capitalize()
-        values = {"margin": recommendation.terms.report.margin, "p_within": recommendation.p_within_margin}
-        yield label, filled("accuracy_kept", values | _difference(recommendation, chosen))
-    if safe := safe_choice(recommendation):
-        yield "Safe choice", safe
     if recommendation.tokens:
         yield "Valid for", f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
     if caveats := [sentence(remark) for remark in recommendation.caveats if remark.code not in _SHOWN_BESIDE]:
         yield _PROVISIONAL, "; ".join(caveats)
 
 
-def _difference(recommendation: Recommendation, cell: Setting) -> dict[str, Any]:
-    """Return by how much a cell's metric differs from the baseline's, above 0 if it is better, and the metric."""
-    metric = recommendation.terms.metric
-    return {"metric": metric, "difference": metric.sign * cell.value(f"{metric.name}_difference")}
-
-
-def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield what the largest batch yields beside the baseline, if it is larger than the chosen cell's."""
-    largest = recommendation.setting(recommendation.largest_batch_cell_id)
-    eligible = {rival.cell_id for rival in recommendation.rivals if rival.eligible}
-    if largest and recommendation.baseline and largest.cell_id not in eligible:
-        values = {"name": largest.name, "speed": speed_of(largest, recommendation)}
-        yield "Larger batch", filled("larger_batch", values | _difference(recommendation, largest))
-
-
-def safe_choice(recommendation: Recommendation) -> str:
-    """Return the safe cell with its probability, and what it costs beside the chosen cell; empty if they are one."""
-    # The reader weighs certainty against time and money, so both cells are in one sentence.
-    safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
-    if safe is None or chosen is None:
-        return ""
-    costs = []
-    for name in paid_figures(recommendation, recommendation.deciding_time):
-        of_safe, of_chosen = safe.value(name), chosen.value(name)
-        unit = suited(safe.figures[name].unit, of_safe, of_chosen)
-        if not math.isnan(of_safe + of_chosen):
-            costs.append(f"{COLUMNS[name]} {unit.text(of_safe)} instead of {unit.text(of_chosen)}")
-    values = {
-        "name": safe.name,
-        "p_within": safe.p_within_margin,
-        "margin": recommendation.terms.report.margin,
-        "costs": costs,
-    }
-    return filled("safe_cell", values)
-
-
 def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
     """Return the recommendation as Markdown, the first of the tables."""
     text = in_sentences(recommendation)
-    # Five rows, so that the recommendation fits a screen.
-    cells = key_cells(recommendation, 5)
-    return str(template().document(text, cells, recommendation.commands, sweep)).rstrip("\n") + "\n"
+    candidates = Candidates.of(recommendation)
+    return str(template().document(text, candidates, recommendation.commands, sweep)).rstrip("\n") + "\n"
 
 
 VERSION = 2

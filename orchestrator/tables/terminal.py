@@ -1,8 +1,8 @@
-"""Prints the end of a sweep on at most 20 lines: the verdict, the cells in question, and what to know about them.
+"""Prints the end of a sweep on at most 20 lines: the verdict, the candidates, and what to know about them.
 
 The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
-colour alone, and rich omits colours if NO_COLOR is set. Everything else is in files; `report.show=all` prints the
-tables of speed-up and accuracy before these lines.
+colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files;
+`report.show=all` prints the tables of speed-up and accuracy before these lines.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, GpuStep, Recommendation
-from orchestrator.tables.choice_cells import key_cells, step_text
+from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, Recommendation
+from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import Row
 from sweeps.status import Status
 
 MOST_LINES = 20
 
+_UNLIMITED = 10_000
+"""The width of a log, whose reader wraps the lines."""
+
 _INDENT = 14
 """Width of the labels before the lines below the table."""
 
-_LEAST_LABEL = 20
-"""The fewest characters for a cell's label; columns are left out for it."""
+_LEAST_LABEL = 16
+"""The fewest characters for the cells' labels."""
+
+_BEFORE_RANK = 6, 36
+"""Columns of this rank or a higher one leave that much room for labels, where labels need it."""
 
 _STYLES = {CLEAR: "bold green"}
 """By verdict; others are yellow."""
@@ -61,27 +66,33 @@ class SweepEnd:
         return self.recommendation.terms.report.objective != NO_OBJECTIVE
 
 
-_DETAILS = ((5, 2, True), (4, 2, True), (4, 2, False), (4, 1, False), (3, 1, False), (2, 1, False), (0, 1, False))
-"""The most rows of the table, the most lines of a fact, and whether facts are shown that decide nothing. The first
-level that fits on MOST_LINES is shown, else the last one."""
+@dataclass(frozen=True, kw_only=True)
+class _Fact:
+    """A labelled text below the table."""
+
+    label: str
+    text: str
+    rank: int = 0
+    """If there are too many lines, the facts of the highest rank are left out first."""
 
 
 def show(end: SweepEnd, console: Console) -> None:
     """Print the last lines of a sweep."""
-    for line in lines_of(end, console.width):
+    for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
         console.print(line, soft_wrap=True)
 
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
-    """Return the lines; with fewer rows and facts, and shorter sentences, if there would be more than MOST_LINES."""
-    text = in_sentences(end.recommendation)
+    """Return the lines; with fewer candidates, then with fewer facts, if there would be more than MOST_LINES."""
+    text, facts = in_sentences(end.recommendation), _facts(end)
+    fewer_facts = [(3, count) for count in reversed(range(len(facts)))]
     lines: list[Text] = []
-    for rows, most, all_facts in _DETAILS:
+    for rows, count in [*((rows, len(facts)) for rows in range(8, 2, -1)), *fewer_facts, (2, 0), (0, 0)]:
         lines = [
-            Text(one_line(_heading(end, width), width), "dim"),
+            *_wrapped(_heading(end), width, style="dim"),
             *_block(_headline(text, width)),
-            *_block(_table(end.recommendation, rows, width)),
-            *_block(_facts(end, text, width, most, all_facts=all_facts)),
+            *_block(_table(Candidates.of(end.recommendation, rows), width)),
+            *_block([*_most_valuable(facts, count, width), *_settle(end, text, width)]),
             Text(),
             _last(text, end.files),
         ]
@@ -94,8 +105,8 @@ def _block(lines: Sequence[Text]) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _heading(end: SweepEnd, width: int) -> str:
-    """Return the sweep and its counts; the training and the devices only as far as they fit."""
+def _heading(end: SweepEnd) -> str:
+    """Return the sweep, its training, its devices and its counts."""
     # Timings matter only where cells are compared.
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
@@ -104,13 +115,7 @@ def _heading(end: SweepEnd, width: int) -> str:
         counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
     name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else _duration(end.took_s)
-    line = ""
-    # What was trained is dispensable first, then the devices.
-    for parts in ([end.trained, " + ".join(devices)], [" + ".join(devices)], []):
-        line = " · ".join(filter(None, [name, *parts, counts, took]))
-        if cell_len(line) <= width:
-            break
-    return line
+    return " · ".join(filter(None, [name, end.trained, " + ".join(devices), counts, took]))
 
 
 def _duration(seconds: float) -> str:
@@ -122,78 +127,106 @@ def _duration(seconds: float) -> str:
 def _headline(text: RecommendationText, width: int) -> list[Text]:
     # Further lines are aligned with the sentence, not with the verdict.
     badge = f" {text.verdict}  " if text.verdict else " "
-    room = max(20, width - len(badge))
-    first, *others = _wrapped(text.lead, room, 4)
-    others += [line for detail in text.details for line in _wrapped(detail, room, 2)]
-    head = Text.assemble((badge, _style(text)), (first, "bold"))
-    return [head, *(Text(" " * len(badge) + line) for line in others)]
+    first, *others = _wrapped(text.lead, width - len(badge), style="bold")
+    others += [line for detail in text.details for line in _wrapped(detail, width - len(badge))]
+    head = Text.assemble((badge, _style(text)), first)
+    return [head, *(Text.assemble(" " * len(badge), line) for line in others)]
 
 
 def _style(text: RecommendationText) -> str:
     return _STYLES.get(text.verdict.lower(), "bold yellow")
 
 
-def _wrapped(text: str, room: int, most: int) -> list[str]:
-    """Return the text on at most `most` lines without control sequences; a longer text is cut."""
+def _wrapped(text: str, room: int, style: str = "") -> list[Text]:
+    """Return the text on as many lines as it needs, without control sequences."""
     # On one line first: a line feed within a message would break the indentation.
     plain = one_line(text, most=len(text) + 1)
-    return textwrap.wrap(plain, room, max_lines=most, placeholder=" …", break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(plain, max(20, room), break_on_hyphens=False)
+    return [Text(line, style) for line in lines or [""]]
 
 
-def _table(recommendation: Recommendation, rows: int, width: int) -> list[Text]:
-    """Return the rows of the cells in question, with as many columns as fit."""
-    table = key_cells(recommendation, rows)
-    if table is None or not rows:
+def _table(candidates: Candidates | None, width: int) -> list[Text]:
+    """Return the table with as many columns as fit; long labels are wrapped."""
+    if candidates is None:
         return []
-    frame = table.frame.map(lambda value: one_line(str(value)))
-    widths = {column: max(map(cell_len, [column, *frame[column]])) for column in frame.columns}
-    first, *others = widths
-    # These columns go first, until the labels have room.
-    for dispensable in ("LR", "training cost", "energy", "P(within)"):
-        room = width - 3 - sum(2 + widths[column] for column in others)
-        if room < min(widths[first], _LEAST_LABEL + 8):
-            others = [column for column in others if not column.startswith(dispensable)]
-    room = max(_LEAST_LABEL, width - 4 - sum(2 + widths[column] for column in others))
-    label_width = min(widths[first], room)
-    records: list[Row] = [{column: column for column in widths}, *frame.to_dict("records")]
-    lines = []
-    for place, row in enumerate(records):
-        label = row[first] if cell_len(row[first]) <= label_width else f"{set_cell_size(row[first], label_width - 1)}…"
-        values = "".join(f"  {row[column]:>{widths[column]}}" for column in others)
-        chosen = place == 1 and recommendation.cell_id is not None
-        line = f" {'>' if chosen else ' '} {set_cell_size(label, label_width)}{values}".rstrip()
-        lines.append(Text(line, "bold" if chosen else "dim" if place == 0 else ""))
+    room = width - len("   ")
+    columns, is_divided = _fitting(candidates, room)
+    widths = [_column_width(column, divided=is_divided) for column in columns]
+    label_width = max(_LEAST_LABEL, room - sum(2 + column_width for column_width in widths))
+    label_width = min(label_width, max(map(cell_len, [candidates.heading, *candidates.labels])))
+    heads = [_title(column, divided=is_divided) for column in columns]
+    depth = max(map(len, heads), default=1)
+    rows = [[candidates.heading, *(head[-1] for head in heads)]]
+    # The words of a title end on the line of the labels' title.
+    above = [
+        ["", *(head[-1 - line] if len(head) > line else "" for head in heads)] for line in reversed(range(1, depth))
+    ]
+    lines = [line for row in [*above, *rows] for line in _row(row, widths, label_width, " ", "dim")]
+    for place, label in enumerate(candidates.labels):
+        is_chosen = place == candidates.chosen
+        row = [label, *(column.texts[place] for column in columns)]
+        lines += _row(row, widths, label_width, ">" if is_chosen else " ", "bold" if is_chosen else "")
     return lines
 
 
-def _facts(end: SweepEnd, text: RecommendationText, width: int, most: int, *, all_facts: bool) -> list[Text]:
-    """Return the lines below the table, each fact on at most `most` lines."""
-    facts = [(step.name, _step(step, end.recommendation, width, most)) for step in end.recommendation.gpu_steps]
-    if all_facts:
-        facts += [*text.larger_batch, *text.how_sure]
-    facts += [*text.facts, *(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
-    lines = [line for label, fact in facts for line in _labelled(label, fact, width, most)]
-    shown = 2 * most - 1
-    # Problems come last, next to the command that continues.
-    problems = list(end.problems[:shown])
-    if len(end.problems) > shown:
-        problems.append(("", f"{len(end.problems) - shown} more in the report"))
-    # On three lines, because the path of a trace must not be cut.
-    lines += [line for label, problem in problems for line in _labelled(label, problem, width, 3)]
-    return [*lines, *_settle(end, text, width)]
+def _row(row: Sequence[str], widths: Sequence[int], label_width: int, mark: str, style: str) -> list[Text]:
+    """Return the lines of a row: its label may need several."""
+    label, *values = row
+    first, *others = _wrapped(label, label_width)
+    text = "".join(f"  {one_line(value):>{width}}" for value, width in zip(values, widths, strict=True))
+    line = f" {mark} {set_cell_size(first.plain, label_width)}{text}".rstrip()
+    return [Text(line, style), *(Text(f"   {other.plain}", style) for other in others)]
 
 
-def _step(step: GpuStep, recommendation: Recommendation, width: int, most: int) -> str:
-    """Return what a step of the GPU axis is worth, by batch if that fits a line or the only step has two lines."""
-    text = step_text(step, recommendation, by_batch=True)
-    fits = len(text) <= width - _INDENT - 1
-    only = most > 1 and len(recommendation.gpu_steps) == 1
-    return text if fits or only else step_text(step, recommendation, by_batch=False)
+def _fitting(candidates: Candidates, room: int) -> tuple[list[Column], bool]:
+    """Return the columns that fit beside labels on two lines, and whether their titles take a line for each word."""
+    columns: list[Column] = list(candidates.columns)
+    longest = max(map(cell_len, candidates.labels))
+    widths = range(_LEAST_LABEL, max(_LEAST_LABEL, longest) + 1)
+    two_lines = next(width for width in widths if all(len(_wrapped(label, width)) <= 2 for label in candidates.labels))
+    rank, wide = _BEFORE_RANK
+    for most in sorted({column.rank for column in columns}, reverse=True):
+        columns = [column for column in columns if column.rank <= most]
+        label_room = max(two_lines, min(longest, wide)) if most >= rank else two_lines
+        for is_divided in (False, True):
+            if label_room + sum(2 + _column_width(column, divided=is_divided) for column in columns) <= room:
+                return columns, is_divided
+    return columns, True
 
 
-def _labelled(label: str, text: str, width: int, most: int = 2) -> list[Text]:
-    first, *others = _wrapped(text, max(20, width - _INDENT), most)
-    return [Text.assemble(_label(label), first), *(Text(" " * _INDENT + line) for line in others)]
+def _column_width(column: Column, *, divided: bool) -> int:
+    return max(map(cell_len, [*_title(column, divided=divided), *column.texts]))
+
+
+def _title(column: Column, *, divided: bool) -> list[str]:
+    return column.title.split() if divided else [column.title]
+
+
+def _facts(end: SweepEnd) -> list[_Fact]:
+    """Return what to know about the choice and the trials; problems come last, next to the command that continues."""
+    text = in_sentences(end.recommendation)
+    facts = [_Fact(label=label, text=step, rank=1) for label, step in text.steps]
+    facts += [_Fact(label=label, text=fact, rank=1) for label, fact in text.facts]
+    counts = [*(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
+    facts += [_Fact(label=label, text=count, rank=2) for label, count in counts]
+    # The first problem is often the cause of the others.
+    return facts + [
+        _Fact(label=label, text=problem, rank=min(place, 1) * 3) for place, (label, problem) in enumerate(end.problems)
+    ]
+
+
+def _most_valuable(facts: Sequence[_Fact], count: int, width: int) -> list[Text]:
+    """Return the lines of the most valuable facts, in their order, and a line on how many more there are."""
+    kept = sorted(range(len(facts)), key=lambda place: facts[place].rank)[:count]
+    lines = [line for place in sorted(kept) for line in _labelled(facts[place].label, facts[place].text, width)]
+    if count < len(facts):
+        lines += _labelled("", f"{len(facts) - count} more in the report", width)
+    return lines
+
+
+def _labelled(label: str, text: str, width: int) -> list[Text]:
+    first, *others = _wrapped(text, width - _INDENT)
+    return [Text.assemble(_label(label), first), *(Text.assemble(" " * _INDENT, other) for other in others)]
 
 
 def _label(label: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import TIED, MoreSeeds, Rival, TradeOff
+from orchestrator.decision.recommendation import TIED, MoreSeeds
 from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import MOST_CHOICES, plots_in, rendered, write_report
@@ -140,7 +140,7 @@ def test_hostile_strings_stay_text(page: Reader, layout: ResultsFolder) -> None:
 def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
     assert cards == [
-        *("recommendation", "findings", "trade_off", "speedup", "reasons", "gpu-counts", "claims", "speedup-panels"),
+        *("recommendation", "findings", "trade_off", "speedup", "reasons", "claims", "speedup-panels"),
         *("speedup_by_batch", "accuracy", "time_to_target", "memory", "loss"),
         *("cells", "trials", "failed", "scaling", "critical_batch", "machine"),
     ]
@@ -161,20 +161,15 @@ def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
     assert "No trial reported device memory." in text
 
 
-def test_a_tied_rival_is_named_and_long_lists_are_cut() -> None:
-    trials, cells = collect(demo.records(), scaling="weak")
-    chance = {"p_best": 0.45, "p_within_margin": 0.9}
-    rival = Rival(cell_id="r", name="Acme & Co", **chance, eligible=True, tied=True, n_timed=3, n_ok=3)
-    points = tuple(
-        TradeOff(cell_id=str(n), name=f"{n}×1 none", time_s=9.0 - n / 10, metric=0.9 + n / 1000, cost=1.0)
-        for n in range(20)
-    )
+def test_candidates_are_marked_and_long_lists_are_cut() -> None:
+    trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
     seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
-    changed = replace(RECOMMENDATION, verdict=TIED, rivals=(rival,), front=points, more_seeds=seeds)
-    text = rendered(ReportData(trials=trials, cells=cells, recommendation=changed))
-    assert '<div class="verdict tied"><dt>verdict</dt><dd>TIED</dd>' in text
-    assert "rival Acme &amp; Co: 45%" in text and "71% likely the best" in text
-    assert text.partition('id="table-front"')[2].partition("</table>")[0].count("<tr>") == 1 + MOST_CHOICES
+    found = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
+    text = rendered(ReportData(trials=trials, cells=cells, recommendation=found))
+    assert '<span class="verdict tied">TIED</span>' in text
+    table = text.partition('<table id="candidates">')[2].partition("</table>")[0]
+    (chosen,) = [row for row in table.split("<tr")[2:] if row.startswith(' class="chosen"')]
+    assert f"▶ {found.name}" in chosen and chosen.count('<svg class="bar"') == 2
     assert text.count("<li>more-") == MOST_CHOICES
 
 

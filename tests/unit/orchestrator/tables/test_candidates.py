@@ -1,0 +1,93 @@
+"""The table of candidates: which cells, in which order, with which figures, from values worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.candidates import Candidates, steps_in_words
+from tests.unit.orchestrator.decision.deciding import decided, measured
+from tests.unit.orchestrator.records import record_of
+
+RATES = {(1, 32): 100, (1, 64): 180, (2, 32): 150, (2, 64): 342, (2, 128): 600}
+"""Samples per second by GPUs and batch: a trial of 6,000 samples takes 60, 33.3, 40, 17.5 or 10 s."""
+
+ACCURACIES = {(2, 64): 0.895, (2, 128): 0.86}
+"""Others have 0.9."""
+
+
+def records(**fields: object) -> list[TrialRecord]:
+    return [
+        record_of(gpus, seed, batch=batch, metrics=measured(rate, ACCURACIES.get((gpus, batch), 0.9)), **fields)
+        for (gpus, batch), rate in RATES.items()
+        for seed in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def recommendation() -> Recommendation:
+    return decided(records(), price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
+
+
+def texts(candidates: Candidates | None) -> dict[str, list[str]]:
+    assert candidates is not None
+    return {column.name: list(column.texts) for column in candidates.columns}
+
+
+def test_candidates_are_sorted_by_time_and_have_their_roles(recommendation: Recommendation) -> None:
+    candidates = Candidates.of(recommendation)
+    assert candidates is not None and candidates.chosen == 1
+    roles = dict(zip([cell.name for cell in candidates.cells], candidates.roles, strict=True))
+    assert list(roles.items()) == [
+        *(("2×128 none", "largest batch"), ("2×64 none", ""), ("1×64 none", ""), ("1×32 none", "baseline"))
+    ]
+    assert f"**{recommendation.name}**" in candidates.markdown()[1]
+
+
+def test_the_speed_up_is_divided_into_gpus_and_batch(recommendation: Recommendation) -> None:
+    columns = texts(Candidates.of(recommendation))
+    assert columns["time"] == ["10.0", "17.5", "33.3", "60.0"]
+    assert columns["speedup"] == ["6.00×", "3.42×", "1.80×", "1.00×"]
+    # No trial on one GPU had the largest batch.
+    assert columns["of_gpus"] == ["", "1.90×", "1.00×", "1.00×"]
+    assert columns["of_batch"] == ["", "1.80×", "1.80×", "1.00×"]
+    assert columns["cost"] == ["0.0200", "0.0351", "0.0333", "0.0600"]
+    alone = [record for record in records() if record.device_batch_size == 32]
+    assert "of_gpus" not in texts(Candidates.of(decided(alone)))
+
+
+def test_bars_of_accuracy_end_at_three_margins(recommendation: Recommendation) -> None:
+    candidates = Candidates.of(recommendation)
+    assert candidates is not None
+    (column,) = [column for column in candidates.columns if column.name == "difference"]
+    assert column.texts == ["-0.040", "-0.005", "+0.000", "-"]
+    places = [bar.value for bar in column.bars]
+    assert places == pytest.approx([0.5 - 0.04 / 0.06, 0.5 - 0.005 / 0.06, 0.5, 0.5])
+
+
+def test_the_chosen_cell_and_the_baseline_stay_in_a_short_table(recommendation: Recommendation) -> None:
+    candidates = Candidates.of(recommendation, most=2)
+    assert candidates is not None and candidates.labels == ["2×64 none", "1×32 none (baseline)"]
+    missing = Candidates.of(replace(recommendation, cell_id=None), most=1)
+    assert missing is not None and missing.labels == ["1×32 none (baseline)"] and missing.chosen is None
+    assert Candidates.of(replace(recommendation, shortlist=())) is None
+
+
+def test_processes_have_no_cost() -> None:
+    on_cpu = Candidates.of(decided(records(device="cpu")))
+    assert on_cpu is not None and on_cpu.heading.startswith("process") and "cost" not in texts(on_cpu)
+
+
+def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
+    rates = {1: 100, 2: 200, 4: 204, 8: 390}
+    found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
+    ((label, text),) = steps_in_words(found)
+    groups = dict(part.split(": ") for part in text.split("; "))
+    assert label == "More GPUs" and {worth: group.split()[0] for worth, group in groups.items()} == {
+        "worth it": "2",
+        "costly": "8",
+        "not worth it": "4",
+    }
+    assert "2.00×" in groups["worth it"] and not math.isnan(found.gpu_steps[2].cost)
