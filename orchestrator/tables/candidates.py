@@ -223,7 +223,7 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         for speed, end in zip(speeds, ends, strict=True)
     ]
     yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
-    factors = [cell.value("gpu_speedup") for cell in cells]
+    factors = [_factor_of_gpus(cell, recommendation) for cell in cells]
     of_gpus = [_ratio(factor) for factor in factors]
     of_batch = [_ratio(speed / factor) for speed, factor in zip(speeds, factors, strict=True)]
     has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
@@ -232,6 +232,14 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         is_batch = not set(cells[0].axes) - set(_OF_SPEED)
         yield Column(name="of_gpus", title=f"of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
         yield Column(name="of_batch", title="of batch" if is_batch else "of the rest", texts=of_batch, rank=6)
+
+
+def _factor_of_gpus(cell: Setting, recommendation: Recommendation) -> float:
+    """Return the speed-up over the fewest GPUs at the same batch; NaN if no such cell was timed."""
+    counts, gain = recommendation.gpu_counts, cell.value("gpu_speedup")
+    # Without that cell, the summary compares with the fewest GPUs that had this batch.
+    of_fewest = bool(counts) and math.isclose(gain / cell.value("efficiency"), cell.values["gpus"] / counts[0].gpus)
+    return gain if of_fewest else math.nan
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:

@@ -4,16 +4,14 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Terms
-from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import with_times
 from orchestrator.report.page_tables import cell_table, numeric
+from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed
 from tests.unit.orchestrator.report import demo
 
 
 def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
-    trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
-    recommendation = decide(trials, cells, Terms())
+    trials, cells, recommendation = decided_with_frames(swayed({1: 100, 2: 190, 4: 191}, dict.fromkeys((1, 2, 4), 0.9)))
     table = cell_table(with_times(cells, trials), recommendation)
     titles = [title for title, _ in table["columns"]]
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table["rows"]}

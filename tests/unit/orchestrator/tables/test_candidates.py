@@ -81,7 +81,7 @@ def test_processes_have_no_cost() -> None:
 
 
 def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
-    rates = {1: 100, 2: 200, 4: 204, 8: 390}
+    rates = {1: 100, 2: 200, 4: 201, 8: 390}
     found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
     ((label, text),) = steps_in_words(found)
     groups = dict(part.split(": ") for part in text.split("; "))
