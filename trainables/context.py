@@ -23,11 +23,12 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from sweeps.layout import Layout
 from sweeps.metric import column_of
@@ -96,6 +97,28 @@ def _whole(checkpoint: Restored) -> dict[str, Any]:
     return {**checkpoint.state, **shared}
 
 
+class Mailbox(Protocol):
+    """Messages between the ranks of a trial; what is sent arrives in this order."""
+
+    def send(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Send another rank values that can be pickled; a rank that has ended takes none."""
+
+    def received(self) -> Sequence[Mapping[str, Any]]:
+        """Return the messages that have arrived since the last call."""
+
+
+class NoMailbox:
+    """The mailbox of a single rank."""
+
+    def send(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Raise RuntimeError: there is no other rank."""
+        raise RuntimeError(f"this trial has no rank {rank} to send to")
+
+    def received(self) -> Sequence[Mapping[str, Any]]:
+        """Return nothing."""
+        return ()
+
+
 _TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy", "val_loss": "val_loss"}
 """{key of a row: the trial's metric that its last value becomes}"""
 
@@ -131,6 +154,7 @@ class Context:
     Also called with `reported` whenever the trial reports something, which marks the timed part of a trial without
     phases.
     """
+    mailbox: Mailbox = field(default_factory=NoMailbox, repr=False)
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics set by `summarize`; those of rank 0 become the trial's row."""
     remarks: list[str] = field(default_factory=list)
@@ -280,3 +304,11 @@ class Context:
             "lr": LearningRate(value=lr, warmup_from=lr),
         }
         return Context(**given | other)
+
+
+def master_of(context: Context) -> tuple[str, int]:
+    """Return host and port at which the ranks meet. Raises ValueError if there is no rendezvous `tcp://host:port`."""
+    meeting = urlsplit(context.rendezvous or "")
+    if not meeting.hostname or not meeting.port:
+        raise ValueError(f"rendezvous={context.rendezvous!r}: {context.world_size} ranks need tcp://host:port")
+    return meeting.hostname, meeting.port

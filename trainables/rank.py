@@ -17,7 +17,6 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from sweeps.axes import is_number
 from sweeps.layout import Layout
@@ -30,10 +29,13 @@ from trainables.context import (
     Context,
     DivergedError,
     GivenUpError,
+    Mailbox,
+    NoMailbox,
     PortInUseError,
     RequestError,
     TrialTimeoutError,
     UntrainedError,
+    master_of,
     plain,
 )
 from trainables.isolation import BackgroundWork
@@ -129,6 +131,7 @@ def run(
     emit: Emit,
     should_stop: Callable[..., bool],
     observe: Callable[[str], None] = lambda phase: None,
+    mailbox: Mailbox | None = None,
 ) -> RankExit:
     """Call the trainable as this rank, isolated from earlier trials; never raises an error of the trainable.
 
@@ -137,6 +140,7 @@ def run(
     before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe
+    context.mailbox = mailbox or NoMailbox()
     try:
         metrics = _train(request, context)
         rank_exit = RankExit(rank=context.rank, status=Status.OK, note="; ".join(context.remarks), metrics=metrics)
@@ -237,9 +241,7 @@ def rank_environment(context: Context) -> Mapping[str, str]:
     """
     if context.world_size == 1:
         return {}
-    meeting = urlsplit(context.rendezvous or "")
-    if not meeting.hostname or not meeting.port:
-        raise ValueError(f"rendezvous={context.rendezvous!r}: {context.world_size} ranks need tcp://host:port")
+    host, port = master_of(context)
     return {
         "RANK": str(context.rank),
         "WORLD_SIZE": str(context.world_size),
@@ -247,6 +249,6 @@ def rank_environment(context: Context) -> Mapping[str, str]:
         "LOCAL_WORLD_SIZE": "1",
         "NODE_RANK": str(context.rank),
         "GROUP_RANK": str(context.rank),
-        "MASTER_ADDR": meeting.hostname,
-        "MASTER_PORT": str(meeting.port),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": str(port),
     }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 RANK_ENTRY = "trainables.rank:run"
-"""The function that every rank's process calls: `(request, emit, should_stop, observe) -> RankExit`."""
+"""The function that every rank's process calls: `(request, emit, should_stop, observe, mailbox) -> RankExit`."""
 
 
 class NotStartedError(RuntimeError):
@@ -221,10 +221,10 @@ def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
     return RankExit(rank=rank, status=cause.status, cause=cause, note=overdue.note, trace=trace, answered=False)
 
 
-def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:
+def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float) -> TrialOutcome:
     """Return the trial's outcome from the exits of its ranks, at least one; if a rank failed, others may be missing.
 
-    Figures are those of the lowest rank that answered.
+    Figures are those of the lowest rank that answered. `names` has the name of each rank for people.
     """
     root = min(exits, key=_order)
     # A rank that failed has no figures; another rank's say at least where the trial ran.
@@ -233,11 +233,11 @@ def outcome_of(exits: Sequence[RankExit], *, world_size: int, wall_s: float) -> 
     )
     # A time limit is the whole gang's, so it names no rank.
     is_failure = root.status not in (Status.OK, Status.SKIPPED) and root.cause is not Cause.TIME_LIMIT
-    is_named = is_failure and (world_size > 1 or not root.answered)
+    is_named = is_failure and (len(names) > 1 or not root.answered)
     return TrialOutcome(
         status=root.status,
         cause=root.cause,
-        note=f"rank {root.rank}: {root.note}" if is_named else root.note,
+        note=f"{names[root.rank]}: {root.note}" if is_named else root.note,
         trace=root.trace,
         metrics=answering.metrics,
         provenance=answering.provenance,

@@ -158,7 +158,7 @@ class InProcessBackend:
         # What an interrupted trial reports is not its result.
         if rank.given_up:
             return None
-        outcome = outcome_of([rank_exit], world_size=1, wall_s=time.monotonic() - started)
+        outcome = outcome_of([rank_exit], names=["rank 0"], wall_s=time.monotonic() - started)
         outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
         listener.finished(trial, outcome)
         return outcome

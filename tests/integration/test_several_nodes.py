@@ -83,7 +83,8 @@ class Nodes:
     def start(self, *arguments, host=None):
         """Start the sweep's driver, here or on its own host."""
         search = f"hydra.searchpath=[file://{self.folder}/my]"
-        given = ("sweep=waiting", f"cluster.address={self.cluster.address}", "resources.device=cpu", search)
+        sweep = () if arguments and arguments[0].startswith("sweep=") else ("sweep=waiting",)
+        given = (*sweep, f"cluster.address={self.cluster.address}", "resources.device=cpu", search)
         command = [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments]
         driver = subprocess.Popen(
             host.command(*command) if host else command,
@@ -112,12 +113,12 @@ class Nodes:
     def results(self):
         return self.folder / "results" / "waiting"
 
-    def journal(self, kind):
-        records = map(json.loads, (self.results / "journal.jsonl").read_text().splitlines())
+    def journal(self, kind, sweep="waiting"):
+        records = map(json.loads, (self.folder / "results" / sweep / "journal.jsonl").read_text().splitlines())
         return [record["value"] for record in records if record["kind"] == kind]
 
-    def trials(self):
-        return pd.read_csv(self.results / "tables/trials.csv")
+    def trials(self, sweep="waiting"):
+        return pd.read_csv(self.folder / "results" / sweep / "tables/trials.csv")
 
 
 @pytest.fixture

@@ -53,8 +53,8 @@ _STALE_S = 2.0
 class Adapter:
     """The files of one attempt at a trial."""
 
-    def __init__(self, trial_dir: Path) -> None:
-        self.folder = trial_dir / FOLDER
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         if self.folder.exists():
             shutil.rmtree(self.folder)  # of an earlier attempt
         self.folder.mkdir(mode=0o700)
@@ -66,23 +66,28 @@ class Adapter:
         self._first: dict[str, Counts] = {}
         self._looked_s = -math.inf
 
-    def look(self, *, now: bool = False) -> bool:
-        """Read the counts, at most every LOOK_EVERY_S unless `now`; return whether they have changed."""
+    def look(self, *, now: bool = False) -> dict[str, str]:
+        """Read the counts, at most every LOOK_EVERY_S unless `now`; return those that have changed, {process: text}."""
         if not now and time.monotonic() - self._looked_s < LOOK_EVERY_S:
-            return False
+            return {}
         self._looked_s = time.monotonic()
-        has_changed = False
-        for path in self.folder.glob("*.json"):
-            # Most processes write twice a second, and most looks come sooner.
-            text = path.read_text()
-            if text == self._texts.get(path.name):
-                continue
-            counts = Counts.of_json(text)
-            # A process that took no step has nothing to report.
-            has_changed = has_changed or counts.whole.steps > 0
-            self._texts[path.name], self._counts[path.name] = text, counts
-            self._first.setdefault(path.name, counts)
-        return has_changed
+        # Most processes write twice a second, and most looks come sooner.
+        texts = {path.name: path.read_text() for path in self.folder.glob("*.json")}
+        changed = {process: text for process, text in texts.items() if text != self._texts.get(process)}
+        for process, text in changed.items():
+            self.take(process, text)
+        return changed
+
+    def take(self, process: str, text: str) -> None:
+        """Take the counts of a process, which may be on another node."""
+        counts = Counts.of_json(text)
+        self._texts[process], self._counts[process] = text, counts
+        self._first.setdefault(process, counts)
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether any process took a step."""
+        return any(counts.whole.steps for counts in self._counts.values())
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows written since the last call."""
@@ -166,6 +171,8 @@ class Adapter:
         # Several trainings side by side are each as fast as one, and would look like a speed-up.
         if len(trained) > 1 and not connected:
             return 1, f"{len(trained)} processes trained, each by itself: they had no process group"
+        if len(connected) > world > 1:
+            return world, f"{len(connected)} processes trained in separate groups of {world}, as if on a node each"
         weights = {counts.weights for counts in self._counts.values() if counts.connected} - {None}
         if len(weights) > 1 and replicas == gpus:
             return 1, "the ranks have different weights after the same steps: they exchange no gradients"
@@ -292,7 +299,7 @@ class Adapter:
         `found_nothing` is whether the output has no figure either: then the import of torch is preparation enough.
         """
         processes = list(self._counts.values())
-        if any(counts.whole.steps for counts in processes):
+        if self.has_steps:
             return False
         return any(counts.optimizers for counts in processes) or (found_nothing and bool(processes))
 
@@ -301,19 +308,22 @@ class Adapter:
         pythons = [pid for pid, name in processes.items() if name.startswith("python")]
         return any(not (self.folder / f"{pid}.started").exists() for pid in pythons)
 
-    def ask_to_stop(self) -> bool:
-        """Name the step at which all ranks stop; return whether the command's framework can."""
+    def last_step(self, *, nodes: int) -> int | None:
+        """Return the step at which all ranks can stop; None if the command's framework cannot."""
         self.look(now=True)
         trained = self._trained
         if not self.framework or not trained:
-            return False
+            return None
         pace_s = min(counts.whole.step_s for counts in trained) or STOP_WITHIN_S
-        stop_at = max(counts.whole.steps for counts in trained) + math.ceil(STOP_WITHIN_S / pace_s) + 2
+        within_s = STOP_WITHIN_S if nodes == 1 else STOP_WITHIN_S + 2 * LOOK_EVERY_S
+        return max(counts.whole.steps for counts in trained) + math.ceil(within_s / pace_s) + 2
+
+    def stop_at(self, step: int) -> None:
+        """Have the processes of this node stop at this step."""
         # A rank that reads half a number would stop at another step than the rest.
         part = self.folder / f"{STOP_FILE}.part"
-        part.write_text(str(stop_at))
+        part.write_text(str(step))
         part.rename(self.folder / STOP_FILE)
-        return True
 
 
 def _is_near(samples: float, batch: int) -> bool:

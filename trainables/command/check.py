@@ -15,8 +15,8 @@ from trainables.availability import not_here, runs_here
 from trainables.command.reading import declared
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
 
-ANY_OF_GPUS = ("gpus", "global_batch_size")
-"""Either name gives a command the number of its GPUs, or the work of all of them together."""
+ANY_OF_GPUS = ("gpus", "gpus_per_node", "global_batch_size")
+"""Each of these names gives a command the number of its GPUs, or the work of all of them together."""
 
 _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
 """Budget lengths of which either form will do."""
@@ -43,6 +43,7 @@ _RECEIVED_AS: Mapping[str, tuple[str, ...]] = {
     "lr_rule": ("lr", "lr_rule", "warmup_from"),
     "lr_multiplier": ("lr",),
     "trainable.lr": ("lr", "warmup_from", "trainable.lr"),
+    "nodes": ("gpus_per_node", "node_rank", "nodes"),
     "tensor_parallel": ("tp", "tensor_parallel", "dp"),
     "context_parallel": ("cp", "context_parallel", "dp"),
     "pipeline_parallel": ("pp", "pipeline_parallel", "dp"),

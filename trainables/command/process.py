@@ -330,7 +330,7 @@ class FailureCause:
             raise MemoryError(self._memory_line)
         if self._port_line:
             raise PortInUseError(
-                f"a port that the command chose is in use; {{port}} and MASTER_PORT are free ones: {self._port_line}"
+                f"a port that the command chose is in use; {{master_port}} is a free one: {self._port_line}"
             )
         # The errors of the other ranks are about the connection to the killed one.
         if self._killed:

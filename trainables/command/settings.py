@@ -22,7 +22,8 @@ LENGTHS = ("epochs", "samples", "steps", "seconds")
 
 NAMES = (
     *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
-    *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
+    *("warmup_epochs", "reference_batch_size", "seed", "threads", "device", "trial_id", "trial_dir"),
+    *("nodes", "node_rank", "gpus_per_node", "master_addr", "master_port"),
     *("source_dir", "python", *LENGTHS, "tokens", "tokens_per_batch", "dp", "tp", "cp", "pp"),
 )
 """Names for braces, besides the dotted keys of the config (`{model.depth}`)."""

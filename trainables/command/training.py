@@ -1,7 +1,8 @@
 """Any training command as a trainable: a trial is one run of it.
 
 The command receives its GPUs (CUDA_VISIBLE_DEVICES), a free port, a working folder and the trial's values, on its
-command line and as SWEEP_* environment variables. It starts its ranks itself, so the trial is one rank with all GPUs.
+command line and as SWEEP_* environment variables. It starts its ranks itself: a trial has one rank on each node, with
+all of its GPUs there. `train` runs in each of them, and that of the first node has the results (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.metric import is_higher_better
-from sweeps.ports import free_port
 from sweeps.target import Target
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
+from trainables.command.nodes import NodeEnd, Nodes, file_of, launcher_variables, place_of
 from trainables.command.process import Command, FailureCause
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
@@ -35,10 +36,9 @@ WORK = "work"
 _OF_A_RANK = re.compile(
     r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"
     r"|OMPI_(COMM_WORLD|UNIVERSE|MCA_orte|MCA_ess)\w*|PMIX?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+|JSM_NAMESPACE_\w+"
-    r"|SLURM_(PROCID|LOCALID|NODEID|GTIDS|NTASKS|NPROCS|NTASKS_PER_NODE|TASK_PID|TASKS_PER_NODE|LAUNCH_NODE_IPADDR)"
-    r"|SLURM_STEP\w+"
+    r"|SLURM_(?!(JOB_?ID|JOB_NAME|TMPDIR|SUBMIT_\w+|ARRAY_\w+|CLUSTER_NAME|CONF)$)\w+|MASTER_(ADDR|PORT)"
 )
-"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process that it is one of their ranks."""
+"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process its rank and the nodes of others."""
 
 _OF_ALLOCATIONS = re.compile(r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec|orterun|prterun|jsrun)(?:\s|$)")
 """Launchers that start their ranks in the allocation of which these variables tell."""
@@ -55,58 +55,98 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     settings = CommandSettings.of(config["trainable"])
     with tempfile.TemporaryDirectory() as scratch:
         trial_dir = (context.trial_dir or Path(scratch)).absolute()
-        values = {**config, **_values(settings, config, context, trial_dir)}
+        adapter = Adapter(file_of(trial_dir, FOLDER, context.rank)) if settings.adapter == "auto" else None
+        nodes = Nodes(context, adapter)
         work = trial_dir / WORK
         if work.exists() and not settings.keep_work:
-            shutil.rmtree(work)  # files of an earlier attempt would change this one
+            # Files of an earlier attempt would change this one. Nodes that share the folder remove them at once.
+            shutil.rmtree(work, ignore_errors=nodes.count > 1)
+        if not nodes.start_together():
+            return
         work.mkdir(exist_ok=True)
+        run = _Run(settings, config, context, trial_dir, nodes, adapter)
+        end = None
+        try:
+            end = run.to_its_end()
+        finally:
+            nodes.end(end)
+        if nodes.is_first:
+            run.summarize(end)
+
+
+class _Run:
+    """One run of the command on this node."""
+
+    def __init__(
+        self,
+        settings: CommandSettings,
+        config: Mapping[str, Any],
+        context: Context,
+        trial_dir: Path,
+        nodes: Nodes,
+        adapter: Adapter | None,
+    ) -> None:
+        self._settings, self._context, self._nodes, self._adapter = settings, context, nodes, adapter
+        values = {**config, **_values(settings, config, context, trial_dir)}
         # Otherwise the command may use one of several GPUs, and the number of samples in its step is unknown.
-        knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
-        batch = context.batch.global_batch_size if knows_gpus else None
-        adapter = Adapter(trial_dir) if settings.adapter == "auto" else None
-        command = _command(settings, values, context, trial_dir)
-        processes = int(context.layout.devices)
-        metrics = CommandMetrics(settings, batch, values["epochs"], target=Target.of(config), processes=processes)
-        file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
-        output = _Output(
-            context, metrics, file, FailureCause(settings.oom_patterns, settings.diverged_patterns), adapter
+        self._knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
+        self._batch = context.batch.global_batch_size if self._knows_gpus else None
+        self._command = _command(settings, values, context, trial_dir)
+        metrics = CommandMetrics(
+            settings, self._batch, values["epochs"], target=Target.of(config), processes=context.layout.devices
         )
+        metrics_file = self._command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None
+        failure = FailureCause(settings.oom_patterns, settings.diverged_patterns)
+        self._output = _Output(context, metrics, MetricsFile(metrics_file), failure, adapter, nodes)
+        self._has_stopped = False
+
+    def to_its_end(self) -> NodeEnd:
+        """Run the command; return what this node knows of it. Raises the errors of `train`."""
+        output, cpu = self._output, CpuTimes()
         listener = process.Listener(
             on_line=output.on_line,
             on_open_line=output.on_open_line,
             on_look=output.on_look,
             should_stop=output.should_stop,
-            ask_to_stop=adapter.ask_to_stop if adapter else lambda: False,
+            ask_to_stop=output.ask_to_stop,
         )
-        cpu = CpuTimes()
-        command_exit = process.run(command, listener, cpu)
+        command_exit = process.run(self._command, listener, cpu)
         output.finish()
-        for row in [*file.rows(metrics), *metrics.last_row()]:
-            context.report(row)
-        figures = _figures(metrics, adapter, batch)
-        # What the command itself reports comes first.
-        figures = _work(metrics, adapter, settings) | figures
-        if settings.cwd == "trial":
-            figures = _of_logs(settings, context, command.cwd, figures) | figures
-        workers, why = _workers(context, adapter, cpu.cores())
-        context.summarize(figures | ({"workers": workers} if workers is not None else {}))
-        for remark in command_exit.remarks:
-            context.remark(remark)
+        remarks = list(command_exit.remarks)
+        self._has_stopped = command_exit.status is None
         if command_exit.status is not None:
-            output.failure.check(command_exit.status, settings.ok_exit_codes)
-            if adapter is not None and adapter.took_no_step(found_nothing=metrics.found_nothing):
-                raise UntrainedError("the command took no optimizer step")
-            if why:
-                context.remark(why)
-            if adapter is not None and adapter.is_absent(cpu.names()):
-                context.remark(
+            output.failure.check(command_exit.status, self._settings.ok_exit_codes)
+            if self._adapter is not None and self._adapter.is_absent(cpu.names()):
+                remarks.append(
                     "a Python of the command does not load the hook, so that its steps are not counted: a wrapper sets"
                     " PYTHONPATH, or python runs with -E, -I or -S"
                 )
-            _remark(metrics, figures, context, knows_gpus=knows_gpus or workers is not None)
-            if adapter is not None:
-                for remark in adapter.remarks(context.batch.global_batch_size, context.lr.value):
-                    context.remark(remark)
+        return NodeEnd(metrics=output.metrics, cores=cpu.cores(), remarks=remarks)
+
+    def summarize(self, end: NodeEnd) -> None:
+        """Summarize the trial once it has ended on all nodes. Raises UntrainedError."""
+        settings, context, adapter, nodes = self._settings, self._context, self._adapter, self._nodes
+        nodes.wait_for_ends(has_stopped=self._has_stopped)
+        nodes.report_others(ended=True)
+        metrics = nodes.metrics(end.metrics)
+        figures = _figures(metrics, adapter, self._batch)
+        # What the command itself reports comes first.
+        figures = _work(metrics, adapter, settings) | figures
+        if settings.cwd == "trial":
+            figures = _of_logs(settings, context, self._command.cwd, figures) | figures
+        workers, why = _workers(context, adapter, sorted(nodes.cores(end.cores), reverse=True))
+        context.summarize(figures | ({"workers": workers} if workers is not None else {}))
+        for remark in [*end.remarks, *nodes.remarks()]:
+            context.remark(remark)
+        if self._has_stopped:
+            return
+        if adapter is not None and adapter.took_no_step(found_nothing=metrics.found_nothing):
+            raise UntrainedError("the command took no optimizer step")
+        if why:
+            context.remark(why)
+        _remark(metrics, figures, context, knows_gpus=self._knows_gpus or workers is not None)
+        for remark in adapter.remarks(context.batch.global_batch_size, context.lr.value) if adapter is not None else ():
+            context.remark(remark)
 
 
 class _Output:
@@ -119,9 +159,10 @@ class _Output:
         file: MetricsFile,
         failure: FailureCause,
         adapter: Adapter | None,
+        nodes: Nodes,
     ) -> None:
-        self.failure = failure
-        self._context, self._metrics, self._file, self._adapter = context, metrics, file, adapter
+        self.metrics, self.failure = metrics, failure
+        self._context, self._file, self._adapter, self._nodes = context, file, adapter, nodes
         self._reports = 0
 
     def on_line(self, stream: str, line: str) -> None:
@@ -131,19 +172,21 @@ class _Output:
             self._read_adapter(now=True)
             if self._adapter.has_reported(line):
                 return
-        for row in self._metrics.line(line):
-            self._context.report(row)
+        for row in self.metrics.line(line):
+            self._nodes.report(row)
 
     def on_open_line(self, text: str) -> None:
         """Read a line that has no end yet."""
-        self._metrics.open_line(text)
+        self.metrics.open_line(text)
 
     def on_look(self) -> bool:
-        """Read what the hook has written; return whether the command has reported since the last call."""
+        """Read what the hook and other nodes report; return whether this node has reported since the last call."""
         self._read_adapter()
-        reported = self._metrics.reports > self._reports
+        self._nodes.read()
+        self._nodes.report_others()
+        reported = self.metrics.reports > self._reports
         if reported:
-            self._reports = self._metrics.reports
+            self._reports = self.metrics.reports
             self._context.observe("reported")
         return reported
 
@@ -152,10 +195,23 @@ class _Output:
         lines = self._read_file()
         return self._context.should_stop(progress=progress or lines)
 
+    def ask_to_stop(self) -> bool:
+        """Ask the processes of all nodes to stop at one step; return whether they can."""
+        if self._adapter is None:
+            return False
+        step = self._adapter.last_step(nodes=self._nodes.count)
+        # The first node chooses the step for all of them.
+        if step is not None and self._nodes.is_first:
+            self._adapter.stop_at(step)
+            self._nodes.stop_at(step)
+        return step is not None
+
     def finish(self) -> None:
-        """Read what the command wrote last."""
+        """Read what the command wrote last, and report the rows that are complete now."""
         self._read_adapter(now=True)
         self._read_file(ended=True)
+        for row in [*self._file.rows(self.metrics), *self.metrics.last_row()]:
+            self._nodes.report(row)
 
     def _read_file(self, *, ended: bool = False) -> bool:
         lines = list(self._file.new(ended=ended))
@@ -166,10 +222,13 @@ class _Output:
     def _read_adapter(self, *, now: bool = False) -> None:
         if self._adapter is None:
             return
-        self._metrics.reports += self._adapter.look(now=now)
+        counts = self._adapter.look(now=now)
+        self._nodes.send_counts(counts)
+        # A process that took no step has nothing to report.
+        self.metrics.reports += bool(counts) and self._adapter.has_steps
         for values in self._adapter.rows():
-            for row in self._metrics.row(values):
-                self._context.report(row)
+            for row in self.metrics.row(values):
+                self._nodes.report(row)
 
 
 def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size: int | None) -> dict[str, Any]:
@@ -238,10 +297,11 @@ def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) 
     if gpus <= 1:
         return None, ""
     replicas = context.batch.data_parallel_size
-    counted, why = adapter.workers(gpus, context.threads, replicas=replicas) if adapter is not None else (None, "")
+    threads = context.threads * context.world_size
+    counted, why = adapter.workers(gpus, threads, replicas=replicas) if adapter is not None else (None, "")
     if counted is not None or context.device != "cpu" or not cores:
         return counted, why
-    if len(cores) >= gpus or sum(cores) > THREADED * max(1, context.threads // gpus):
+    if len(cores) >= gpus or sum(cores) > THREADED * max(1, threads // gpus):
         return gpus, ""
     return len(cores), f"{len(cores)} of {gpus} processes used the CPU while the command trained"
 
@@ -290,12 +350,12 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
+        **place_of(context, context.layout),
         "gpus": context.layout.devices,
         "dp": batch.data_parallel_size,
         "tp": context.layout.tensor,
         "cp": context.layout.context,
         "pp": context.layout.pipeline,
-        "devices": ",".join(map(str, range(context.layout.devices))),
         "device_batch_size": batch.device_batch_size,
         "global_batch_size": batch.global_batch_size,
         "grad_accum_steps": batch.grad_accum_steps,
@@ -305,7 +365,6 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "warmup_epochs": lr.warmup_epochs,
         "reference_batch_size": lr.reference_batch_size or batch.global_batch_size,
         "seed": context.seed,
-        "port": free_port(),
         "threads": context.threads,
         "device": context.device.partition(":")[0],
         "trial_id": context.trial_id,
@@ -330,8 +389,8 @@ def _command(settings: CommandSettings, values: Mapping[str, Any], context: Cont
         words=words,
         environment=_environment(settings, values, context, trial_dir),
         cwd=trial_dir / WORK if settings.cwd == "trial" else source,
-        stdout=trial_dir / "stdout.log",
-        stderr=trial_dir / "stderr.log",
+        stdout=file_of(trial_dir, "stdout.log", context.rank),
+        stderr=file_of(trial_dir, "stderr.log", context.rank),
         timeout_s=settings.timeout_s,
         grace_s=settings.grace_s,
     )
@@ -346,10 +405,8 @@ def _environment(
     given = {
         "PYTHONPATH": _path(str(values["source_dir"]), os.environ.get("PYTHONPATH")),
         "PYTHONUNBUFFERED": "1",  # otherwise metrics arrive only when a buffer is full
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(values["port"]),
-        "PET_MASTER_PORT": str(values["port"]),  # torchrun's default is the same for every trial of a node
-        "OMP_NUM_THREADS": str(max(1, context.threads // values["gpus"])),
+        "OMP_NUM_THREADS": str(max(1, context.threads // values["gpus_per_node"])),
+        **launcher_variables(values),
     }
     # Without the second one, several processes of accelerate and of Hugging Face's Trainer train apart.
     hidden = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"} if context.device == "cpu" else {}
@@ -363,7 +420,7 @@ def _environment(
     if settings.adapter == "off":
         return environment
     return environment | {
-        "SWEEP_HOOK": str(trial_dir / FOLDER),
+        "SWEEP_HOOK": str(file_of(trial_dir, FOLDER, context.rank)),
         "PYTHONPATH": _path(str(HOOK), environment["PYTHONPATH"]),
     }
 

@@ -235,6 +235,14 @@ class WorkerGroup:
                 self._actors[rank] = _start(trial, rank, name, lost)
         return [self._actors[rank] for rank in ranks]
 
+    def names(self, ranks: int) -> list[str]:
+        """Return a name of each rank, with its host if the gang is on several nodes."""
+        nodes = self.nodes[:ranks]
+        if len(set(nodes)) == 1:
+            return [f"rank {rank}" for rank in range(ranks)]
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+        return [f"rank {rank} on {hosts.get(node, node[:8])}" for rank, node in enumerate(nodes)]
+
     def end(self) -> None:
         """End the processes of the last trial; idle ones may serve the next."""
         for rank in range(self._connected):
@@ -276,6 +284,8 @@ POLL_S = 0.5
 """How often to ask a running gang for rows; its end is noticed at once."""
 REPORT_S = 2.0
 """How long the other ranks may continue after one has failed, to report what they saw, before they are killed."""
+COMMAND_END_S = 8.0
+"""How long the command of a node may take to end after that of another node has failed, before it is killed."""
 NOTICE_S = 15.0
 """How long ranks may take for a checkpoint once their node is about to be removed."""
 STOP_S = 2.0
@@ -385,7 +395,8 @@ class Supervisor:
         request = self._trial.rank_request(rank) | place
         # For Ray's dashboard, which shows each call.
         call = self._ranks[rank].run.options(name=f"{self._trial.label}/rank{rank}")
-        return call.remote(self._turn, request, meeting, self._settings.sampling)
+        peers = self._ranks if len(self._ranks) > 1 else ()
+        return call.remote(self._turn, request, meeting, self._settings.sampling, peers)
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""
@@ -430,7 +441,11 @@ class Supervisor:
         for rank in answers:
             self._watch.ended(rank)
         if any(rank_exit.status is not Status.OK for rank_exit in self._exits):
-            self._deadline = min(self._deadline, time.monotonic() + REPORT_S)
+            is_command = self._trial.layout.starts_ranks
+            # The processes of a command may wait for those of a lost node for minutes.
+            if is_command and self._running and self._deadline == float("inf"):
+                self._ask_to_stop()
+            self._deadline = min(self._deadline, time.monotonic() + (COMMAND_END_S if is_command else REPORT_S))
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
         ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
@@ -463,7 +478,7 @@ class Supervisor:
         if self._leaving:
             self._workers.close()
             self._exits = [moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
-        outcome = outcome_of(self._exits, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
         if self._given_up and has_stopped and outcome.status is Status.OK:
             # The test accuracy after a part of the training means nothing.

@@ -7,7 +7,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,8 @@ class Rank:
         self._stopping = threading.Event()
         self._has_stopped = False
         self._moves = 0
+        self._messages: dict[int, deque[Mapping[str, Any]]] = {}
+        """Messages of other ranks by turn; one may begin a turn sooner than this rank."""
 
     def rendezvous(self) -> str:
         """Return `tcp://host:port` with a free port of this rank's node."""
@@ -67,12 +70,17 @@ class Rank:
         return f"tcp://{host}:{free_port(host)}"
 
     def run(
-        self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
+        self,
+        turn: int,
+        request: Mapping[str, Any],
+        rendezvous: str | None,
+        sampling: Sampling,
+        ranks: Sequence[Any] = (),
     ) -> tuple[RankExit, list[dict[str, Any]], Readings]:
         """Run one trial; returns the rank's exit, all its rows, and the telemetry readings.
 
-        Output goes to the log in the trial's folder. Raises what RANK_ENTRY raises; what the trainable raises is part
-        of the exit.
+        `ranks` are the actors of the gang if there are several. Output goes to the log in the trial's folder. Raises
+        what RANK_ENTRY raises; what the trainable raises is part of the exit.
         """
         self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on, calls about this turn are answered
@@ -83,7 +91,8 @@ class Rank:
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
             with Sampler.on(sampling, request) as sampler:
-                rank_exit: RankExit = entry(asked, self._emit, self._should_stop, sampler.observe)
+                mailbox = _Mailbox(turn, ranks, self._messages_of(turn))
+                rank_exit: RankExit = entry(asked, self._emit, self._should_stop, sampler.observe, mailbox)
             sys.stderr.write(rank_exit.trace)
             readings = sampler.readings()
         is_lost = rank_exit.cause is Cause.DEVICE
@@ -98,6 +107,16 @@ class Rank:
         self._moves += progress
         self._has_stopped = self._stopping.is_set()
         return self._has_stopped
+
+    def deliver(self, turn: int, message: Mapping[str, Any]) -> None:
+        """Take a message of another rank, unless it is about an earlier trial."""
+        if turn >= self._turn:
+            self._messages.setdefault(turn, deque()).append(message)
+
+    def _messages_of(self, turn: int) -> deque[Mapping[str, Any]]:
+        for earlier in [number for number in list(self._messages) if number < turn]:
+            del self._messages[earlier]
+        return self._messages.setdefault(turn, deque())
 
     def disconnect(self) -> None:
         """Leave the last trial's process group: the next trial has another."""
@@ -123,6 +142,21 @@ class Rank:
         """Ask this trial to end early."""
         if turn == self._turn:
             self._stopping.set()
+
+
+class _Mailbox:
+    """The messages between the ranks during one turn, as calls of their actors: see `trainables.context.Mailbox`."""
+
+    def __init__(self, turn: int, ranks: Sequence[Any], messages: deque[Mapping[str, Any]]) -> None:
+        self._turn, self._ranks, self._messages = turn, ranks, messages
+
+    def send(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Send another rank a message; the supervisor notices if that rank has died."""
+        self._ranks[rank].deliver.options(concurrency_group=WATCH).remote(self._turn, dict(message))
+
+    def received(self) -> list[Mapping[str, Any]]:
+        """Return the messages that have arrived since the last call."""
+        return [self._messages.popleft() for _ in range(len(self._messages))]
 
 
 def rank_log(trial_dir: Path, rank: int) -> Path:

@@ -97,6 +97,9 @@ BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: bad")
 DIED_WITH_NODE = died(1, "node died", "", cause=Cause.NODE)
 
 
+RANKS = [f"rank {rank}" for rank in range(5)]
+
+
 def ok(rank: int) -> RankExit:
     return RankExit(rank=rank, status=Status.OK, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
 
@@ -115,29 +118,29 @@ def ok(rank: int) -> RankExit:
     ],
 )
 def test_root_cause_sets_status_and_note(exits: list[RankExit], status: Status, note: str) -> None:
-    outcome = outcome_of(exits, world_size=4, wall_s=1.5)
+    outcome = outcome_of(exits, names=RANKS, wall_s=1.5)
     assert (outcome.status, outcome.note, outcome.wall_s) == (status, note, 1.5)
 
 
 @given(st.permutations([ERROR, DIVERGED, LOST, OOM, ok(4)]))
 def test_root_cause_does_not_depend_on_the_order(exits: list[RankExit]) -> None:
-    assert outcome_of(exits, world_size=5, wall_s=0.0).note == "rank 3: out of memory"
+    assert outcome_of(exits, names=RANKS, wall_s=0.0).note == "rank 3: out of memory"
 
 
 def test_a_single_rank_needs_no_name() -> None:
-    assert outcome_of([ERROR], world_size=1, wall_s=0.0).note == "Connection closed"
-    assert outcome_of([ERROR], world_size=1, wall_s=0.0).trace == "Traceback"
+    assert outcome_of([ERROR], names=RANKS[:1], wall_s=0.0).note == "Connection closed"
+    assert outcome_of([ERROR], names=RANKS[:1], wall_s=0.0).trace == "Traceback"
 
 
 def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
-    assert outcome_of([ok(1), ok(0)], world_size=2, wall_s=0.0).metrics == {"accuracy": 0}
-    lost_first = outcome_of([died(0, "killed", ""), ok(1)], world_size=2, wall_s=0.0)
+    assert outcome_of([ok(1), ok(0)], names=RANKS, wall_s=0.0).metrics == {"accuracy": 0}
+    lost_first = outcome_of([died(0, "killed", ""), ok(1)], names=RANKS, wall_s=0.0)
     assert (lost_first.metrics, lost_first.provenance) == ({"accuracy": 1}, {"host": "n1"})
-    assert outcome_of([LOST], world_size=3, wall_s=0.0).metrics == {}
+    assert outcome_of([LOST], names=RANKS, wall_s=0.0).metrics == {}
 
 
 def test_trial_that_gave_up_is_skipped_by_early_stop() -> None:
     exits = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
-    outcome = outcome_of(exits, world_size=2, wall_s=1.0)
+    outcome = outcome_of(exits, names=RANKS, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")
     assert outcome.metrics == {"epochs": 2}

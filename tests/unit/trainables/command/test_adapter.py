@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainables.command.adapter import Adapter
+from trainables.command.adapter import FOLDER, Adapter
 from trainables.command.hook.sweep_counts import Counts, Tally
 
 
@@ -27,7 +27,7 @@ def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None
 
 def adapter_of(folder: Path, *processes: Counts) -> Adapter:
     """The adapter of processes that were idle when it looked first."""
-    adapter = Adapter(folder)
+    adapter = Adapter(folder / FOLDER)
     for began in (True, False):
         for pid, process in enumerate(processes):
             seen = counts(process.rank, process.world, cpu_s=0.0, at_s=0.0) if began else process
@@ -150,15 +150,19 @@ def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path: Path) -> 
 def test_a_training_without_steps_is_noticed(
     processes: list[Counts], found_nothing: bool, untrained: bool, tmp_path: Path
 ) -> None:
-    adapter = Adapter(tmp_path)
+    adapter = Adapter(tmp_path / FOLDER)
     for pid, process in enumerate(processes):
         (adapter.folder / f"{pid}.json").write_text(process.to_json())
-    assert adapter.look(now=True) is any(process.whole.steps for process in processes)
+    adapter.look(now=True)
+    assert adapter.has_steps is any(process.whole.steps for process in processes)
     assert adapter.took_no_step(found_nothing=found_nothing) is untrained
 
 
 def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
-    assert not adapter_of(tmp_path, counts(0)).ask_to_stop()  # no framework would look for it
+    assert adapter_of(tmp_path, counts(0)).last_step(nodes=1) is None  # no framework would look for it
     adapter = adapter_of(tmp_path, counts(0, framework="lightning"), counts(1, steps=101))
-    assert adapter.ask_to_stop()
-    assert 101 + 10 <= int((adapter.folder / "stop_at_step").read_text()) <= 101 + 20  # a second of steps
+    step = adapter.last_step(nodes=1)
+    assert 101 + 10 <= step <= 101 + 20  # a second of steps
+    assert step + 10 <= adapter.last_step(nodes=2) <= step + 20  # counts of other nodes are older
+    adapter.stop_at(step)
+    assert (adapter.folder / "stop_at_step").read_text() == str(step)

@@ -64,7 +64,7 @@ time.sleep(3 if "lingers" in sys.argv and rank == 0 else 0)
 if rank == 0:
     print(json.dumps({"truth": spent / counted}), flush=True)
 """
-TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node={gpus} --master_port={port} train.py"
+TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node={gpus} --master_port={master_port} train.py"
 
 
 def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 10, **settings: Any) -> Context:
@@ -136,7 +136,7 @@ def test_a_pair_of_rows_is_one_sample(how: str, tmp_path: Path) -> None:
 WRONG = {
     "flags of the launcher forgotten": "{python} train.py slow",
     "loaders are no workers": "{python} train.py slow workers",
-    "one rank of a group": "{python} -m torch.distributed.run --nproc_per_node=1 --master_port={port} train.py slow",
+    "one rank of a group": TORCHRUN.replace("{gpus}", "1") + " slow",
     "two ranks, each by itself": f"{TORCHRUN} slow alone",
     "the launcher's own variable ignored": ["bash", "-c", "WORLD={gpus} {python} {source_dir}/train.py slow"],
 }

@@ -49,13 +49,13 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
     monkeypatch.setenv("RANK", "1")  # of another launcher
     monkeypatch.setenv("KEPT", "as it was")
     script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
-    words = "{devices} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
+    words = "{devices} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {master_port} {{}}"
     run(tmp_path, [*PYTHON, "train.py", *words.split()], context(tmp_path, lr=0.25, seed=5), env={"MINE": "lr={lr}"})
     argv, environment, cwd = json.loads((tmp_path / "trial/stdout.log").read_text())
     assert argv[0] == str(tmp_path / "train.py")
     assert argv[1:8] == ["0,1", "32", "64", "0.25", "5", "3", "7"] and argv[9] == "{}"
     assert environment["SWEEP_DEVICE_BATCH_SIZE"] == "32" and environment["SWEEP_TRIAL_ID"] == "alone"
-    assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
+    assert environment["SWEEP_MASTER_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["ACCELERATE_USE_CPU"] == "true"
     assert "RANK" not in environment and environment["KEPT"] == "as it was"
@@ -64,7 +64,8 @@ def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monke
 
 OF_A_RANK = "LOCAL_RANK NODE_RANK PET_NNODES TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_SIZE PMI_RANK PMIX_RANK".split()
 OF_A_RANK += "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_STEP_ID SLURM_STEP_NUM_TASKS".split()
-OF_THE_ALLOCATION = "SLURM_JOB_ID SLURM_NODELIST SLURM_JOB_NODELIST SLURM_CPUS_ON_NODE OMPI_MCA_btl".split()
+OF_A_RANK += "SLURM_NODELIST SLURM_JOB_NODELIST SLURM_NNODES SLURM_CPUS_ON_NODE PET_NODE_RANK".split()
+OF_THE_ALLOCATION = "SLURM_JOB_ID SLURM_JOBID SLURM_JOB_NAME OMPI_MCA_btl".split()
 
 
 @pytest.mark.parametrize("launcher", ["", "srun"])

@@ -24,7 +24,7 @@ def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.C
     assert not sys.stdout.closed
 
 
-def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any) -> RankExit:
+def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
     """A trial that reports one row and says whether it was asked to stop."""
     emit({"epoch": 1})
     return RankExit(rank=0, status=Status.OK, metrics={"asked_to_stop": should_stop()})
@@ -59,7 +59,7 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "environ", dict(os.environ))
     rank = Rank(1, 0)
 
-    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any) -> RankExit:
+    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
         rank.stop(2)
         before = should_stop()
         rank.stop(1)

@@ -1,0 +1,186 @@
+"""The nodes on which a command runs: each has a rank that runs the same command, and the first one has the results.
+
+All start together. The others send the first one what their processes count and print; it chooses the step at which all
+of them stop. Files of further nodes are named after their number, because the nodes may share the trial's folder.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.layout import Layout
+from sweeps.ports import free_port
+from trainables.command.adapter import Adapter
+from trainables.command.metrics import CommandMetrics
+from trainables.context import Context, master_of
+
+POLL_S = 0.02
+
+WAIT_S = 5.0
+"""How long the first node waits for the last counts of the others once the trial is to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEnd:
+    """The facts that a node has once its command has ended."""
+
+    metrics: CommandMetrics
+    """Read from its output."""
+    cores: Sequence[float]
+    """The cores that each of its busy processes used."""
+    remarks: Sequence[str] = ()
+
+
+class Nodes:
+    """The nodes of a trial, as one of them sees the others. A trial on one node exchanges nothing."""
+
+    def __init__(self, context: Context, adapter: Adapter | None) -> None:
+        self._context, self._adapter = context, adapter
+        self.number, self.count = context.rank, context.world_size
+        self._ready: set[int] = set()
+        self._may_start = False
+        self._rows: dict[int, list[dict[str, Any]]] = {}
+        """Rows of other nodes that are not reported."""
+        self._speaker: int | None = None
+        """The node whose rows are reported."""
+        self._ends: dict[int, NodeEnd | None] = {}
+        """None for a node whose command has failed."""
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this node has the results."""
+        return self.number == 0
+
+    def start_together(self) -> bool:
+        """Wait until all nodes are ready; return whether they are, and not if the trial is to stop before."""
+        self._tell_first(ready=True)
+        self._ready.add(self.number)
+        while not (self._may_start or (self.is_first and len(self._ready) == self.count)):
+            if self._context.should_stop(progress=False):
+                return False
+            time.sleep(POLL_S)
+            self.read()
+        self._tell_others(start=True)
+        return True
+
+    def read(self) -> None:
+        """Read what the other nodes have sent."""
+        for message in self._context.mailbox.received() if self.count > 1 else ():
+            node = message["node"]
+            if message.get("ready"):
+                self._ready.add(node)
+            if message.get("start"):
+                self._may_start = True
+            if "stop_at" in message and self._adapter is not None:
+                self._adapter.stop_at(message["stop_at"])
+            for process, text in message.get("counts", {}).items():
+                if self._adapter is not None:
+                    self._adapter.take(f"{node}/{process}", text)
+            self._rows.setdefault(node, []).extend(message.get("rows", ()))
+            if "end" in message:
+                self._ends[node] = message["end"]
+
+    def send_counts(self, counts: Mapping[str, str]) -> None:
+        """Send the first node the counts of processes, {file: text}."""
+        if counts:
+            self._tell_first(counts=dict(counts))
+
+    def report(self, row: Mapping[str, Any]) -> None:
+        """Report a row of this node's output."""
+        self._speaker = self.number
+        self._context.report(row)
+        self._tell_first(rows=[dict(row)])
+
+    def report_others(self, *, ended: bool = False) -> None:
+        """Report the rows of the lowest other node that has some, if this one has none.
+
+        Before the end the other must be a row ahead: nodes that print the same rows do so at almost the same time.
+        """
+        if self._speaker is None:
+            speakers = [node for node, rows in sorted(self._rows.items()) if len(rows) > (0 if ended else 1)]
+            self._speaker = next(iter(speakers), None)
+        if self._speaker:
+            for row in self._rows.pop(self._speaker, ()):
+                self._context.report(row)
+
+    def stop_at(self, step: int) -> None:
+        """Have the processes of the other nodes stop at this step."""
+        self._tell_others(stop_at=step)
+
+    def end(self, end: NodeEnd | None) -> None:
+        """Tell the first node that the command has ended here; None if it has failed."""
+        self._tell_first(end=end)
+
+    def wait_for_ends(self, *, has_stopped: bool) -> None:
+        """Wait until the commands of the other nodes have ended, and read what they sent."""
+        give_up_s = time.monotonic() + WAIT_S if has_stopped else float("inf")
+        self.read()
+        while len(self._ends) < self.count - 1 and time.monotonic() < give_up_s:
+            if not has_stopped and self._context.should_stop(progress=False):
+                return
+            time.sleep(POLL_S)
+            self.read()
+
+    def metrics(self, own: CommandMetrics) -> CommandMetrics:
+        """Return what the output of the first node says that has any figure."""
+        others = (end.metrics for _, end in sorted(self._ends.items()) if end is not None)
+        return next((metrics for metrics in (own, *others) if not metrics.found_nothing), own)
+
+    def cores(self, own: Sequence[float]) -> list[float]:
+        """Return the cores that each busy process of all nodes used."""
+        others = (end.cores for end in self._ends.values() if end is not None)
+        return [cores for of_node in (own, *others) for cores in of_node]
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what the other nodes remark."""
+        for node, end in sorted(self._ends.items()):
+            if end is not None:
+                yield from (f"node {node}: {remark}" for remark in end.remarks)
+
+    def _tell_first(self, **message: Any) -> None:
+        if not self.is_first:
+            self._context.mailbox.send(0, {"node": self.number, **message})
+
+    def _tell_others(self, **message: Any) -> None:
+        if self.is_first:
+            for node in range(1, self.count):
+                self._context.mailbox.send(node, {"node": self.number, **message})
+
+
+def file_of(trial_dir: Path, name: str, node: int) -> Path:
+    """Return the path of a node's own file: `stdout.log`, on further nodes `stdout.node1.log`."""
+    stem, dot, ending = name.partition(".")
+    return trial_dir / (f"{stem}.node{node}{dot}{ending}" if node else name)
+
+
+def place_of(context: Context, layout: Layout) -> dict[str, Any]:
+    """Return the values by which a command's launcher finds the other nodes; {name: value}."""
+    per_node = layout.devices // context.world_size
+    # The first node has chosen a free port for all of them.
+    host, port = master_of(context) if context.world_size > 1 else ("127.0.0.1", free_port())
+    return {
+        "nodes": context.world_size,
+        "node_rank": context.rank,
+        "gpus_per_node": per_node,
+        "devices": ",".join(map(str, range(per_node))),
+        "master_addr": host,
+        "master_port": port,
+    }
+
+
+def launcher_variables(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that torchrun, Lightning and others read, given `place_of`.
+
+    On one node it is only the port: torchrun's default is the same for every trial of a node.
+    """
+    address = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
+    variables = {**address, "PET_MASTER_PORT": address["MASTER_PORT"]}
+    if values["nodes"] > 1:
+        node_rank = str(values["node_rank"])
+        variables |= {"NODE_RANK": node_rank, "PET_NODE_RANK": node_rank, "PET_NNODES": str(values["nodes"])}
+        variables |= {"PET_NPROC_PER_NODE": str(values["gpus_per_node"]), "PET_MASTER_ADDR": values["master_addr"]}
+    return variables
