@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -17,15 +17,21 @@ from rich.text import Text
 
 from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
-from orchestrator.store.record import TrialOutcome, TrialRecord, tokens_per_s
+from orchestrator.store.record import TrialOutcome, TrialRecord, figure, tokens_per_s
 from orchestrator.text.numbers import counted
-from orchestrator.text.rows import cell_label
+from orchestrator.text.rows import cell_label, gpus_in_words
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import Purpose, TrialSpec
 
-LAST_ENDED = 4
-"""How many ended trials the live table shows below the running ones."""
+LAST_ENDED = 10
+"""How many ended trials the live table shows below the running ones, if the terminal is high enough."""
+
+NARROW = 90
+"""A terminal with fewer columns has no column of losses."""
+
+_PURPOSES = {Purpose.PROBE: "probe", Purpose.REPETITION: "timed again", Purpose.WINDOW: "timed again"}
+"""Words for trials that measure another one, whose accuracy means nothing or is known already."""
 
 IDLE_S = 20
 """Seconds without a running trial after which the display explains why nothing runs."""
@@ -43,9 +49,13 @@ class _Running:
 class Display:
     """Counts the events of a sweep and prints them. Other modules neither store nor read these counts."""
 
-    def __init__(self, console: Console, waiting: int, metric: Metric | None = None) -> None:
+    def __init__(
+        self, console: Console, waiting: int, metric: Metric | None = None, forecast_s: float | None = None
+    ) -> None:
+        """`forecast_s`: the seconds that the plan foresees; None if no duration is known."""
         self._console = console
         self._metric = metric or Metric()
+        self._forecast_s = forecast_s
         self._total = self._waiting = waiting
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
@@ -53,6 +63,8 @@ class Display:
         self._last: deque[tuple[TrialSpec, TrialOutcome, str]] = deque(maxlen=LAST_ENDED)
         """The last ended trials, with what disturbed their timing."""
         self._best: tuple[float, str] | None = None
+        self._fastest: dict[float, tuple[float, TrialSpec, str]] = {}
+        """By number of GPUs, the highest undisturbed rate, its trial and its unit."""
         self._took_s: list[float] = []
         self._first_start = self._idle_since = time.monotonic()
         self._idle_said = False
@@ -94,22 +106,35 @@ class Display:
         self._disturbed += bool(disturbed)
         self._last.append((trial, outcome, disturbed))
         self._bar.advance(self._task)
-        value, sign = outcome.metrics.get(self._metric.name), self._metric.sign
-        if outcome.status is Status.OK and value is not None:
-            if self._best is None or sign * value > sign * self._best[0]:
-                self._best = (value, _axes(trial))
+        figures = self._figures(trial, outcome)
+        if outcome.status is Status.OK:
+            self._note_leaders(trial, figures, counts=not disturbed)
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_axes(trial)}"
-            tokens, samples = tokens_per_s(outcome.metrics), outcome.metrics.get("samples_per_s")
-            speed = ("samples/s", samples) if tokens is None else ("tokens/s", tokens)
-            for name, value in (speed, (self._metric.short_label, outcome.metrics.get(self._metric.name))):
-                if value is not None:
-                    line += f"  {name} {_number(value)}"
-            notes = [outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
+            line += "".join(f"  {name} {_number(value)}" for name, value in figures.items())
+            notes = [_PURPOSES.get(trial.purpose, ""), outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
+
+    def _figures(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, float]:
+        """Return the rate and the metric of choice by their names, as far as they are known."""
+        tokens, samples = tokens_per_s(outcome.metrics), figure(outcome.metrics, "samples_per_s")
+        figures = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
+        if trial.purpose is Purpose.TRAIN:
+            figures[self._metric.short_label] = figure(outcome.metrics, self._metric.name)
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def _note_leaders(self, trial: TrialSpec, figures: Mapping[str, float], *, counts: bool) -> None:
+        """Keep the best metric, and if the timing `counts`, the highest rate with this number of GPUs."""
+        value, sign = figures.get(self._metric.short_label), self._metric.sign
+        if value is not None and (self._best is None or sign * value > sign * self._best[0]):
+            self._best = (value, _axes(trial))
+        unit, rate = next(iter(figures.items()), ("", 0.0))
+        known = self._fastest.get(trial.gpus)
+        if counts and unit.endswith("/s") and (known is None or rate > known[0]):
+            self._fastest[trial.gpus] = (rate, trial, unit)
 
     def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
         """Count a trial that has the result of another one with the same training."""
@@ -155,23 +180,43 @@ class Display:
             why = "for processes that start slowly, or for resources that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {waiting} {why}", soft_wrap=not self._live)
         if self._live:
-            left = self.left_s()
-            footer = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
-            if self._best:
-                footer += f"; best {self._metric.label} so far {self._best[0]:.4f} ({self._best[1]})"
-            self._live.update(Group(self._table(), self._bar, Text(footer)), refresh=True)
+            footer = Text("\n".join(self._footer()))
+            # A live table that is higher than the terminal would be cut.
+            for most in range(LAST_ENDED, -1, -1):
+                view = Group(self._table(most), self._bar, footer)
+                if len(self._console.render_lines(view)) < self._console.height:
+                    break
+            self._live.update(view, refresh=True)
+
+    def _footer(self) -> Iterator[str]:
+        """Yield the time left, and the leaders so far."""
+        left = self.left_s()
+        yield f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
+        if self._fastest:
+            rate, trial, unit = max(self._fastest.values(), key=lambda fastest: fastest[0])
+            yield f"fastest so far: {_axes(trial)}, {_number(rate)} {unit}"
+            fewest, *others = (
+                (self._fastest[gpus][0], gpus_in_words(gpus, on_cpu=trial.device == "cpu"))
+                for gpus in sorted(self._fastest)
+            )
+            gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
+            if gains:
+                yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
+        if self._best:
+            yield f"best {self._metric.label} so far: {self._best[0]:.4f}, {self._best[1]}"
 
     def left_s(self) -> float | None:
         """Estimate the seconds until the end, from the trials that ran at once so far.
 
-        None until two trials have ended: most of the first one's time may be the start of its processes.
+        Until two trials have ended, from the forecast, if there is one: most of the first one's time may be the start
+        of its processes.
         """
         waiting = self._total - sum(self._ended.values()) - len(self._running)
         if not waiting and not self._running:
             return 0.0
-        if len(self._took_s) < 2:
-            return None
         now = time.monotonic()
+        if len(self._took_s) < 2:
+            return None if self._forecast_s is None else max(0.0, self._forecast_s - (now - self._first_start))
         running_s = [now - running.began_s for running in self._running.values()]
         at_once = (sum(self._took_s) + sum(running_s)) / (now - self._first_start)
         return time_left_s(self._took_s, running_s, waiting, at_once)
@@ -179,25 +224,31 @@ class Display:
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)
 
-    def _table(self) -> Table:
-        """Return the table of the running trials, with the counts as its title."""
+    def _table(self, most: int) -> Table:
+        """Return the table of the running trials and at most `most` ended ones, with the counts as its title."""
         counts = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
         counts += f", {self._disturbed} disturbed" if self._disturbed else ""
-        table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{counts}", title_justify="left")
-        table.add_column("trial")
+        title = f"{len(self._running)} running, {self._waiting} waiting{counts}"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("trial", no_wrap=True)
         table.add_column("cell", overflow="fold")  # the last axis, often the seed, must stay visible
         columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
-        for heading in (*columns, "s"):
-            table.add_column(heading, justify="right")
-        table.add_column("state")
+        if self._console.width < NARROW:
+            del columns["loss"]
+        for heading in (*columns, "rate", "s", "state"):
+            table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
         for running in self._running.values():
-            row = (_number(running.row.get(key)) for key in columns.values())
+            row = [_number(running.row.get(key)) for key in columns.values()]
             took = f"{time.monotonic() - running.began_s:.0f}"
-            table.add_row(_id(running.trial), Text(_axes(running.trial)), *row, took, "running")
-        for trial, outcome, disturbed in reversed(self._last):
-            row = (_number(outcome.metrics.get(key)) for key in ("epochs", *list(columns.values())[1:]))
-            state = Text("disturbed", "yellow") if disturbed else Text(outcome.status)
-            table.add_row(_id(trial), Text(_axes(trial)), *row, f"{outcome.wall_s:.0f}", state, style="dim")
+            state = f"running {_PURPOSES.get(running.trial.purpose, '')}".rstrip()
+            table.add_row(_id(running.trial), Text(_axes(running.trial)), *row, "", took, state)
+        for trial, outcome, disturbed in list(reversed(self._last))[:most]:
+            figures = self._figures(trial, outcome)
+            known = outcome.metrics | {"epoch": outcome.metrics.get("epochs")}
+            row = [_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
+            rate = next((f"{_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
+            state = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
+            table.add_row(_id(trial), Text(_axes(trial)), *row, rate, f"{outcome.wall_s:.0f}", state, style="dim")
         return table
 
 
