@@ -4,8 +4,9 @@
     python -m benchmarks.layouts --rehearse --out /tmp/layouts.json [--beside yardstick.py]    # on CPUs
 
 A case is model:sequences per GPU x length:options, joined by `-`: eager or compile (each block), whole (the model is
-compiled in one piece), fsdp (else DDP), grad (fsdp_grad), ac (full recomputation). Models have GPT-2's shape without
-biases, an untied output layer and a vocabulary of 50,304; bf16, fused AdamW, no clipping, random tokens.
+compiled in one piece), fsdp (else DDP), grad (fsdp_grad), ac (full recomputation), tp (all GPUs divide the layers, and
+share the sequences of one), fp8 (tensorwise; the yardstick stays at bf16). Models have GPT-2's shape without biases, an
+untied output layer and a vocabulary of 50,304; bf16, fused AdamW, no clipping, random tokens.
 
 `--beside` names a Python file with `measure(model, batch, length, options) -> {"tokens_per_s": …, "peak_gb": …}`, which
 every rank calls in its process group after the trial of the same case. A row is written as soon as it is measured; no
@@ -46,8 +47,9 @@ CASES = [
     "3b:4x2048:compile-fsdp-ac",
     "3b:4x2048:compile-ac",
     "7b:1x4096:compile-fsdp-ac",
+    "3b:8x2048:compile-tp-ac",
 ]
-OPTIONS = {"eager", "compile", "whole", "fsdp", "grad", "ac"}
+OPTIONS = {"eager", "compile", "whole", "fsdp", "grad", "ac", "tp", "fp8"}
 
 
 class Case(lm_throughput.Case):
@@ -59,9 +61,14 @@ class Case(lm_throughput.Case):
     @property
     def strategy(self) -> str:
         """The layout's name in the config."""
-        if "fsdp" not in self.options:
-            return "ddp"
-        return "fsdp_grad" if "grad" in self.options else "fsdp"
+        if "grad" in self.options or "tp" in self.options:
+            return "fsdp_grad"
+        return "fsdp" if "fsdp" in self.options else "ddp"
+
+    def divided(self, gpus: int) -> dict[str, Any]:
+        """Return the part of a request that says how so many GPUs divide the work."""
+        tensor = gpus if "tp" in self.options else 1
+        return {"strategy": self.strategy, "shares": (self.batch_size,) * (gpus // tensor), "tensor": tensor}
 
     def config(self, data: Path, *, on_gpu: bool) -> dict[str, Any]:
         """Return the sections of the trial's config."""
@@ -71,6 +78,7 @@ class Case(lm_throughput.Case):
                 "precision": "bf16" if on_gpu else "fp32",
                 "compile": compiles,
                 "activation_checkpointing": "full" if "ac" in self.options else "off",
+                "fp8": "tensorwise" if "fp8" in self.options else "off",
                 "window_s": 2.0 if on_gpu else 0.1,
                 "window_steps": 8 if on_gpu else 2,
                 "warmup_steps": 2,
@@ -157,10 +165,9 @@ def main() -> None:
             requests = [
                 request(
                     rank=rank,
-                    shares=(case.batch_size,) * given.gpus,
+                    **case.divided(given.gpus),
                     lr=3e-4,
                     config=case.config(Path(folder), on_gpu=device == "cuda"),
-                    strategy=case.strategy,
                     device=device,
                     gpus_per_rank=1 if device == "cuda" else 0,
                     threads=8 if device == "cuda" else 1,
