@@ -34,7 +34,8 @@ export RAY_worker_niceness=0  # Ray would give the trials a lower priority than 
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 ip="$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname -I | awk '{print $1}')"
-address="$ip:$((20000 + SLURM_JOB_ID % 10000))"
+# This script runs on the head, which another job may share.
+address="$ip:$(python -c 'import sys; from sweeps.ports import free_port; print(free_port(sys.argv[1]))' "$ip")" || exit 1
 
 srun --nodes=1 --ntasks=1 --nodelist="$head" --overlap \
     ray start --head --node-ip-address="$ip" --port="${address##*:}" --include-dashboard=false {{ node }} &

@@ -17,3 +17,9 @@ def test_a_free_port_can_be_listened_on() -> None:
     port = ports.free_port()
     with socket.create_server(("127.0.0.1", port)):
         assert port in ports.PORTS
+
+
+def test_the_next_trial_has_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "PORTS", range(21_000, 21_200))
+    chosen = [ports.free_port() for _ in range(100)]
+    assert len(set(chosen)) == 100
