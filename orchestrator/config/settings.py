@@ -416,7 +416,7 @@ class Settings:
 
     independent: an independent model on every GPU; the first one is reported
 
-    own_ranks: one process gets all GPUs and starts its ranks itself (trainable=command)"""
+    own_ranks: one process on each node gets all GPUs there and starts its ranks itself (trainable=command)"""
     nodes: int | None = key(None, count(null=True))
     """nodes that have equally many of a trial's GPUs; null: one if the GPUs fit there, else as few as needed (a command
     must name {gpus_per_node} then)"""
