@@ -28,12 +28,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_throughput import Ranks
-from sweeps.forecast import Forecast, Rehearsal, Rehearsals, kind_of, micro_batch
+from sweeps.forecast import ALONE, Forecast, Rehearsal, Rehearsals, kind_of, micro_batch
 from sweeps.identity import digest
 from sweeps.layout import Gang, layout_of
 from sweeps.trial import Batch, LearningRate, TrialSpec
 from tests.unit.trainables.ranks import rendezvous, run
-from trainables.process_group import REHEARSAL
 
 MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "hidden": [16]},
@@ -161,7 +160,7 @@ def rehearse(machine: Machine, trials: Sequence[TrialSpec], ranks: Ranks, gpu: i
     """Rehearse on this GPU what the trials' forecasts need."""
     rehearsals = Rehearsals()
     while trial := rehearsals.next(trials):
-        own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": REHEARSAL, "gang_id": REHEARSAL}
+        own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": ALONE, "gang_id": ALONE}
         request = machine.requests(trial, **own)[0]
         started = time.perf_counter()
         [exit] = ranks.call(run, (request,), first=gpu)

@@ -21,6 +21,9 @@ from sweeps.lr_rule import RULES
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+ALONE = "alone"
+"""The rendezvous of a rank that rehearses without the others: collectives do nothing, tensors have their real sizes."""
+
 REHEARSED = "rehearsal"
 """The source of a forecast from rehearsals; others are the journal and figures that are shipped."""
 
@@ -69,6 +72,10 @@ class Estimate:
     def within(value: float, share: float) -> Estimate:
         """Return an estimate that may be off by this share."""
         return Estimate(value=value, lo=value / (1 + share), hi=value * (1 + share))
+
+    def times(self, factor: float) -> Estimate:
+        """Return so many times the estimate."""
+        return self.map(lambda value: value * factor)
 
     def map(self, function: Callable[[float], float]) -> Estimate:
         """Return a monotonic function of the estimate."""
@@ -134,6 +141,11 @@ class Rehearsal:
             took_s=answer["took_s"],
             figures=answer["figures"],
         )
+
+    @staticmethod
+    def read(values: Mapping[str, Any]) -> Rehearsal:
+        """Return the rehearsal that a file holds. Raises ValueError, KeyError or TypeError."""
+        return Rehearsal(**{**values, "status": Status(values["status"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +248,10 @@ class Curve:
         """The figures of the smallest micro-batch."""
         return self._figures[self._sizes[0]]
 
+    def least(self, name: str) -> float:
+        """Return the smallest value of a figure."""
+        return min(float(figures[name]) for figures in self._figures.values())
+
     def at(self, name: str, size: float) -> float:
         """Return a figure, at least 0."""
         values = [float(self._figures[known][name]) for known in self._sizes]
@@ -283,7 +299,8 @@ def _times(trial: TrialSpec, curve: Curve, size: int) -> Forecast:
     step = Estimate(value=own.value + waits.value, lo=own.lo + waits.lo, hi=own.hi + waits.hi)
     samples = trial.batch.global_batch_size
     training = _training(trial, curve.first, step)
-    beside_s = _beside_training_s(trial, curve.first, step.value, training.value)
+    starts_s = curve.least("setup_s") + curve.least("first_step_s")  # later trials of a process start faster
+    beside_s = starts_s + _beside_training_s(trial, curve.first, step.value, training.value)
     return Forecast(
         fits="unsure",
         step_s=step,
@@ -324,11 +341,11 @@ def _training(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> E
     tokens = figures.get("sequence_length") or 1
     samples = {"epochs": figures["epoch_samples"], "samples": 1, "tokens": 1 / tokens}
     steps = amount if unit == "steps" else math.ceil(amount * samples[unit] / trial.batch.global_batch_size)
-    return step.map(lambda step_s: steps * step_s)
+    return step.times(steps)
 
 
 def _beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: float, train_s: float) -> float:
-    """Return the seconds of a trial besides its training: preparation, evaluations, and further steps for timing."""
+    """Return the seconds of a trial's evaluations, and of further steps for its timing."""
     settings = trial.config["trainable"]
     epoch_s = figures["epoch_samples"] / trial.batch.global_batch_size * step_s
     evaluations = math.ceil(train_s / epoch_s) * figures["validation_s"] + figures["test_s"]
@@ -336,4 +353,4 @@ def _beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: flo
     has_window = train_s >= 2 * epoch_s >= 2 * window_s
     warmup_s = max(settings["warmup_s"], settings["warmup_steps"] * step_s)
     timing_s = 0.0 if has_window else WARMUPS * warmup_s + window_s
-    return float(figures["setup_s"] + figures["first_step_s"] + evaluations + timing_s)
+    return float(evaluations + timing_s)

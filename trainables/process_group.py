@@ -14,14 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from sweeps.forecast import ALONE
 from sweeps.layout import Layout
 from trainables.context import Context, RequestError
 from trainables.torch_private import fake_store
 
 Made = TypeVar("Made")
-
-REHEARSAL = "rehearsal"
-"""The rendezvous of a rank without the others: their collectives do nothing, and tensors have their real sizes."""
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others: longer than a compilation, shorter than `hang_s` by default."""
@@ -124,12 +122,12 @@ def join(context: Context) -> RankGroup:
         return gang
     leave()
     if gang.world_size > 1 or context.layout.is_sharded:
-        if context.rendezvous == REHEARSAL:
+        if context.rendezvous == ALONE:
             dist.init_process_group("fake", store=fake_store(), rank=gang.rank, world_size=gang.world_size)
         else:
             _connect(gang, context.rendezvous)
         _connected = gang
-    if gang.tensor > 1 and context.rendezvous != REHEARSAL:
+    if gang.tensor > 1 and context.rendezvous != ALONE:
         _require_one_node(gang)
     return gang
 

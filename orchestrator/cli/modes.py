@@ -60,6 +60,20 @@ def _plan(checked: CheckedSweep) -> int:
     return 0
 
 
+def _forecast(checked: CheckedSweep) -> int:
+    from orchestrator.plan.forecasts import complete
+    from orchestrator.plan.plan import plan_now
+    from orchestrator.plan.printout import forecast_text
+    from orchestrator.store.results_folder import ResultsFolder
+
+    console = _console(stderr=True)
+    plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
+    with console.status("") as status:
+        complete(plan.trials, plan.forecasts, plan.nodes, folder.forecast, status.update)
+    print(printable(forecast_text(plan_now(checked), checked.request)))
+    return 0
+
+
 def _report(checked: CheckedSweep) -> int:
     from orchestrator.cli.recorded import what_if
     from orchestrator.run import driver
@@ -137,6 +151,7 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "run": _writing(_run),
     "settle": _writing(_run),
     "plan": _printing(_plan),
+    "forecast": _writing(_printing(_forecast)),
     "report": _writing(_report),
     "verify": _verify,
     "status": _printing(_status),
@@ -207,7 +222,7 @@ WITHOUT_SWEEP: Mapping[str, Callable[[Composition], int]] = {
 """Modes that need no sweep; they receive the composed config."""
 
 
-def _console() -> Console:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
     from rich.segment import Segment
 
@@ -219,4 +234,4 @@ def _console() -> Console:
                 yield Segment(text if control else printable(text), style, control)
 
     # Text such as `:train:` is no emoji. In Jupyter, plain text goes to stdout, which a program can silence.
-    return PrintableConsole(highlight=False, emoji=False, force_jupyter=False)
+    return PrintableConsole(highlight=False, emoji=False, force_jupyter=False, stderr=stderr)

@@ -231,6 +231,14 @@ class PredictSection:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ForecastSection:
+    """The keys of the section `forecast`."""
+
+    try_anyway: bool = key(False, Flag())
+    """true: run cells that do not fit into memory by their forecast; otherwise they are infeasible"""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClaimsSection:
     """The keys of the section `claims`."""
 
@@ -390,10 +398,14 @@ class Settings:
 
     mode: str = key(
         "run",
-        choice("run", "settle", "plan", "report", "predict", "compare", "verify", "status", "list", "launch", "init"),
+        choice(
+            *("run", "settle", "plan", "forecast", "report", "predict", "compare", "verify"),
+            *("status", "list", "launch", "init"),
+        ),
         heading="What runs",
     )
-    """run: run or continue the sweep, then report; plan: show what would run; settle: run, then further seeds of the
+    """run: run or continue the sweep, then report; plan: show what would run; forecast: rehearse a few
+    cells, and show memory, speed, time and cost of all; settle: run, then further seeds of the
     cells in question, until the verdict is CLEAR; report: write the tables from existing results; predict:
     throughput on further GPU counts; compare: with other results; verify: check that results are complete and
     undamaged; status: what runs now, what is done, the time left; list: all sweeps in results_dir; launch: print
@@ -480,12 +492,14 @@ class Settings:
     """disturbed timings are repeated, one trial at a time: at most this share of all trials"""
     report: ReportSection = section(ReportSection, heading="Report")
     claims: ClaimsSection = section(ClaimsSection)
+    forecast: ForecastSection = section(ForecastSection)
+    """mode=forecast: memory, speed, time and cost of every cell before it runs; later plans and runs use it"""
     predict: PredictSection = section(PredictSection)
     """mode=predict: throughput and time to target on GPU counts that were not measured"""
     compare: CompareSection = section(CompareSection)
     sweeper: SweeperSection = section(SweeperSection)
     format: str = key("table", choice("table", "json"))
-    """how mode=plan, status and list print: table, json"""
+    """how mode=plan, forecast, status and list print: table, json"""
     telemetry: TelemetrySection = section(TelemetrySection)
     verbose: bool = key(False, Flag())
     """true: show the output of Ray and Tune, too"""

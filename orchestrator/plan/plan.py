@@ -11,9 +11,10 @@ from typing import Any
 from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.config.setup import CheckedSweep
+from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, stored
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
-from orchestrator.schedule.simulation import Forecast
+from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.history import Durations, History
 from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord
@@ -84,7 +85,7 @@ class MemoryShares:
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
     def foreseen(self, trial: TrialSpec) -> TrialSpec:
-        """Return the trial as a forecast takes it: with the configured share until its memory is known."""
+        """Return the trial as a timetable takes it: with the configured share until its memory is known."""
         return self.placed(trial) if _size(trial) in self.needs else trial
 
 
@@ -100,7 +101,7 @@ class Plan:
     finished: Mapping[str, TrialRecord]
     """Effective terminal records of the journal, by trial id."""
     infeasible: Mapping[str, str]
-    """Why a trial cannot run on these nodes, by trial id."""
+    """Why a trial cannot run on these nodes, or does not fit, by trial id."""
     nodes: Sequence[Node]
     named: frozenset[str] = frozenset()
     """Ids of the trials that `rerun` names, and of bases that branches need again."""
@@ -109,6 +110,9 @@ class Plan:
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """The share of a GPU that each trial holds, as measured by earlier trials."""
+    forecasts: Forecasts = NO_FORECASTS
+    too_large: frozenset[str] = frozenset()
+    """The infeasible trials that do not fit by their forecast."""
     changed: Sequence[str] = ()
     """The differences from the config and code of earlier results, which the plan leaves out."""
 
@@ -119,9 +123,10 @@ class Plan:
         nodes: Sequence[Node],
         rerun: Rerun = NO_RERUN,
         lost: frozenset[str] = frozenset(),
+        forecasts: Forecasts = NO_FORECASTS,
     ) -> Plan:
         """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost` trials."""
-        durations = Durations(records.values())
+        durations = Durations(records.values(), forecasts.duration_s)
         ordered = in_order(list(trials), durations.expected_s)
         named = rerun.selected(ordered) | lost
         ids = {trial.trial_id for trial in ordered}
@@ -131,6 +136,9 @@ class Plan:
         reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
         without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in effective_records)
         infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
+        may_fit = [trial for trial in ordered if trial.trial_id not in {*effective_records, *infeasible}]
+        too_large = {trial.trial_id: why for trial in may_fit if (why := forecasts.why_not(trial))}
+        infeasible |= too_large
         may = ids - {*effective_records, *infeasible}
         return Plan(
             trials=ordered,
@@ -141,6 +149,8 @@ class Plan:
             named=named,
             again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
             shares=MemoryShares.of(records.values()),
+            forecasts=forecasts,
+            too_large=frozenset(too_large),
         )
 
     @staticmethod
@@ -150,16 +160,22 @@ class Plan:
         nodes: Sequence[Node],
         rerun: Rerun,
         layout: ResultsFolder,
+        *,
+        try_anyway: bool = False,
     ) -> Plan:
-        """Return the plan, in which bases run again if further branches start from checkpoints that are gone."""
-        plan = Plan.of(trials, records, nodes, rerun)
+        """Return the plan, in which bases run again if further branches start from checkpoints that are gone.
+
+        Trials that do not fit by the folder's forecasts are infeasible, unless `try_anyway`. Raises ConfigError.
+        """
+        forecasts = Forecasts.of(stored(layout.forecast, nodes), records.values(), try_anyway=try_anyway)
+        plan = Plan.of(trials, records, nodes, rerun, forecasts=forecasts)
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {
             base_of(trial)
             for trial in plan.to_run
             if base_of(trial) in ran and not layout.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
         }
-        return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost)) if lost else plan
+        return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost), forecasts) if lost else plan
 
     @property
     def to_run(self) -> list[TrialSpec]:
@@ -172,7 +188,8 @@ class Plan:
 
     def may_run(self, *, waits: bool) -> list[TrialSpec]:
         """Return the trials to start, followed with `waits` by those that have no room yet."""
-        return [*self.to_run, *(trial for trial, _ in self.without_room if waits)]
+        waiting = (trial for trial, _ in self.without_room if trial.trial_id not in self.too_large)
+        return [*self.to_run, *(waiting if waits else ())]
 
     @property
     def without_room(self) -> list[tuple[TrialSpec, str]]:
@@ -180,14 +197,14 @@ class Plan:
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
     def expected_s(self, trial: TrialSpec) -> float | None:
-        """Expected seconds of the trial, from finished ones; None if unknown."""
+        """Expected seconds of the trial, from finished ones or its forecast; None if unknown."""
         return self.durations.expected_s(trial)
 
     @functools.cached_property
-    def forecast(self) -> Forecast:
+    def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""
         trials = [self.shares.foreseen(trial) for trial in self.to_run]
-        return Forecast.of(trials, self.nodes, self.durations.expected_s)
+        return Timetable.of(trials, self.nodes, self.durations.expected_s)
 
 
 def plan_now(checked: CheckedSweep) -> Plan:
@@ -205,7 +222,14 @@ def plan_now(checked: CheckedSweep) -> Plan:
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
     rows = history.rows_under(fingerprint)
-    planned = Plan.with_bases(sweep.trials(nodes), rows, nodes, request.rerun, ResultsFolder(request.results_dir))
+    planned = Plan.with_bases(
+        sweep.trials(nodes),
+        rows,
+        nodes,
+        request.rerun,
+        ResultsFolder(request.results_dir),
+        try_anyway=request.settings.forecast.try_anyway,
+    )
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

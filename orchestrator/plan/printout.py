@@ -1,18 +1,22 @@
-"""The printout of `mode=plan`: one row per trial, and the totals."""
+"""The printouts of `mode=plan`, one row per trial, and of `mode=forecast`, one row per cell; both with totals."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+from orchestrator.config.request import Request
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
-from orchestrator.text.numbers import counted, suited
+from orchestrator.text.numbers import counted, number, suited
 from sweeps.axes import is_number
+from sweeps.forecast import Forecast
 from sweeps.identity import SHOWN_DIGITS
+from sweeps.printable import printable_line
 from sweeps.status import cost_of
 from sweeps.trial import TrialSpec
 
@@ -32,22 +36,8 @@ def text_of(
 
 def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """Return the plan as one JSON object."""
-    forecast = plan.forecast
-    return json.dumps(
-        {
-            "trials": rows(plan),
-            "to_run": len(plan.to_run),
-            "finished": len(plan.finished),
-            "infeasible": len(plan.infeasible),
-            "expected_gpu_hours": forecast.gpu_hours,
-            "expected_makespan_s": forecast.makespan_s,
-            "trials_of_unknown_duration": forecast.unknown,
-            "expected_cost": None if price_per_gpu_hour is None else cost_of(forecast.gpu_hours, price_per_gpu_hour),
-            "nodes": [vars(node) for node in plan.nodes],
-            "remarks": list(remarks),
-        },
-        indent=2,
-    )
+    totals = {"trials": rows(plan)} | _totals(plan, price_per_gpu_hour) | {"remarks": list(remarks)}
+    return json.dumps(totals, indent=2)
 
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = "") -> str:
@@ -68,7 +58,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 def rows(plan: Plan) -> list[dict[str, Any]]:
     """Return one row per trial, as JSON values: those to run in starting order, the infeasible, the finished."""
     others = [trial for trial, _ in plan.without_room] + [t for t in plan.trials if t.trial_id in plan.finished]
-    known = plan.forecast.makespan_s is not None
+    known = plan.timetable.makespan_s is not None
     return [
         _row(plan, stay.trial)
         | {
@@ -76,7 +66,7 @@ def rows(plan: Plan) -> list[dict[str, Any]]:
             "start_s": stay.start_s if known else None,
             "nodes": list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes)),
         }
-        for place, stay in enumerate(plan.forecast.schedule, start=1)
+        for place, stay in enumerate(plan.timetable.schedule, start=1)
     ] + [_row(plan, trial) | {"order": None, "start_s": None, "nodes": []} for trial in others]
 
 
@@ -103,17 +93,111 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
 
 def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> Iterator[str]:
     """Yield the line on time and cost; none if there is nothing to run."""
-    forecast = plan.forecast
-    hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
+    timetable = plan.timetable
+    hours, unknown, makespan_s = timetable.gpu_hours, timetable.unknown, timetable.makespan_s
     if makespan_s is None:
         yield "expected duration: unknown until the first trials have run"
-    elif forecast.schedule:
+    elif timetable.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
         amount = f", cost {cost_of(hours, price_per_gpu_hour):.2f} {currency}".rstrip()
         cost = "" if price_per_gpu_hour is None else amount
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
         yield f"expected duration: {timedelta(seconds=round(makespan_s))}; {used}{cost}{few}"
+
+
+_NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
+"""Axes that name a cell by its GPUs and batch, or that hardly change its figures."""
+
+
+def forecast_text(plan: Plan, request: Request) -> str:
+    """Return the forecast as a `table` or as `json`."""
+    cells = forecast_rows(plan, request.settings.report.price_per_gpu_hour)
+    totals = _totals(plan, request.settings.report.price_per_gpu_hour)
+    if request.settings.format == "json":
+        return json.dumps({"cells": cells, **totals}, indent=2)
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
+    shown = [_forecast_line(same) for same in alike.values()]
+    empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
+    lacking = [(row["cell"], same[0]["why"]) for row, same in zip(shown, alike.values(), strict=True) if same[0]["why"]]
+    return "\n".join(
+        [
+            *_aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
+            "",
+            *(f"{cell}: {why}" for cell, why in lacking),
+            f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
+            *_expected(plan, request.settings.report.price_per_gpu_hour, request.settings.report.currency or ""),
+        ]
+    )
+
+
+def forecast_rows(plan: Plan, price_per_gpu_hour: float | None) -> list[dict[str, Any]]:
+    """Return one row per cell, as JSON values; estimates have a value and the ends of a 90% interval."""
+    seeds = Counter(trial.cell_id for trial in plan.trials)
+    cells = {trial.cell_id: trial for trial in reversed(plan.trials)}
+    rows = []
+    for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
+        forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=_UNKNOWN)
+        cost = None
+        if price_per_gpu_hour is not None and forecast.duration_s:
+            cost = asdict(forecast.duration_s.times(cost_of(trial.gpus_held / 3600, price_per_gpu_hour)))
+        rows.append(
+            {
+                "cell_id": trial.cell_id,
+                "label": _label(trial),
+                "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
+                "trials": seeds[trial.cell_id],
+                **asdict(forecast),
+                "cost": cost,
+            }
+        )
+    return rows
+
+
+def _label(trial: TrialSpec) -> str:
+    others = (f", {axis}={value}" for axis, value in trial.axes.items() if axis not in _NOT_IN_LABELS)
+    return printable_line(f"{trial.gpus:g}×{trial.batch.device_batch_size}{''.join(others)}")
+
+
+def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the line of the table for cells with the same figures."""
+    cell = same[0]
+    return {
+        "cell": cell["label"],
+        "trials": sum(other["trials"] for other in same),
+        "fits": cell["fits"] if cell["peak_memory_gb"] or cell["why"] else "",
+        "peak GB": _about(cell["peak_memory_gb"]),
+        "samples/s": _about(cell["samples_per_s"]),
+        "trial s": _about(cell["duration_s"]),
+        "cost": _about(cell["cost"]),
+        "from": cell["source"],
+    }
+
+
+def _about(estimate: Mapping[str, float] | None) -> str:
+    """Return `12.3 ±2%`: the estimate, and how far its interval reaches."""
+    if estimate is None:
+        return ""
+    value, lo, hi = estimate["value"], estimate["lo"], estimate["hi"]
+    reach = max(hi / value, value / lo) - 1 if lo > 0 else hi / value - 1
+    return f"{number(value)} ±{reach:.0%}" if reach else number(value)
+
+
+def _totals(plan: Plan, price_per_gpu_hour: float | None) -> dict[str, Any]:
+    """Return what the trials to run take together."""
+    timetable = plan.timetable
+    return {
+        "to_run": len(plan.to_run),
+        "finished": len(plan.finished),
+        "infeasible": len(plan.infeasible),
+        "expected_gpu_hours": timetable.gpu_hours,
+        "expected_makespan_s": timetable.makespan_s,
+        "trials_of_unknown_duration": timetable.unknown,
+        "expected_cost": None if price_per_gpu_hour is None else cost_of(timetable.gpu_hours, price_per_gpu_hour),
+        "nodes": [vars(node) for node in plan.nodes],
+    }
 
 
 def describe(node: Node) -> str:

@@ -157,7 +157,10 @@ class SweepRun:
     def plan(self, nodes: Sequence[Node]) -> Plan:
         """Compare the trials on these nodes with the journal."""
         rows = self.journal.history.rows_under(self._fingerprint)
-        return Plan.with_bases(self.checked.trials(nodes), rows, nodes, self.checked.request.rerun, self.layout)
+        request = self.checked.request
+        try_anyway = request.settings.forecast.try_anyway
+        trials = self.checked.trials(nodes)
+        return Plan.with_bases(trials, rows, nodes, request.rerun, self.layout, try_anyway=try_anyway)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.
@@ -201,11 +204,11 @@ class SweepRun:
                 secrets=self.checked.secrets,
                 trackers=trackers,
             )
-            if not request.waits:
-                session.left_out(
-                    (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
-                    for trial, reason in plan.without_room
-                )
+            session.left_out(
+                (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+                for trial, reason in plan.without_room
+                if not request.waits or trial.trial_id in plan.too_large
+            )
             more_seeds = (
                 partial(self.checked.more_seeds, nodes=plan.nodes) if request.settings.mode == "settle" else None
             )

@@ -60,16 +60,16 @@ def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: C
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """The schedule, simulated with the known durations of trials."""
+class Timetable:
+    """The schedule of a plan, simulated with the known durations of its trials."""
 
     schedule: Sequence[ScheduledTrial]
     """In the order of starting; in seconds if any duration is known."""
     expected_s: Expected
 
     @staticmethod
-    def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Forecast:
-        """Return the forecast; a trial of unknown duration is assumed to take the median of the known ones."""
+    def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Timetable:
+        """Return the timetable; a trial of unknown duration is assumed to take the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
         typical_s = statistics.median(known) if known else 1.0
 
@@ -78,7 +78,7 @@ class Forecast:
             return typical_s if seconds is None else seconds
 
         schedule = simulate(trials, nodes, expected_s, takes_s)
-        return Forecast(schedule=schedule, expected_s=expected_s)
+        return Timetable(schedule=schedule, expected_s=expected_s)
 
     @property
     def unknown(self) -> int:

@@ -8,7 +8,7 @@ unless that is disturbed, too; the disturbed timing of a rerun does not replace 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -363,7 +363,11 @@ _ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe", "repeti
 class Durations:
     """Wall times of ok trials, by cell and by everything that determines a trial's speed."""
 
-    def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
+    def __init__(
+        self, records: Iterable[TrialRecord] = (), forecast_s: Callable[[TrialSpec], float | None] = lambda trial: None
+    ) -> None:
+        """`forecast_s` returns the seconds of trials of which no record tells."""
+        self._forecast_s = forecast_s
         self._seconds: dict[str, list[float]] = {}
         self._medians: dict[str, float] = {}
         for record in records:
@@ -377,8 +381,8 @@ class Durations:
             self._medians.pop(key, None)
 
     def expected_s(self, trial: TrialSpec) -> float | None:
-        """Median over its cell, else over the trials that differ only in seed and learning rate; None if unknown."""
-        return self._median(trial.cell_id) or self._median(speed(trial.axes))
+        """Median of its cell, else of trials that differ only in seed and rate, else the forecast; None if unknown."""
+        return self._median(trial.cell_id) or self._median(speed(trial.axes)) or self._forecast_s(trial)
 
     def _median(self, key: str) -> float | None:
         if key not in self._medians and key in self._seconds:

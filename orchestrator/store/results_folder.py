@@ -35,6 +35,11 @@ class ResultsFolder:
         return self.root / JOURNAL
 
     @property
+    def forecast(self) -> Path:
+        """The rehearsals that forecasts follow from."""
+        return self.root / "forecast.json"
+
+    @property
     def quarantine(self) -> Path:
         """Damaged lines removed from the journal."""
         return quarantine_of(self.journal)

@@ -1,11 +1,11 @@
-"""The rehearsal of a trial: rank 0 of its ranks alone takes a few steps on one device, and measures memory and time.
+"""The rehearsal of a trial: rank 0 alone, or all ranks, take a few steps and measure memory and time.
 
-The rehearsal is prepared as the trial is, with its model, data, precision and layout. Collectives between ranks do
-nothing, so that step times exclude communication. Peak memory is that of a real rank, apart from NCCL's own buffers.
+The rehearsal is prepared as the trial is, with its model, data, precision and layout. Without other ranks collectives
+do nothing, so that step times exclude communication. Peak memory is that of a real rank, without NCCL's own buffers.
 
     python -m trainables.supervised.rehearsal < requests.jsonl > answers.jsonl
 
-reads requests to rank 0, one per line, and answers each with a line.
+reads requests to a rank, one per line, and answers each with a line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from sweeps.forecast import ALONE
 from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
-from trainables.process_group import REHEARSAL
 from trainables.shared_tensors import local
 from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
@@ -45,14 +45,19 @@ EVALUATED = 2
 
 
 def rehearse(config: Mapping[str, Any], context: Context) -> None:
-    """Rehearse the trial of this config, and summarize its figures; the context's rendezvous is `REHEARSAL`."""
-    if context.layout.shares_follow_speed:  # other ranks, whose speed decides, are not there
+    """Rehearse the trial of this config, and summarize its figures; a rank without the others meets at `ALONE`."""
+    is_alone = context.rendezvous == ALONE
+    if context.layout.shares_follow_speed and is_alone:  # other ranks, whose speed decides, are not there
         context.layout = replace(context.layout, strategy="ddp")
     settings = Settings.of(config["trainable"])
     whole = {**config, "trainable": {**config["trainable"], "branch_base": ""}}  # a branch needs a checkpoint
     peaks = MemoryPeaks(context.device)
     started = time.perf_counter()
-    with prepared(whole, context) as trial, without_communication(trial.model), peaks.watched():
+    with ExitStack() as stack:
+        trial = stack.enter_context(prepared(whole, context))
+        stack.enter_context(peaks.watched())
+        if is_alone:
+            stack.enter_context(without_communication(trial.model))
         figures = {"setup_s": trial.clock.read() - started}
         peaks.end("setup")
         # As in a trial, the validation set is on the device during the training, and the test set after it.
@@ -107,7 +112,7 @@ def _size(trial: SupervisedTrial, context: Context, settings: Settings) -> dict[
         "epoch_samples": feed.epoch_samples,
         "sequence_length": trial.workload.sequence_length,
         "n_params": n_params,
-        "is_alone": context.rendezvous == REHEARSAL and context.world_size > context.layout.models,
+        "is_alone": context.rendezvous == ALONE and context.world_size > context.layout.models,
         "gathered_gb": n_params * gathered / 2**30 if context.layout.is_sharded else 0.0,
         "exchanged_gb": n_params * exchanged / 2**30,
         "overlaps": context.layout.is_sharded or settings.compile in ("off", BLOCKS),
@@ -176,14 +181,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
-        request = json.loads(line) | {
-            "trainable": "trainables.supervised.rehearsal:rehearse",
-            "rendezvous": REHEARSAL,
-            "gang_id": REHEARSAL,
-            "trial_dir": None,
-        }
         started = time.perf_counter()
-        rank_exit = rank.run(request, lambda row: None, lambda **_: False)
+        rank_exit = rank.run(json.loads(line), lambda row: None, lambda **_: False)
         answer: dict[str, Any] = {"status": rank_exit.status, "note": rank_exit.note, "trace": rank_exit.trace}
         answer |= {"took_s": time.perf_counter() - started, "figures": dict(rank_exit.metrics)}
         answers.write(json.dumps(answer) + "\n")

@@ -74,8 +74,8 @@ def test_durations_come_from_the_same_cell():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
     found = plan(ended(first, wall_s=7200))
     assert found.expected_s(second) == 7200
-    assert (found.forecast.gpu_hours, found.forecast.unknown, found.forecast.makespan_s) == (2.0, 0, 7200)
-    assert (plan().forecast.gpu_hours, plan().forecast.unknown, plan().forecast.makespan_s) == (0, 2, None)
+    assert (found.timetable.gpu_hours, found.timetable.unknown, found.timetable.makespan_s) == (2.0, 0, 7200)
+    assert (plan().timetable.gpu_hours, plan().timetable.unknown, plan().timetable.makespan_s) == (0, 2, None)
 
 
 def test_trials_skipped_by_a_budget_run_again():
@@ -199,7 +199,7 @@ def test_budget_and_forecast_count_held_gpus(record_of):
     assert rows(plan)[0]["gpus_held"] == 0.25  # nothing told of its memory
     told = replace(end, metrics={"reserved_memory_gb": 30.0, "device_memory_gb": 80.0})
     plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)])
-    assert rows(plan)[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)
+    assert rows(plan)[0]["gpus_held"] == 0.45 and plan.timetable.gpu_hours == pytest.approx(0.45 * 100 / 3600)
 
 
 def test_a_finished_base_runs_again_only_for_branches_without_its_checkpoint(tmp_path):

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from sweeps.forecast import ALONE
 from tests.unit.trainables.ranks import request, run
 from trainables import process_group
 from trainables.context import Context
-from trainables.process_group import REHEARSAL
 from trainables.step.strategies import Exchange, register_hook
 from trainables.supervised.rehearsal import MemoryPeaks
 
@@ -26,7 +26,7 @@ FIGURES = {
 
 
 def rehearsed(**asked: Any) -> dict[str, Any]:
-    place = {"rendezvous": REHEARSAL, "gang_id": REHEARSAL}
+    place = {"rendezvous": ALONE, "gang_id": ALONE}
     return run(request("trainables.supervised.rehearsal:rehearse", **place | asked))
 
 
@@ -74,7 +74,7 @@ def test_a_branch_is_rehearsed_without_its_base() -> None:
 
 @pytest.mark.parametrize("wire", [None, torch.bfloat16])
 def test_ddp_keeps_its_own_gradients_in_a_rehearsal(wire: torch.dtype | None) -> None:
-    context = Context.alone(rendezvous=REHEARSAL, gang_id=REHEARSAL, world_size=4)
+    context = Context.alone(rendezvous=ALONE, gang_id=ALONE, world_size=4)
     process_group.join(context)
     torch.manual_seed(0)
     model, inputs = nn.Linear(3, 2), torch.randn(5, 3)
@@ -105,7 +105,7 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_process_answers_each_request_with_a_line() -> None:
-    requests = [request(), request(shares=(10**6,))]
+    requests = [request("trainables.supervised.rehearsal:rehearse", shares=(shares,)) for shares in (64, 10**6)]
     command = [sys.executable, "-m", "trainables.supervised.rehearsal"]
     text = "".join(json.dumps(asked) + "\n" for asked in requests)
     ended = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

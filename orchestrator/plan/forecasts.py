@@ -1,0 +1,219 @@
+"""The forecasts of a sweep: from its journal, and from rehearsals, which are kept in a file beside the journal.
+
+Child processes rehearse, so that nothing here imports torch. On GPUs one of them takes the part of rank 0, without the
+other ranks. On CPUs all ranks rehearse together if the machine has cores for them, because they slow each other down.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.files import read_regular, write_whole
+from orchestrator.store.record import TrialRecord
+from orchestrator.telemetry.cpu import this_machine
+from sweeps.errors import ConfigError
+from sweeps.forecast import ALONE, TIME, Estimate, Forecast, Rehearsal, Rehearsals
+from sweeps.identity import LOOPS
+from sweeps.ports import free_port
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+JOURNAL = "journal"
+"""The source of a forecast from trials that have ended."""
+
+REHEARSE = "trainables.supervised.rehearsal:rehearse"
+_MODULE = REHEARSE.partition(":")[0]
+
+
+def machine(nodes: Iterable[Node]) -> str:
+    """Return the kind of machine that rehearsals are valid for: its GPUs, else its number of cores."""
+    node = max(nodes, key=lambda node: (node.gpus, node.cpus), default=None)
+    if node is None:
+        return "unknown"
+    return node.gpu_type or "GPU" if node.gpus else f"{node.cpus:g} cores"
+
+
+def stored(file: Path, nodes: Iterable[Node]) -> Rehearsals:
+    """Return the rehearsals of a file that were made on a machine like these nodes. Raises ConfigError."""
+    try:
+        content = json.loads(read_regular(file))
+        if content["machine"] != machine(nodes):
+            return Rehearsals()
+        return Rehearsals(Rehearsal.read(rehearsal) for rehearsal in content["rehearsals"])
+    except FileNotFoundError:
+        return Rehearsals()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError([f"{file} cannot be read ({error}): delete it, and run mode=forecast again"]) from error
+
+
+def store(file: Path, rehearsals: Rehearsals, nodes: Iterable[Node]) -> None:
+    """Write the rehearsals to a file."""
+    content = {"machine": machine(nodes), "rehearsals": [asdict(rehearsal) for rehearsal in rehearsals]}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps(content, indent=1).encode() + b"\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecasts:
+    """The forecasts of trials: a trial's own cell in the journal counts more than rehearsals."""
+
+    rehearsals: Rehearsals = field(default_factory=Rehearsals)
+    cells: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
+    """The ok records of each cell."""
+    try_anyway: bool = False
+    """Whether cells run that do not fit."""
+
+    @staticmethod
+    def of(rehearsals: Rehearsals, records: Iterable[TrialRecord], *, try_anyway: bool = False) -> Forecasts:
+        """Return the forecasts that follow from rehearsals and from a journal's records."""
+        cells: dict[str, list[TrialRecord]] = {}
+        for record in records:
+            if record.status is Status.OK:
+                cells.setdefault(record.cell_id, []).append(record)
+        return Forecasts(rehearsals=rehearsals, cells=cells, try_anyway=try_anyway)
+
+    def forecast(self, trial: TrialSpec) -> Forecast | None:
+        """Return the forecast of a trial; None if nothing is known."""
+        if records := self.cells.get(trial.cell_id):
+            return _as_measured(trial, records)
+        return self.rehearsals.forecast(trial)
+
+    def why_not(self, trial: TrialSpec) -> str:
+        """Return the figures that say that a trial does not fit; empty if it may run."""
+        forecast = self.forecast(trial)
+        if self.try_anyway or forecast is None or forecast.fits != "no":
+            return ""
+        return f"forecast: {forecast.why} (forecast.try_anyway=true runs it)"
+
+    def duration_s(self, trial: TrialSpec) -> float | None:
+        """Return the seconds of a trial; None if unknown."""
+        forecast = self.forecast(trial)
+        return forecast.duration_s.value if forecast and forecast.duration_s else None
+
+
+def _as_measured(trial: TrialSpec, records: Sequence[TrialRecord]) -> Forecast:
+    """Return what the seeds of a cell had: the median, and an interval that holds all of them."""
+
+    def of(values: Iterable[Any]) -> Estimate | None:
+        known = [float(value) for value in values if value is not None]
+        if not known:
+            return None
+        within = Estimate.within(statistics.median(known), TIME.rehearsed)
+        return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
+
+    rate = of(record.metrics.get("samples_per_s") for record in records)
+    samples = trial.batch.global_batch_size
+    return Forecast(
+        fits="yes",
+        peak_memory_gb=of(record.metrics.get("peak_memory_gb") for record in records),
+        step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
+        samples_per_s=rate,
+        train_s=of(record.metrics.get("train_s") for record in records),
+        duration_s=of(record.wall_s for record in records),
+        source=JOURNAL,
+    )
+
+
+NO_FORECASTS = Forecasts()
+
+
+def can_rehearse(trial: TrialSpec) -> bool:
+    """Return whether a trial can be rehearsed: the project's own loop, with one device for each rank."""
+    return trial.trainable == LOOPS[0] and trial.gang.devices_per_rank == 1
+
+
+def complete(
+    trials: Sequence[TrialSpec], forecasts: Forecasts, nodes: Sequence[Node], file: Path, say: Callable[[str], None]
+) -> None:
+    """Rehearse what the forecasts of these trials lack, and keep all rehearsals in the file.
+
+    `say` is called with a line before each rehearsal. Raises ConfigError if this machine has no GPU for trials that
+    need one, or if a process ends; its output is then beside the file.
+    """
+    here, rehearsals = this_machine(), forecasts.rehearsals
+    lacking = [trial for trial in trials if can_rehearse(trial) and trial.cell_id not in forecasts.cells]
+    if any(trial.device == "cuda" for trial in lacking) and not here.gpus:
+        raise ConfigError(["mode=forecast rehearses trials on a GPU of this machine, and it has none"])
+    company: Company | None = None
+    try:
+        while trial := rehearsals.next(lacking):
+            say(f"rehearsing {trial.label} …")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # On CPUs ranks slow each other down, so all of them rehearse if there are cores for them.
+            ranks = trial.gang.ranks if trial.device == "cpu" and trial.gang.ranks <= here.cpus else 1
+            if company is None or company.size < ranks:
+                if company:
+                    company.close()
+                company = Company(ranks, file.with_suffix(".log"))
+            answer = company.rehearse(trial, ranks)
+            rehearsals.add(Rehearsal.of(trial, answer))
+            store(file, rehearsals, nodes)
+            if answer["status"] != Status.OK and ranks > 1:
+                company.close()  # the other ranks still wait for the one that failed
+                company = None
+    finally:
+        if company:
+            company.close()
+
+
+class Company:
+    """Processes that rehearse trials, one for each rank."""
+
+    def __init__(self, ranks: int, log: Path) -> None:
+        self.size, self._log = ranks, log
+        self._output = log.open("ab")
+        command = [sys.executable, "-m", _MODULE]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
+        self._processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(ranks)]
+
+    def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
+        """Return the answer of rank 0, or of the first rank that fails."""
+        meeting = ALONE if ranks < trial.gang.ranks else f"tcp://127.0.0.1:{free_port()}"
+        place = {"trainable": REHEARSE, "rendezvous": meeting, "gang_id": meeting, "trial_dir": None}
+        pool = ThreadPoolExecutor(ranks)
+        answers = [pool.submit(self._answer, rank, trial.rank_request(rank) | place) for rank in range(ranks)]
+        done, waiting = wait(answers, return_when=FIRST_EXCEPTION)
+        pool.shutdown(wait=False)
+        failed = next((future.exception() for future in done if future.exception()), None)
+        if isinstance(failed, RankFailedError):
+            return failed.answer
+        if failed:
+            raise failed
+        return answers[0].result()
+
+    def _answer(self, rank: int, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        process = self._processes[rank]
+        assert process.stdin and process.stdout
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise ConfigError([f"a rehearsal's process ended with status {process.wait()}: see {self._log}"])
+        answer: Mapping[str, Any] = json.loads(line)
+        if answer["status"] != Status.OK:
+            raise RankFailedError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        self._output.close()
+
+
+class RankFailedError(Exception):
+    """A rank's rehearsal ended without figures."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        super().__init__(answer["note"])
+        self.answer = answer

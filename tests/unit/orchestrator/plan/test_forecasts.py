@@ -1,0 +1,122 @@
+"""Forecasts of a sweep: kept in a file, from the journal first, and used by plans before a cell costs a start."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, store, stored
+from orchestrator.plan.plan import Plan
+from orchestrator.plan.printout import forecast_rows, forecast_text
+from orchestrator.schedule.cluster import Node
+from sweeps.errors import ConfigError
+from sweeps.forecast import Rehearsals
+from tests.unit.orchestrator.plan.planned import ended
+from tests.unit.orchestrator.requests import request
+from tests.unit.sweeps import test_forecast as by_hand
+
+GPUS = (Node(name="host", cpus=16, gpus=1, gpu_type="NVIDIA H100"),)
+TRIALS = [
+    by_hand.trial(micro, trial_id=f"{micro}-{seed}", cell_id=str(micro), seed=seed, axes={"gpus": 1, "seed": seed})
+    for micro in (8, 32, 128)
+    for seed in (0, 1)
+]
+KNOWN = [by_hand.rehearsal(8, gb=12.0), by_hand.rehearsal(32, gb=30.0)]
+"""128 samples need 102 GB."""
+
+
+def planned(*records, rehearsals=KNOWN, **settings) -> Plan:
+    ends = {record.trial_id: record for record in records}
+    return Plan.of(TRIALS, ends, GPUS, forecasts=Forecasts.of(Rehearsals(rehearsals), records, **settings))
+
+
+def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path: Path) -> None:
+    file = tmp_path / "results" / "forecast.json"
+    assert list(stored(file, GPUS)) == []
+    store(file, Rehearsals(KNOWN), GPUS)
+    assert list(stored(file, [replace(GPUS[0], name="another", cpus=8)])) == KNOWN
+    assert list(stored(file, [replace(GPUS[0], gpu_type="NVIDIA A100")])) == []
+    assert list(stored(file, [Node(name="host", cpus=16, gpus=0)])) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": "NVIDIA H100", "rehearsals": [{"kind": 1}]}'])
+def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "forecast.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        stored(file, GPUS)
+    assert str(file) in caught.value.errors[0]
+
+
+def test_cells_that_do_not_fit_are_infeasible_unless_they_are_to_be_tried() -> None:
+    plan = planned()
+    assert {key.partition("-")[0] for key in plan.infeasible} == {"128"} and plan.too_large == set(plan.infeasible)
+    assert all("102.0 GB" in why for why in plan.infeasible.values())
+    assert not {trial.trial_id for trial in plan.may_run(waits=True)} & set(plan.infeasible)  # no node would help
+    assert not planned(try_anyway=True).infeasible
+    assert not planned(rehearsals=KNOWN[:1]).infeasible  # one micro-batch tells nothing of another
+
+
+def test_plans_have_durations_from_forecasts_until_trials_have_ended() -> None:
+    of_eight = next(trial for trial in TRIALS if trial.cell_id == "8")
+    plan = planned()
+    forecast = plan.forecasts.forecast(of_eight)
+    assert forecast is not None and forecast.duration_s is not None
+    assert plan.expected_s(of_eight) == forecast.duration_s.value
+    assert plan.timetable.unknown == 0 and plan.timetable.makespan_s is not None
+    assert planned(ended(TRIALS[1], wall_s=7.0)).expected_s(of_eight) == 7.0
+    assert planned(rehearsals=[]).expected_s(of_eight) is None
+
+
+def test_the_journal_counts_more_than_rehearsals() -> None:
+    metrics = {"samples_per_s": 100.0, "peak_memory_gb": 11.0, "train_s": 50.0}
+    first, second = (replace(ended(trial, wall_s=60.0), metrics=metrics) for trial in TRIALS[:2])
+    faster = replace(second, metrics=metrics | {"samples_per_s": 140.0})
+    forecast = planned(first, faster).forecasts.forecast(TRIALS[0])
+    assert forecast is not None and forecast.samples_per_s is not None and forecast.step_s is not None
+    assert (forecast.source, forecast.fits, forecast.samples_per_s.value) == ("journal", "yes", 120.0)
+    assert (forecast.samples_per_s.lo, forecast.samples_per_s.hi) == (100.0, 140.0)
+    assert forecast.step_s.value == pytest.approx(8 / 120)
+    other = planned(first).forecasts.forecast(TRIALS[2])
+    assert other is not None and other.source == "rehearsal"
+
+
+@pytest.mark.parametrize(
+    ("change", "can"),
+    [
+        ({"trainable": "trainables.supervised.training:train"}, True),
+        ({"trainable": "mine:train"}, False),
+        ({"trainable": "trainables.supervised.training:train", "gang": replace(by_hand.GPU, gpus_per_rank=2)}, False),
+    ],
+)
+def test_only_the_own_loop_is_rehearsed(change: dict[str, object], can: bool) -> None:
+    assert can_rehearse(replace(TRIALS[0], **change)) == can  # type: ignore[arg-type]
+
+
+def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
+    own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
+    with pytest.raises(ConfigError):
+        complete(own, Forecasts(), GPUS, tmp_path / "forecast.json", print)
+    complete(TRIALS, Forecasts(), GPUS, tmp_path / "forecast.json", print)  # others tell their figures as they run
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_cell_has_a_row_with_its_price() -> None:
+    rows = forecast_rows(planned(), 3.6)
+    assert [(row["cell_id"], row["trials"], row["fits"]) for row in rows] == [
+        *(("8", 2, "yes"), ("32", 2, "yes"), ("128", 2, "no"))
+    ]
+    for row in rows:
+        assert row["cost"]["value"] == pytest.approx(row["duration_s"]["value"] / 1000)
+    assert math.isclose(sum(rows[0]["parts_gb"].values()), rows[0]["peak_memory_gb"]["value"])
+    assert forecast_rows(planned(rehearsals=[]), None)[0]["source"] == "unknown"
+
+
+def test_table_of_forecasts(golden) -> None:
+    text = forecast_text(planned(), request(price_per_gpu_hour=2.5, currency="EUR"))
+    assert max(map(len, text.splitlines()[:5])) <= 80
+    golden("plan/forecast.txt", text)
+    told = json.loads(forecast_text(planned(), request(format="json")))
+    assert len(told["cells"]) == 3 and told["infeasible"] == 2
