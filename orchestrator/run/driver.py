@@ -193,7 +193,7 @@ class SweepRun:
         began_s = time.monotonic()
         waiting = len(plan.may_run(waits=request.waits))
         retries = Retries(request.settings.retries, history.failures)
-        display = Display(self.console, waiting, request.metric, plan.forecast.makespan_s)
+        display = Display(self.console, waiting, request.metric, plan.timetable.makespan_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.layout,
