@@ -54,6 +54,9 @@ sweep:
 trusted_modules: [waiting_training]
 """
 
+SOON = {"RAY_health_check_period_ms": "1000"}
+"""As the files of `mode=launch` set it: a lost node is noticed after five of these periods."""
+
 BOUND_S = 60.0
 """From the loss of a node to the trial's next attempt elsewhere; 25 s were seen on two slow, busy cores."""
 
@@ -78,7 +81,7 @@ class Nodes:
         """Return the environment of all processes: raylets without a token cannot talk to a driver with one."""
         told = {"EXECUTIONS": str(self.executions), "RELEASE": str(self.release)}
         # At the lower priority that Ray gives its workers, they would starve where others compute.
-        return told | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        return told | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"} | SOON
 
     def start(self, *arguments, host=None):
         """Start the sweep's driver, here or on its own host."""

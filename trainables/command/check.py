@@ -76,6 +76,11 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
                     f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
                     f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
                 )
+        if (config.get("nodes") or 1) > 1 and not may_receive(settings, _RECEIVED_AS["nodes"]):
+            yield (
+                f"nodes={config['nodes']} runs the command once on each node, which would train by itself: trainable.argv"
+                " has no {gpus_per_node}"
+            )
         if runs_here(config):
             yield from _missing_program(settings)
             yield from _missing_python(settings)

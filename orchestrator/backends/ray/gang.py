@@ -434,6 +434,9 @@ class Supervisor:
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
+        # Ray may need many seconds to find out what happened.
+        if unanswered:
+            self._end_commands()
         for rank, failure in all_settled(unanswered, self._ask_again).items():
             log, began_at = self._logs[rank]
             killed = oom_kills() > self._oom_kills
@@ -441,11 +444,14 @@ class Supervisor:
         for rank in answers:
             self._watch.ended(rank)
         if any(rank_exit.status is not Status.OK for rank_exit in self._exits):
-            is_command = self._trial.layout.starts_ranks
-            # The processes of a command may wait for those of a lost node for minutes.
-            if is_command and self._running and self._deadline == float("inf"):
-                self._ask_to_stop()
-            self._deadline = min(self._deadline, time.monotonic() + (COMMAND_END_S if is_command else REPORT_S))
+            self._end_commands()
+            others_s = COMMAND_END_S if self._trial.layout.starts_ranks else REPORT_S
+            self._deadline = min(self._deadline, time.monotonic() + others_s)
+
+    def _end_commands(self) -> None:
+        """End the commands of the other nodes: their processes may wait for those of a failed one for minutes."""
+        if self._trial.layout.starts_ranks and self._running and self._deadline == float("inf"):
+            self._ask_to_stop()
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
         ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
