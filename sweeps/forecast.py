@@ -170,6 +170,16 @@ class Forecast:
     """Seconds of the whole trial."""
     source: str = REHEARSED
 
+    def figures(self) -> dict[str, Any]:
+        """Return what a trial measures, too, as JSON values: estimates by the names of its figures."""
+        estimates = {
+            "peak_memory_gb": self.peak_memory_gb,
+            "samples_per_s": self.samples_per_s,
+            "train_s": self.train_s,
+            "wall_s": self.duration_s,
+        }
+        return {"fits": self.fits} | {name: asdict(estimate) for name, estimate in estimates.items() if estimate}
+
 
 class Rehearsals:
     """The rehearsals of a sweep, by the kind of their trials."""

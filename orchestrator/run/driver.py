@@ -203,6 +203,7 @@ class SweepRun:
                 retries=retries,
                 secrets=self.checked.secrets,
                 trackers=trackers,
+                rehearsals=plan.forecasts.rehearsals,
             )
             session.left_out(
                 (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))

@@ -34,6 +34,7 @@ from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from orchestrator.tables.files import write_curves, write_latex, write_tables
+from orchestrator.tables.forecast import against_measured, forecast_table
 from orchestrator.tables.loss_distance import distance_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
@@ -283,6 +284,9 @@ def report_on(
     branched = steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells))
     if branched:
         documents.append(branched)
+    forecast = steps.run("forecast.md", lambda: against_measured(records))
+    if forecast is not None and not forecast.empty:
+        documents.append(Document.of("forecast.md", forecast_table(forecast), rows=forecast))
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
     for document in documents:
         texts[document.file] = document.text

@@ -30,6 +30,7 @@ from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
+from sweeps.forecast import Rehearsals
 from sweeps.printable import printable_line
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -53,8 +54,13 @@ class Session:
         retries: Retries | None = None,
         secrets: Secrets = NO_SECRETS,
         trackers: Trackers | None = None,
+        rehearsals: Rehearsals | None = None,
     ) -> None:
-        """`retries` belongs to the trial queue, which counts the attempts; the session asks it what follows."""
+        """`retries` belongs to the trial queue, which counts the attempts; the session asks it what follows.
+
+        The forecasts of `rehearsals` are journaled with the trials.
+        """
+        self._rehearsals = rehearsals or Rehearsals()
         self._layout = layout
         self._journal = journal
         self._history = journal.history
@@ -226,7 +232,12 @@ class Session:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._history.of(trial.trial_id).attempt
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
-        record = replace(record, disturbed=why_discarded(record, self._history.all_rows))
+        forecast = self._rehearsals.forecast(trial)
+        record = replace(
+            record,
+            disturbed=why_discarded(record, self._history.all_rows),
+            forecast=forecast.figures() if forecast else {},
+        )
         folder = self._layout.trial(trial.trial_id)
         before = self._files.pop(trial.trial_id, {})
         rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]

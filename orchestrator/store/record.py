@@ -110,6 +110,8 @@ class TrialRecord:
     """GPUs that it occupied; 0 if unknown."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
+    forecast: Mapping[str, Any] = field(default_factory=dict)
+    """What rehearsals told of the trial before it ran, as `Forecast.figures`; empty without any."""
     cause: str = ""
     """The root cause of an end other than a plain `ok`, one of `Cause`."""
     purpose: str = Purpose.TRAIN.value

@@ -24,6 +24,7 @@ from orchestrator.store.results_folder import KEPT, ResultsFolder
 from orchestrator.store.secrets import Secrets
 from orchestrator.store.trial_files import FURTHER, snapshot
 from sweeps.errors import ConfigError
+from sweeps.forecast import Rehearsal, Rehearsals, kind_of
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -67,6 +68,15 @@ def leave_checkpoint(layout: ResultsFolder) -> Path:
     file.parent.mkdir(parents=True)
     file.write_text("weights")
     return file
+
+
+def test_forecast_is_journaled_with_the_trial(layout: ResultsFolder) -> None:
+    too_large = Rehearsal(kind=kind_of(TRIAL), micro_batch=1, status=Status.OOM)
+    with Journal.open(layout.journal) as journal:
+        taken_up = session_on(layout, journal, rehearsals=Rehearsals([too_large]))
+        taken_up.started(TRIAL)
+        taken_up.finished(TRIAL, TrialOutcome(status=Status.OK, wall_s=1.0))
+        assert [row.forecast for row in journal.history.rows.values()] == [{"fits": "no"}]
 
 
 def test_full_disk_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
