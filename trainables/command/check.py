@@ -78,8 +78,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
                 )
         if (config.get("nodes") or 1) > 1 and not may_receive(settings, _RECEIVED_AS["nodes"]):
             yield (
-                f"nodes={config['nodes']} runs the command once on each node, which would train by itself: trainable.argv"
-                " has no {gpus_per_node}"
+                f"nodes={config['nodes']} runs the command once on each node, and each would train by itself:"
+                " trainable.argv has no {gpus_per_node}"
             )
         if runs_here(config):
             yield from _missing_program(settings)
