@@ -69,7 +69,7 @@ def _forecast(checked: CheckedSweep) -> int:
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
     with console.status("") as status:
-        complete(plan.trials, plan.forecasts, plan.nodes, folder.forecast, status.update)
+        complete(plan.trials, plan.forecasts, plan.nodes, folder.rehearsals, status.update)
     print(printable(forecast_text(plan_now(checked), checked.request)))
     return 0
 

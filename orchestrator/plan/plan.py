@@ -167,7 +167,7 @@ class Plan:
 
         Trials that do not fit by the folder's forecasts are infeasible, unless `try_anyway`. Raises ConfigError.
         """
-        forecasts = Forecasts.of(stored(layout.forecast, nodes), records.values(), try_anyway=try_anyway)
+        forecasts = Forecasts.of(stored(layout.rehearsals, nodes), records.values(), try_anyway=try_anyway)
         plan = Plan.of(trials, records, nodes, rerun, forecasts=forecasts)
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {

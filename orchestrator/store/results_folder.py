@@ -35,9 +35,9 @@ class ResultsFolder:
         return self.root / JOURNAL
 
     @property
-    def forecast(self) -> Path:
+    def rehearsals(self) -> Path:
         """The rehearsals that forecasts follow from."""
-        return self.root / "forecast.json"
+        return self.root / "rehearsals.json"
 
     @property
     def quarantine(self) -> Path:
