@@ -32,6 +32,8 @@ WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSE
 UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
 
 _SCRIPTS = (".py", ".sh")
+_LONGEST_QUOTED = 200
+"""Longer values are not repeated in a message."""
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
@@ -139,6 +141,8 @@ def _explained(override: str, error: Exception, composed: Mapping[str, Any], gro
         return f"{unknown(what, value, options)}{_own_code(key, value)}"
     if "Could not override" in str(error):
         known = [*dotted_keys(composed), *groups.names]
+        if len(value) > _LONGEST_QUOTED:
+            override, value = f"{key}=…", "…"
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
         return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known)}"

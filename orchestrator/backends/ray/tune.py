@@ -98,6 +98,13 @@ class Attempt(Trial):  # type: ignore[misc]
         """Remove the config, which the gang has by now."""
         self.__dict__.update(dict.fromkeys(CONFIG_ATTRIBUTES, self._shown))
 
+    def update_last_result(self, result: dict[str, Any]) -> None:
+        """Keep the result, but not Tune's statistics of each metric: nothing reads them."""
+        super().update_last_result(result)
+        # They take 40 kB a trial, in memory and in each save of Tune's state.
+        self.run_metadata.metric_analysis.clear()
+        self.run_metadata.metric_n_steps.clear()
+
     def __getstate__(self) -> dict[str, Any]:
         """The state that Tune saves."""
         state: dict[str, Any] = super().__getstate__()

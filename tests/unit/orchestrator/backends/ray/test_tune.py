@@ -9,7 +9,7 @@ from ray.tune.experiment import Trial
 
 from orchestrator.backends.ray import private_tune, tune
 from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGroups
-from orchestrator.backends.ray.tune import Bundles, QueueSearch, Starting, _broken
+from orchestrator.backends.ray.tune import Attempt, Bundles, QueueSearch, Starting, _broken
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import TrialOutcome
@@ -244,6 +244,14 @@ def test_supervisor_failure_is_summarised(account: str, note: str, tmp_path: Pat
     outcome = _broken(str(tmp_path / "error.txt"), 1.0)
     assert (outcome.status, outcome.cause, outcome.trace) == (Status.FAILED, Cause.NODE, account)
     assert "supervisor" in outcome.note and note in outcome.note
+
+
+def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics() -> None:
+    attempt = Attempt("gang", trial("0", "quick"), given={}, shown={}, stub=True)
+    attempt.update_last_result({"loss": 0.5, "training_iteration": 1})
+    metadata = attempt.run_metadata
+    assert attempt.last_result["loss"] == 0.5
+    assert (metadata.metric_analysis, metadata.metric_n_steps) == ({}, {})
 
 
 def test_supervisor_failure_without_account() -> None:
