@@ -237,6 +237,23 @@ def heads_error(*, width: int, heads: int, kv_heads: int | None) -> str:
     return f"model.kv_heads={kv_heads} does not divide model.heads={heads}" if heads % (kv_heads or heads) else ""
 
 
+def tensor_errors(model: Mapping[str, Any], degree: int) -> Iterator[str]:
+    """Yield an error for each number of heads, or width of a feed-forward layer, that `degree` ranks cannot divide."""
+    sizes, prefix = model, "model."
+    if model.get("name") == "hf":
+        try:
+            sizes, prefix = transformers_config(model), f"config.json of {model['path']}: "
+        except (RequestError, KeyError):  # other checks say so
+            return
+    for key in ("heads", "kv_heads", "hidden", "num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        size = sizes.get(key)
+        if isinstance(size, int) and size % degree:
+            yield (
+                f"{prefix}{key}={size} is not a multiple of tensor_parallel={degree}:"
+                f" 'sweep.exclude=[{{tensor_parallel: {degree}, …}}]' leaves the combination out"
+            )
+
+
 def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield errors of texts that are on this machine, with the numbers; reads all of a .bin file once."""
     data, model = config.get("data") or {}, config.get("model") or {}

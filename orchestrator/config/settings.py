@@ -437,7 +437,8 @@ class Settings:
     grad_accum_steps: int = key(1, count())
     """forward passes per optimizer step"""
     tensor_parallel: int = key(1, count())
-    """GPUs that divide each layer of one replica of a model, in a command ({tp}) …"""
+    """GPUs of one node that divide each layer: of gpt, llama or hf, with strategy=fsdp or fsdp_grad, or in a command
+    ({tp}); commands also divide …"""
     context_parallel: int = key(1, count())
     """… each sequence ({cp}) …"""
     pipeline_parallel: int = key(1, count())

@@ -107,11 +107,13 @@ def tensor_plan(model: nn.Module) -> dict[str, str]:
     plan is the model's `tensor_plan`, or that of `transformers` for the blocks. Raises RequestError if there is none.
     """
     patterns: dict[str, str] = getattr(model, "tensor_plan", {})
+    described = type(model).__name__
     if isinstance(model, LogitsModel):
+        described = type(model.model).__name__
         own = getattr(model.model, "tp_plan", None) or {}
         patterns = {f"model.{pattern}": kind for pattern, kind in own.items() if "layers." in pattern}
     if not patterns or {*patterns.values()} - {"colwise", "rowwise"}:
-        raise RequestError(f"tensor_parallel needs a plan of {type(model).__name__}'s layers, and it has none")
+        raise RequestError(f"tensor_parallel needs a plan of colwise and rowwise layers, and {described} has none")
     return {
         name: kind
         for name, module in model.named_modules()

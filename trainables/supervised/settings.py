@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sweeps.axes import is_number, is_whole
+from sweeps.layout import is_sharded
 from trainables.availability import absent, not_here, runs_here
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth
@@ -30,7 +31,7 @@ from trainables.registry import (
     choose,
     path_of,
 )
-from trainables.tokens import content_errors, shape_errors
+from trainables.tokens import content_errors, shape_errors, tensor_errors
 
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
@@ -197,6 +198,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
     if measures_accuracy and is_number(target) and not 0 < target <= 1:
         yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"
+    yield from _layout_errors(config)
     unfit = [*_name_errors(config), *_label_errors(model, data)]
     yield from unfit or _own_code_errors(config)
     yield from shape_errors(config)
@@ -234,6 +236,33 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if not runs_here(config):
         yield from not_here(config, absent(config.get("data") or {}))
+
+
+def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each key that the strategy or the division of layers excludes."""
+    strategy, degree = config.get("strategy", "auto"), config.get("tensor_parallel", 1)
+    trainable, model = config["trainable"], config.get("model") or {}
+    is_divided = is_whole(degree) and degree > 1
+    if trainable.get("cuda_graph") == "on" and (is_sharded(strategy) or is_divided):
+        cause = f"tensor_parallel={degree}" if is_divided else f"strategy={strategy}"
+        yield (
+            f"{cause} needs trainable.cuda_graph=off: every pass gathers parameters to new addresses, and a graph"
+            " replays the first ones"
+        )
+    if not is_divided:
+        return
+    if model.get("name") not in OF_TOKENS:
+        yield f"tensor_parallel={degree} divides the layers of {', '.join(OF_TOKENS)}, not of {model.get('name')}"
+    wanted = {"fp8": "off", "micro_batch": "off"}
+    for key, value in wanted.items():
+        if trainable.get(key, value) != value:
+            yield f"tensor_parallel={degree} needs trainable.{key}={value}, not {trainable[key]}"
+    if model.get("lora"):
+        yield f"tensor_parallel={degree} needs model.lora=null: adapters are not divided"
+    optimizer = (config.get("optimizer") or {}).get("name")
+    if optimizer in ("lars", "lamb"):
+        yield f"tensor_parallel={degree} needs another optimizer: {optimizer} needs the norm of each whole layer"
+    yield from tensor_errors(model, degree)
 
 
 def _fp8_errors(trainable: Mapping[str, Any]) -> Iterator[str]:

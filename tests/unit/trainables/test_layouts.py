@@ -69,11 +69,12 @@ class StopAfter:
 
 
 def train(asked: dict[str, Any], looks: int) -> tuple[list[float], str]:
-    """Train as one rank; return the loss of each epoch, and the note."""
+    """Train as one rank; return the loss of each epoch and, if there is one, the last validation loss; and the note."""
     rows: list[dict[str, Any]] = []
     answer = rank.run(asked, rows.append, StopAfter(looks))
     assert answer.status == "ok", answer.trace
-    return [row["loss"] for row in rows], answer.note
+    validation = [row["val_loss"] for row in rows[-1:] if "val_loss" in row]
+    return [row["loss"] for row in rows] + validation, answer.note
 
 
 def train_out_of_memory(asked: dict[str, Any], failing_rank: int, folder: Path) -> None:
@@ -164,16 +165,32 @@ CASES: dict[str, dict[str, Any]] = {
     # Muon's iterations are in bf16, and sums over parts of a matrix round otherwise.
     "muon": {"optimizer": {"name": "muon"}, "tolerance": 20 * TOLERANCE},
     "images": IMAGES,
+    "layers divided, llama": {"tensor": 2, "shares": (4, 4), "model": GPT | {"name": "llama", "kv_heads": 2}},
+    "layers divided, accumulation": {"tensor": 2, "shares": (2, 2), "grad_accum_steps": 2, "val_fraction": 0.25},
+    "layers divided, muon": {"tensor": 2, "shares": (4, 4), "optimizer": {"name": "muon"}, "tolerance": 20 * TOLERANCE},
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_sharded_variant_has_the_losses_of_one_process(four: Processes, tokens: Path, name: str) -> None:
     case = dict(CASES[name])
-    own = {"strategy": "fsdp", "shares": case.pop("shares", (2,) * 4)}
+    own = {"strategy": "fsdp", "shares": case.pop("shares", (2,) * 4), "tensor": case.pop("tensor", 1)}
     tolerance = case.pop("tolerance", TOLERANCE)
     expected = losses(four, tokens, ALONE, **{key: value for key, value in case.items() if key != "grad_accum_steps"})
     assert losses(four, tokens, own, **case) == pytest.approx(expected, abs=tolerance, rel=0)
+
+
+@pytest.mark.slow
+def test_model_of_transformers_with_divided_layers_has_the_losses_of_one_process(
+    four: Processes, tokens: Path, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    sizes |= {"intermediate_size": 80, "vocab_size": 64, "max_position_embeddings": LENGTH}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
+    model = {"name": "hf", "path": str(tmp_path), "sequence_length": LENGTH}
+    halved = {"strategy": "fsdp", "tensor": 2, "shares": (4, 4)}
+    assert_alike(losses(four, tokens, halved, model=model), losses(four, tokens, ALONE, model=model))
 
 
 def test_one_rank_out_of_memory_ends_the_gang(tokens: Path, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
+from unittest.mock import patch
+
 import psutil
 import pytest
 
+from sweeps.rank_exit import Cause
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run, without_times
 from trainables import process_group
 from trainables.context import Context
@@ -58,6 +61,26 @@ def listened(rank: int, meet: str) -> list[str]:
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     found = psutil.Process().net_connections(kind="inet")
     return [each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN]
+
+
+def test_ranks_with_the_same_samples_have_the_same_share() -> None:
+    groups = [RankGroup(rank=rank, world_size=4, device="cpu", gang_id="", tensor=2) for rank in range(4)]
+    assert [group.share_of(9) for group in groups] == [slice(0, 4), slice(0, 4), slice(4, 9), slice(4, 9)]
+
+
+def run_on_node(asked: dict, node: str) -> dict:
+    """Run a trial as a rank of a node with this name."""
+    with patch("socket.gethostname", return_value=node):
+        return run(asked)
+
+
+@pytest.mark.parametrize(("nodes", "causes"), [(("a", "a"), [Cause.NONE] * 2), (("a", "b"), [Cause.REQUEST] * 2)])
+def test_ranks_that_divide_layers_are_on_one_node(pair: Processes, nodes: tuple[str, str], causes: list) -> None:
+    meet = rendezvous()
+    halved = {"strategy": "fsdp", "shares": (8,), "tensor": 2, "rendezvous": meet, "gang_id": meet}
+    asked = [request("trainables.noop:train", rank=rank, **halved) for rank in range(2)]
+    answers = pair.call(run_on_node, *zip(asked, nodes, strict=True))
+    assert [answer["cause"] for answer in answers] == causes
 
 
 def test_ranks_of_one_machine_listen_on_the_loopback(pair: Processes) -> None:

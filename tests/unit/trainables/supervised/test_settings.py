@@ -18,6 +18,8 @@ def assert_named(found: Iterable[str], named: Sequence[str]) -> None:
         assert key in message
 
 
+GPT = {"name": "gpt", "heads": 4, "width": 32}
+HALVED = {"tensor_parallel": 2, "model": GPT, "data": {"name": "text"}}
 GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
 
 
@@ -28,6 +30,16 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
         ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast'"]),
         ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61'"]),
+        ({"trainable": {"cuda_graph": "on"}, "strategy": "ddp"}, []),
+        ({"trainable": {"cuda_graph": "on"}, "strategy": "fsdp"}, ["strategy=fsdp needs trainable.cuda_graph=off"]),
+        (HALVED | {"trainable": {"cuda_graph": "on"}}, ["tensor_parallel=2 needs trainable.cuda_graph=off"]),
+        (HALVED, []),
+        (HALVED | {"model": GPT | {"heads": 25, "width": 1600}}, ["model.heads=25"]),
+        (HALVED | {"model": GPT | {"kv_heads": 1}}, ["model.kv_heads=1"]),
+        (HALVED | {"model": GPT | {"name": "llama", "hidden": 33}}, ["model.hidden=33"]),
+        (HALVED | {"optimizer": {"name": "lamb"}}, ["lamb needs the norm"]),
+        (HALVED | {"trainable": {"micro_batch": "auto"}}, ["trainable.micro_batch=off"]),
+        ({"tensor_parallel": 2}, ["not of mlp"]),
         ({"trainable": {"val_fraction": "much"}}, ["trainable: "]),
         ({"report": {"metric": "auto", "target": 93}}, ["report.target=93"]),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule.gamma=0.3"]),
