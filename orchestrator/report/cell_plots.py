@@ -6,7 +6,7 @@ All draw the same rows, one for each cell (`cell_rows`). A chart that cannot be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from orchestrator.report.plot import (
     TIP,
     ZOOM,
     Plot,
+    Spec,
     bars,
     category,
     clipped,
@@ -39,12 +40,13 @@ from orchestrator.report.plot import (
     interval,
     is_on_cpu,
     label_of,
-    level_line,
     lines_in_panels,
     mark,
+    panel_places,
     picked,
     quantity,
     ranked_panels,
+    short_names,
     spanning,
     word,
 )
@@ -52,7 +54,8 @@ from orchestrator.report.speedup_plots import speedup, speedup_by_batch, why_not
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
+from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, varying
+from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
 _FEW = 60
@@ -77,11 +80,15 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
     # The page pairs these rows with those of its table, which has the same order.
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     records = ordered.to_dict("records")
-    chosen_id = recommendation.cell_id if recommendation else None
-    first = next((row for row in records if row["cell_id"] == chosen_id), None)
-    panels = {"panel": [*differing, *_rules(cells)], "count_panel": [*differing, "gpus"]}
+    first = _first(records, recommendation)
+    panels = {
+        "panel": _of_speed(cells),
+        "target_panel": [*differing, "lr_rule"],
+        "count_panel": [*differing, "gpus"],
+    }
     titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}
-    places = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
+    ranks = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
+    places = {name: panel_places(cells, columns, _panel_title) for name, columns in panels.items()}
     whole = recommendation is not None and recommendation.deciding_time == "total_time"
     columns = _COLUMNS | {f"time{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
     columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
@@ -98,11 +105,14 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
             "ideal": record["speedup"] / record["efficiency"],
             "compared": record["cell_id"] != record["baseline_cell_id"],
             "timing": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
+            # Cells that differ from the chosen one in the rate alone have its speed: its own rate is drawn, if any.
+            "rate_rank": sum(first is None or record[name] != first[name] for name in ("lr_rule", "lr_multiplier")),
             "role": role_of(record, recommendation),
         }
         row |= {name: record.get(column, math.nan) for name, column in columns.items()}
         row |= {name: titles[name][index] for name in panels}
-        row |= {f"{name}_order": places[name][index] for name in panels}
+        row |= {f"{name}_order": ranks[name][index] for name in panels}
+        row |= {f"{name}_place": places[name][titles[name][index]] for name in panels}
         row |= {f"axis:{name}": filter_value(record[name]) for name in (*differing, *ALWAYS)}
         rows.append(row)
     front = _front(pd.DataFrame(rows), metric.sign)
@@ -118,19 +128,29 @@ _COLUMNS = {
 """Fields of the rows that are measured, and their columns."""
 
 
-def _rules(cells: pd.DataFrame) -> list[str]:
-    """Return the column of the rule, if it may change the speed-up: timings may be shared by the rules of a batch."""
-    groups = cells[cells["speedup"].notna()].groupby(["gpus", "device_batch_size", *varying(cells)], dropna=False)
-    same = bool((groups["speedup"].agg(lambda values: values.max() - values.min()) < 1e-9).all())
-    return [] if same else ["lr_rule"]
+def _first(records: Sequence[Row], recommendation: Recommendation | None) -> Row | None:
+    """Return the cell whose panels come first: the chosen one, else the one with the largest speed-up."""
+    chosen_id = recommendation.cell_id if recommendation else None
+    compared = [row for row in records if row["speedup"] == row["speedup"] and row["timing_valid"] is not False]
+    largest = max(compared, key=lambda row: float(row["speedup"]), default=None)
+    return next((row for row in records if row["cell_id"] == chosen_id), largest)
 
 
-def _panel_title(row: Row, columns: Iterable[str], cells: pd.DataFrame) -> str:
+def _of_speed(cells: pd.DataFrame) -> list[str]:
+    """Return the columns of the speed-ups' panels: axes in which compared cells differ, without learning rates."""
+    # A step does the same work at any rate, and under all of these rules.
+    rules = [] if set(cells["lr_rule"]) <= SAME_AT_REFERENCE else ["lr_rule"]
+    compared = cells[cells["speedup"].notna() & (cells["cell_id"] != cells["baseline_cell_id"])]
+    columns = [column for column in varying(cells) if column != "lr_multiplier"]
+    return [column for column in [*columns, *rules] if compared[column].nunique(dropna=False) > 1]
+
+
+def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
     others = [column for column in columns if column not in ("lr_rule", "gpus")]
     parts = [
         gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells)) if "gpus" in columns else "",
         str(row["lr_rule"]) if "lr_rule" in columns else "",
-        named(row, others),
+        *(f"{short}={filter_value(row[column])}" for column, short in short_names(others).items()),
     ]
     return label_of(", ".join(filter(None, parts)))
 
@@ -173,18 +193,23 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         name="trade_off",
         title=f"Time against {metric.label}",
         about=f"Each point is a cell; the best are at the {'top' if metric.higher_is_better else 'bottom'} left."
-        " Line: the Pareto front. Dashed: the least that the margin allows. Bars: 95% intervals. Faint points: timing"
-        " not valid.",
+        " Line: the Pareto front. Grey: within the margin of the baseline. Bars: 95% intervals. Faint points: timing"
+        " not valid. Points on an edge are beyond it.",
         absent="" if len(known) else f"No cell has both a time and a {metric.label}.",
     )
     if plot.absent:
         return plot
     measure = recommendation.measure if recommendation and recommendation.measure.startswith("time") else "time"
-    least = 4 * recommendation.terms.report.margin if recommendation else 0.0  # so that the margin's line is in sight
-    domain = clipped(known["metric_lo"], known["metric"], known["metric_hi"], least)
+    margin = recommendation.terms.report.margin if recommendation else 0.0
+    baseline = _metric_of_baseline(cells, recommendation)
+    shown = known if baseline is None else _competing(known, metric.sign, baseline, margin)
+    # So wide that the margin's line is in sight.
+    domain = clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], 4 * margin)
+    x = spanning("time", f"{measure} [s]", shown["time"])
+    ends = [0.85 * shown["time"].min(), 1.1 * shown["time"].max()]
     place = {
-        "x": spanning("time", f"{measure} [s]", known["time"]),
-        "y": quantity("metric", metric.label, domain=domain, nice=False),
+        "x": {**x, "scale": {"domain": ends, **x["scale"], "nice": False, "clamp": True}},
+        "y": quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
     }
     look: dict[str, Any] = {"color": category("gpus", word("gpus", cells))}
     # More than eight shapes cannot be told apart.
@@ -195,7 +220,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
     labels = {**place, "text": {"field": "cell"}}
     layers = [
-        *level_line(place["y"], _margin_level(cells, recommendation)),
+        *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline is not None else ()),
         *(interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
         mark("line", place, where="datum.on_front", interpolate="step-after", color=GREY),
         {**mark("point", points, where=drawn, size=70, filled=True), "params": [ZOOM, picked("gpus")]},
@@ -205,19 +230,42 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})
 
 
-def _margin_level(cells: pd.DataFrame, recommendation: Recommendation | None) -> float | None:
-    """Return the worst metric within the margin; None without a baseline."""
+def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float) -> pd.DataFrame:
+    """Return the cells that may be chosen and those near them; the chart draws the others on its edges."""
+    near = known[sign * (known["metric"] - baseline) >= -4 * margin]
+    named = known[known["role"] != ""]
+    slowest = 1.1 * (named if len(named) else near)["time"].max()
+    competing = near[near["time"] <= slowest]
+    return competing if len(competing) else known
+
+
+def _margin_band(y: Spec, baseline: float, level: float) -> list[Spec]:
+    """Return the layers of the area within the margin, with its label."""
+    # One row without fields: each mark is drawn once, not for each cell.
+    once: Spec = {"data": {"values": [{}]}}
+    ends = {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}, "y2": {"datum": baseline}}
+    label = {"x": {"value": "width"}, "y": ends["y"], "text": {"value": "margin"}}
+    return [
+        {**once, **mark("rect", ends, color=GREY, opacity=0.2)},
+        {**once, **mark("rule", {"y": ends["y"]}, strokeDash=[5, 4])},
+        {**once, **mark("text", label, align="right", dx=-4, dy=-6)},
+    ]
+
+
+def _metric_of_baseline(cells: pd.DataFrame, recommendation: Recommendation | None) -> float | None:
+    """Return the metric of the baseline; None without one."""
     metric = metric_of(recommendation)
     if recommendation is None or metric.name not in cells:
         return None
     values = cells.loc[cells["cell_id"] == recommendation.baseline_cell_id, metric.name].dropna()
-    return float(values.iloc[0]) - metric.sign * recommendation.terms.report.margin if len(values) else None
+    return float(values.iloc[0]) if len(values) else None
 
 
 def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
-    """Return the chart of accuracy by global batch, one line per rule: of the test set, else the metric of choice."""
-    column = shown_column(cells, metric)
-    title = "test accuracy" if column == "accuracy" else metric.label
+    """Return the chart of the metric of choice by global batch, one line per rule; else of test accuracy."""
+    is_known = metric.name in cells and cells[metric.name].notna().any()
+    column = metric.name if is_known else shown_column(cells, metric)
+    title = metric.label if is_known or column != "accuracy" else "test accuracy"
     plot = Plot(
         name="accuracy",
         title=f"{'Accuracy' if metric == VAL_ACCURACY else metric.label.capitalize()} by batch size",
@@ -229,7 +277,7 @@ def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
         return plot
     # Two seeds have intervals so wide that they would hide the differences of the points.
     domain = clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
-    y = quantity("accuracy" if column == "accuracy" else "metric", title, domain=domain, nice=False)
+    y = quantity("metric" if is_known else "accuracy", title, domain=domain, nice=False)
     x = doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
     rules = category("rule", word("lr_rule", cells), sort=None, type="nominal")
     return replace(plot, spec=lines_in_panels(x, y, rules, "count_panel"))
@@ -258,7 +306,7 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
     }
     points = mark("point", encoding, where="isValid(datum.to_target)", size=70, filled=True)
     missed = f"{numbers.counted(never, 'cell', 'cells')} not drawn: not every seed reached the target."
-    spec = in_panels([{**points, "params": [picked("fixed_batch")]}], field="panel")
+    spec = in_panels([{**points, "params": [picked("fixed_batch")]}], field="target_panel")
     return replace(plot, spec=spec, remarks=[missed] if never else [])
 
 

@@ -83,7 +83,8 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     titles = ["" if together else _panel_title(row, differing, cells) for row in records]
     best = next((row for row in records if row["cell_id"] in first), None)
     rows = []
-    for row, title, place in zip(records, titles, ranked_panels(records, titles, columns, best), strict=True):
+    places = {title: place for place, title in enumerate(dict.fromkeys(titles))}
+    for row, title, rank in zip(records, titles, ranked_panels(records, titles, columns, best), strict=True):
         name = label_of(cell_label(row, differing))
         line = name if together else numbers.fact(row[batch])
         for point in by_cell[row["cell_id"]].to_dict("records"):
@@ -91,7 +92,8 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
             # One seed has no range.
             if point["n_seeds"] > 1:
                 values |= {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]}
-            rows.append({"cell": name, "line": line, "panel": title, "panel_order": place, **values})
+            panel = {"panel": title, "panel_order": rank, "panel_place": places[title]}
+            rows.append({"cell": name, "line": line, **panel, **values})
     remarks = []
     if len(drawn) < len(with_curve):
         remarks.append(f"{len(drawn)} of {len(with_curve)} cells are drawn; tables/curves.parquet has all.")
@@ -306,7 +308,7 @@ def _over_time(
         devices = frame[frame[column].notna()].groupby(["rank", "device"], sort=True)
         for (rank, device), points in list(devices)[:MOST_SERIES]:
             line = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
-            labels = {"cell": name, "line": line, "panel": name, "panel_order": place}
+            labels = {"cell": name, "line": line, "panel": name, "panel_order": place, "panel_place": place}
             values = zip(points["time_s"], points[column], strict=True)
             rows += [{**labels, "time": time, "value": value} for time, value in values]
     line_of_device = mark("line", {"x": quantity("time", "time [s]"), "y": y, **_lines(None), **FADED})

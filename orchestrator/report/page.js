@@ -8,6 +8,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)");
 const tip = document.getElementById("tip");
 const MOST_FIGURES = 10;  // under the pointer
+const MOST_TIPS = 8;  // of marks that hide one another
 const MOST_ROWS = 200;  // of a table; filters and sorting choose which
 let chosen = null;  // labels of the cells that the filters leave; null: all
 
@@ -24,15 +25,41 @@ datasets.cells.forEach((row, index) => {
 });
 
 function showTip(_handler, event, _item, text) {
+  if (!text) return tellAt(0, 0, "");
+  // A mark may hide others: all under the pointer are listed, several in short.
+  const under = document.elementsFromPoint(event.clientX, event.clientY).map((element) => element.__data__?.datum?.tip);
+  const texts = [...new Set([text, ...under].filter(Boolean))];
+  const short = texts.slice(0, MOST_TIPS).map((one) => one.split("\n").slice(0, 5).join(" · "));
+  const more = texts.length > MOST_TIPS ? [`${texts.length - MOST_TIPS} more`] : [];
+  tellAt(event.clientX, event.clientY, texts.length < 2 ? text : [...short, ...more].join("\n"));
+}
+
+function tellAt(x, y, text) {
   tip.hidden = !text;
   if (!text) return;
   tip.textContent = text;
-  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8))}px`;
-  tip.style.top = `${event.clientY + 16 + tip.offsetHeight > innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 16}px`;
+  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${y + 16 + tip.offsetHeight > innerHeight ? y - tip.offsetHeight - 10 : y + 16}px`;
+}
+
+// The points of a focused chart by the arrow keys, from left to right.
+function step(figure, event) {
+  const direction = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (event.key === "Escape") tip.hidden = true;
+  if (!direction) return;
+  event.preventDefault();
+  const marks = [...figure.querySelectorAll(".mark-symbol path, .mark-rect path")];
+  const boxes = new Map(marks.map((point) => [point.__data__?.datum?.tip, point.getBoundingClientRect()]));
+  const points = [...boxes].filter(([text]) => text).map(([text, box]) => ({ text, box }))
+    .sort((one, other) => one.box.x - other.box.x || one.box.y - other.box.y);
+  if (!points.length) return;
+  figure.point = ((figure.point ?? (direction > 0 ? -1 : 0)) + direction + points.length) % points.length;
+  const { text, box } = points[figure.point];
+  tellAt(box.x + box.width / 2, box.y + box.height / 2, text);
 }
 
 // A chart or its panels in the width of the figure. The first screen shows only the first panel.
-function fitted(spec, width, labelLimit, first) {
+function fitted(spec, width, labelLimit, first, rows) {
   const found = structuredClone(spec);
   if (touch.matches) dropZoom(found);
   if (found.height?.step) return { ...found, width: width - labelLimit - 70 };
@@ -40,7 +67,9 @@ function fitted(spec, width, labelLimit, first) {
   if (first) {
     const { facet, columns, spec: panel, transform, ...rest } = found;
     const only = [...transform.slice(0, -1), { filter: "datum.panel_rank === 1" }];
-    return { ...rest, ...panel, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
+    const [nearest] = rows.filter((row) => row.compared && row.speedup !== null).sort((a, b) => a.panel_order - b.panel_order);
+    const title = nearest?.panel ? { title: { text: nearest.panel.split(", "), anchor: "start", fontSize: 11 } } : {};
+    return { ...rest, ...panel, ...title, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
   }
   found.columns = Math.max(1, Math.floor(width / 350));
   found.spec.width = Math.floor(width / found.columns) - 85;
@@ -58,10 +87,10 @@ async function draw(figure) {
   const rows = datasets[data].filter((row) => chosen === null || chosen.has(row.cell));
   const config = structuredClone(page.themes[dark.matches ? "dark" : "light"]);
   const width = figure.clientWidth;
-  config.legend.columns = Math.max(2, Math.floor(width / 130));
+  config.legend.columns = Math.max(2, Math.floor(width / 175));
   config.legend.labelLimit = Math.floor(width / config.legend.columns) - 30;
   config.axis.labelLimit = Math.round(Math.min(260, width * 0.42));
-  const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first), data: { values: rows } };
+  const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first, rows), data: { values: rows } };
   const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
   figure.view?.finalize();
   figure.view = (await vegaEmbed(figure, shown, options)).view;
@@ -137,6 +166,22 @@ for (const details of document.querySelectorAll("details")) {
     details.querySelectorAll("[data-table]:empty").forEach(fill);
   });
 }
+for (const figure of document.querySelectorAll("figure[data-plot]")) {
+  figure.tabIndex = 0;
+  figure.addEventListener("keydown", (event) => step(figure, event));
+  figure.addEventListener("blur", () => { tip.hidden = true; });
+}
+// Print and PDF contain everything. Charts are drawn without waiting, before the page is laid out for paper.
+let closed = [];
+addEventListener("beforeprint", () => {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  for (const details of closed) details.open = true;
+  document.querySelectorAll("figure:empty").forEach(draw);
+  document.querySelectorAll("[data-table]:empty").forEach(fill);
+});
+addEventListener("afterprint", () => {
+  for (const details of closed) details.open = false;
+});
 menus.forEach((menu) => menu.addEventListener("change", update));
 dark.addEventListener("change", update);
 let width = innerWidth;

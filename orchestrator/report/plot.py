@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import Row, axis
+from orchestrator.text.rows import Row, axis, in_order
 
 Spec = Mapping[str, Any]
 """A chart in Vega-Lite. Names of fields and expressions are constants of this package; texts are in the data."""
@@ -86,7 +86,8 @@ def spanning(field: str, title: str, values: pd.Series[Any]) -> dict[str, Any]:
     if len(known) and known.min() > 0 and known.max() / known.min() > 10:
         domain = [known.min() / 1.1, known.max() * 1.1]
         logarithmic = quantity(field, title, type="log", nice=False, domain=domain)
-        return {**logarithmic, "axis": {"format": "~s", "tickCount": 5}}
+        # SI prefixes are for large numbers: a loss is 0.1, not 100m.
+        return {**logarithmic, "axis": {"format": "~s" if known.min() >= 1 else "~g", "tickCount": 5}}
     return {**quantity(field, title, zero=False, nice=True, padding=12), "axis": {"tickCount": 5, "format": "~r"}}
 
 
@@ -165,7 +166,7 @@ PALE = {"fillOpacity": {"condition": {"test": "datum.timing === false", "value":
 
 
 def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: str) -> Spec:
-    """Return a chart with a panel for each value of the field, the recommended cell's panel first."""
+    """Return a chart with a panel for each value of the field; of many, those nearest the chosen cell."""
     order = f"{field}_order"
     ranked = [
         {"window": [{"op": "dense_rank", "as": "panel_rank"}], "sort": [{"field": order}]},
@@ -173,13 +174,15 @@ def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: 
     ]
     return {
         "transform": [*transform, *ranked],
-        "facet": {"field": field, "sort": {"field": order, "op": "min"}, "title": None},
+        "facet": {"field": field, "sort": {"field": f"{field}_place", "op": "min"}, "title": None},
         "columns": 3,
         "spec": {**PANEL, "layer": list(layers)},
     }
 
 
-def lines_in_panels(x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = None) -> Spec:
+def lines_in_panels(
+    x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = None, transform: Sequence[Spec] = ()
+) -> Spec:
     """Return a chart with lines of one colour each, of compared cells if there is a dashed `level`."""
     drawn = f"isValid(datum.{y['field']})" + (" && datum.compared" if level is not None else "")
     look = {"x": x, "y": y, "color": colour}
@@ -190,7 +193,7 @@ def lines_in_panels(x: Spec, y: Spec, colour: Spec, panel: str, *, level: float 
         mark("line", {**look, **FADED}, where=drawn),
         {**points, "params": [ZOOM, picked(colour["field"])]},
     ]
-    return in_panels(layers, field=panel)
+    return in_panels(layers, transform, field=panel)
 
 
 def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None = None, percent: bool = False) -> Spec:
@@ -263,6 +266,20 @@ def ranked_panels(rows: Sequence[Row], titles: Sequence[str], columns: Sequence[
     return [places[title] for title in titles]
 
 
+def panel_places(
+    cells: pd.DataFrame, columns: Sequence[str], title: Callable[[Row, Sequence[str], pd.DataFrame], str]
+) -> dict[str, int]:
+    """Return the place of each panel by its title, in the order of the values of these columns."""
+    rows = in_order(cells, columns).to_dict("records") if columns else cells.to_dict("records")
+    return {name: place for place, name in enumerate(dict.fromkeys(title(row, columns, cells) for row in rows))}
+
+
+def short_names(columns: Sequence[str]) -> dict[str, str]:
+    """Return the last parts of the axes' names by column, where they are unambiguous: `precision`."""
+    last = {column: axis(column).rpartition(".")[2] for column in columns}
+    return {column: name if list(last.values()).count(name) == 1 else axis(column) for column, name in last.items()}
+
+
 def label_of(text: str) -> str:
     """Return a cell's label or a panel's title on one line, not too long for a chart."""
     return one_line(text, LABEL_CHARACTERS)
@@ -310,6 +327,7 @@ def theme(name: str) -> dict[str, Any]:
             "labelFontWeight": "bold",
             "labelAnchor": "start",
             "labelLimit": 300,
+            "labelExpr": "split(datum.label, ', ')",
             "title": None,
             "labelPadding": 20,
         },

@@ -5,6 +5,7 @@ All draw the rows of `cell_plots.cell_rows`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -66,7 +67,22 @@ def speedup(cells: pd.DataFrame) -> Plot:
     if plot.absent:
         return plot
     layers = _one_step(known) if known["gpus"].nunique() <= 2 else _several_steps(known)
-    return replace(plot, spec=in_panels(layers, field="panel"), remarks=one_process(cells))
+    return replace(plot, spec=in_panels(layers, _ONE_RATE, field="panel"), remarks=one_process(cells))
+
+
+_ONE_RATE: Sequence[Spec] = (
+    {"filter": "isValid(datum.speedup)"},
+    {
+        "window": [{"op": "row_number", "as": "place_at_rate"}],
+        "sort": [{"field": "rate_rank"}, {"field": "order"}],
+        "groupby": ["panel", "gpus", "fixed_batch"],
+    },
+    {"filter": "datum.place_at_rate === 1"},
+    {"calculate": "datum.compared ? 1 : 0", "as": "is_compared"},
+    {"joinaggregate": [{"op": "max", "field": "is_compared", "as": "has_speedup"}], "groupby": ["panel"]},
+    {"filter": "datum.has_speedup === 1"},
+)
+"""Keeps one cell of those that differ in the learning rate alone, and the panels with a speed-up."""
 
 
 def _one_step(known: pd.DataFrame) -> list[Spec]:
@@ -78,11 +94,13 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
     look = {"color": category("gpus", word("gpus", known))}
     drawn = "isValid(datum.speedup) && datum.compared"
     points = mark("point", {**place, **look, **PALE, **FADED, **TIP}, where=drawn, size=70, filled=True)
-    texts = mark("text", {**place, "text": {"field": "label"}}, where=drawn, dy=-11, clip=False)
+    # At the right edge no line crosses the labels.
+    edge = {**place, "x": {"datum": x["scale"]["domain"][1], "type": "quantitative", "scale": x["scale"]}}
+    texts = mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
     label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
     return [
         mark("rule", {"x": {"datum": 1}}, opacity=0.5),
-        mark("tick", {**place, "x": {**x, "field": "ideal"}}, where=drawn, thickness=2, height=22, strokeDash=[3, 2]),
+        mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=GREY),
         interval("x", {**place, **look}, where=drawn, strokeWidth=3),
         {**points, "params": [picked("gpus")]},
         {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]},
@@ -92,9 +110,8 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
 def _several_steps(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for three or more numbers of GPUs: a line for each batch, and the ideal."""
     counts = list(known["gpus"].unique())
-    # Over a wide range the ideal is a straight line only if both axes are logarithmic.
-    wide = max(counts) / min(counts) >= 8
-    scale = {"type": "log", "base": 2, "nice": False} if wide else {"zero": True}
+    # The ideal is a straight line only if both axes are logarithmic.
+    scale = {"type": "log", "base": 2, "nice": False}
     y = {**quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
     place = {"x": doubling("gpus", word("gpus", known), counts), "y": y}
     look = {"color": category("fixed_batch", fixed_batch(known))}
@@ -133,7 +150,9 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
         name="speedup_by_batch",
         title="Speed-up by batch size",
         about=f"The {batch} from which more {gpus} pay off. Dashed: as fast as the baseline. {ABOUT_INTERVALS}",
-        spec=lines_in_panels(x, quantity("speedup", "speed-up"), category("gpus", gpus), "panel", level=1),
+        spec=lines_in_panels(
+            x, quantity("speedup", "speed-up"), category("gpus", gpus), "panel", level=1, transform=_ONE_RATE
+        ),
     )
     return [plot]
 

@@ -121,7 +121,7 @@ class Display:
     def _figures(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, float]:
         """Return the rate and the metric of choice by their names, as far as they are known."""
         tokens, samples = tokens_per_s(outcome.metrics), figure(outcome.metrics, "samples_per_s")
-        figures = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
+        figures: dict[str, float | None] = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
         if trial.purpose is Purpose.TRAIN:
             figures[self._metric.short_label] = figure(outcome.metrics, self._metric.name)
         return {name: value for name, value in figures.items() if value is not None}
@@ -244,11 +244,11 @@ class Display:
             table.add_row(_id(running.trial), Text(_axes(running.trial)), *row, "", took, state)
         for trial, outcome, disturbed in list(reversed(self._last))[:most]:
             figures = self._figures(trial, outcome)
-            known = outcome.metrics | {"epoch": outcome.metrics.get("epochs")}
+            known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
             row = [_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
             rate = next((f"{_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
-            state = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
-            table.add_row(_id(trial), Text(_axes(trial)), *row, rate, f"{outcome.wall_s:.0f}", state, style="dim")
+            end = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
+            table.add_row(_id(trial), Text(_axes(trial)), *row, rate, f"{outcome.wall_s:.0f}", end, style="dim")
         return table
 
 

@@ -125,8 +125,46 @@ def test_a_point_under_the_pointer_shows_its_cell_as_text(opened) -> None:
     ActionChains(opened).move_to_element(point).perform()
     wait_for(opened, "!document.getElementById('tip').hidden")
     text = ask(opened, "return document.getElementById('tip').innerText")
-    assert "<script>alert('x')</script>" in text and "val. accuracy: " in text
+    assert "<script>alert('x')</script>" in text and "time [s]: " in text
     assert ask(opened, "return document.getElementById('tip').childElementCount") == 0
+
+
+def test_marks_that_hide_one_another_are_all_listed(opened) -> None:
+    count = ask(
+        opened,
+        "const [mark] = document.querySelectorAll('figure[data-plot=trade_off] .mark-symbol path');"
+        "mark.scrollIntoView({ block: 'center' });"
+        "const copy = mark.cloneNode(); copy.__data__ = { datum: { tip: 'hidden cell' } };"
+        "mark.parentNode.insertBefore(copy, mark);"
+        "const { x, y, width, height } = mark.getBoundingClientRect();"
+        "showTip(null, { clientX: x + width / 2, clientY: y + height / 2 }, null, mark.__data__.datum.tip);"
+        "copy.remove(); return document.getElementById('tip').innerText.split('\\n')",
+    )
+    assert "hidden cell" in count and len(count) >= 2
+
+
+def test_points_are_reached_by_the_arrow_keys(opened) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    ask(opened, "document.querySelector('figure[data-plot=trade_off]').focus()")
+    told = []
+    for _ in range(2):
+        opened.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+        told.append(ask(opened, "return document.getElementById('tip').innerText"))
+    assert told[0] != told[1] and all("×" in text for text in told)
+    opened.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert ask(opened, "return document.getElementById('tip').hidden")
+
+
+def test_paper_has_every_section_and_chart(browser, opened) -> None:
+    ask(browser, "document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+    ask(browser, "document.querySelectorAll('details figure').forEach((one) => one.replaceChildren())")
+    browser.execute_cdp_cmd("Page.printToPDF", {})
+    drawn = ask(
+        browser, "return [...document.querySelectorAll('figure')].map((one) => Boolean(one.querySelector('svg')))"
+    )
+    assert all(drawn) and ask(browser, "return document.querySelectorAll('details[open]').length") == 0
+    ask(browser, "document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 
 def column(browser, heading: str) -> list[str]:

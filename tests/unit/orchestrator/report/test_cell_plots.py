@@ -46,17 +46,58 @@ def test_rows_have_the_times_of_the_recommendation() -> None:
     rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), found)}
     for setting in found.shortlist:
         assert rows[setting.name]["time"] == pytest.approx(setting.figures["time"].value)
-    assert rows[found.name]["role"] == "recommended" and rows[found.name]["panel_order"] == 0
+    assert rows[found.name]["role"] == "chosen" and rows[found.name]["panel_order"] == 0
     drawn = texts(trade_off(cells, pd.DataFrame(list(rows.values())), found), list(rows.values()))
     assert found.name in drawn and {"none", "linear", "sqrt"} <= set(drawn)
 
 
-def test_rules_with_one_timing_share_a_panel(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
-    cells = sweep[0]
-    shared = cells.groupby(["gpus", "device_batch_size"])["speedup"].transform("first")
-    trials = collect(demo.records(), scaling="weak")[0]
-    assert {row["panel"] for row in cell_rows(with_times(cells.assign(speedup=shared), trials), None)} == {""}
-    assert {row["panel"] for row in sweep[1]} == set(demo.RULES)
+def test_speed_ups_are_divided_by_axes_that_change_the_speed_alone(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+    assert {row["panel"] for row in sweep[1]} == {""}
+    assert {row["target_panel"] for row in sweep[1]} == set(demo.RULES)
+    layerwise = [demo.replaced(record, lr_rule="lars" if record.lr_rule == "sqrt" else "none") for record in RULES]
+    assert {row["panel"] for row in made(layerwise)[1]} == {"none", "lars"}
+
+
+RULES = [
+    record_of(g, lr_rule=rule, metrics=TIMED | {"samples_per_s": 100.0 * g})
+    for g in (1, 2)
+    for rule in ("none", "sqrt")
+]
+
+
+def test_panels_name_the_axes_in_which_compared_cells_differ() -> None:
+    """Cells with width 9 run on one GPU alone; `depth` is that of two axes."""
+
+    def axes(width: int, kind: str) -> dict[str, object]:
+        return {"model.width": width, "model.depth": width, "data.depth": 1 if width < 4 else 2, "kind": kind}
+
+    records = [
+        record_of(g, axes=axes(width, kind), metrics=TIMED | {"samples_per_s": 100.0 * g + width})
+        for g, width, kind in ((1, 2, "a"), (2, 2, "a"), (1, 4, "a"), (2, 4, "a"), (1, 9, "b"))
+    ]
+    cells, rows = made(records)
+    assert {row["panel"] for row in rows if row["compared"]} == {
+        *("width=2, model.depth=2, data.depth=1", "width=4, model.depth=4, data.depth=2")
+    }
+    assert not any("9" in text for text in texts(speedup(cells), rows) if "=" in text)
+
+
+def test_cells_out_of_the_competition_are_drawn_on_the_edges() -> None:
+    known = {32: (60.0, 0.90), 64: (30.0, 0.89), 128: (15.0, 0.40), 16: (200.0, 0.90)}
+    records = [
+        record_of(1, batch=batch, metrics=TIMED | {"samples_per_s": 6000 / time_s, "val_accuracy": accuracy})
+        for batch, (time_s, accuracy) in known.items()
+    ]
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    found = decide(trials, cells, Terms())
+    rows = pd.DataFrame(cell_rows(with_times(cells, trials), found))
+    spec = trade_off(cells, rows, found).spec
+    assert spec is not None
+    places = spec["layer"][-1]["encoding"]
+    (first, last), (low, high) = (places[axis]["scale"]["domain"] for axis in ("x", "y"))
+    times = rows.set_index("cell")["time"]
+    assert times["1×128 none"] < first < times["1×64 none"] and times["1×32 none"] < last < times["1×16 none"]
+    assert 0.8 < low < 0.89 and high > 0.90 and places["x"]["scale"]["clamp"] and places["y"]["scale"]["clamp"]
 
 
 def test_cells_that_missed_the_target_are_counted(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
@@ -84,10 +125,11 @@ def test_a_plot_without_data_has_a_reason(draw: Callable[[pd.DataFrame], Plot]) 
     assert trade_off(cells, pd.DataFrame(rows), None).spec is None
 
 
-def test_without_test_accuracy_validation_accuracy_is_drawn() -> None:
-    cells, rows = made([record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)])
+def test_the_metric_that_decides_is_drawn_else_test_accuracy() -> None:
+    metrics = {"val_accuracy": 0.9, "accuracy": 0.8}
+    cells, rows = made([record_of(1, seed, metrics=metrics) for seed in (0, 1, 2)])
     assert "validation accuracy" in texts(accuracy(cells), rows)
-    cells, rows = made([record_of(1, metrics={"val_accuracy": 0.9, "accuracy": 0.8})])
+    cells, rows = made([record_of(1, metrics={"accuracy": 0.8})])
     assert "test accuracy" in texts(accuracy(cells), rows)
 
 

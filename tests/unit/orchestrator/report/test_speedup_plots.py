@@ -32,11 +32,12 @@ def test_lines_end_with_their_efficiency(sweep: tuple[pd.DataFrame, list[dict]])
     cells, rows = sweep
     drawn = texts(speedup(cells), rows)
     ends = cells[(cells["gpus"] == 8) & cells["efficiency"].notna()]
-    assert {f"{each:.0%}" for each in ends["efficiency"]} <= set(drawn)
-    assert [each for each in drawn if each in demo.RULES] == list(demo.RULES)
+    shown = [text for text in drawn if text.endswith("%")]
+    # A line for each batch: the rules of a batch have its speed.
+    assert len(shown) == 3 and set(shown) <= {f"{efficiency:.0%}" for efficiency in ends["efficiency"]}
 
 
-def test_at_most_twelve_panels_are_drawn_the_nearest_first() -> None:
+def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
     records = [
         record_of(gpus, seed, axes={"w": w}, metrics=TIMED | {"samples_per_s": 100.0 * gpus + w})
         for gpus in (1, 2)
@@ -47,8 +48,9 @@ def test_at_most_twelve_panels_are_drawn_the_nearest_first() -> None:
     found = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
     rows = cell_rows(with_times(cells, trials), found)
     titles = [each for each in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", each)]
-    best = next(row for row in rows if row["role"] == "recommended")
-    assert len(titles) == 12 and titles[0] == best["panel"]
+    chosen = next(row for row in rows if row["role"] == "chosen")
+    assert len(titles) == 12 and chosen["panel"] in titles
+    assert titles == sorted(titles, key=lambda title: int(title.removeprefix("w=")))
 
 
 def test_speedup_by_batch_needs_three_batches_and_three_gpu_counts(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
