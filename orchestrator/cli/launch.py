@@ -21,6 +21,9 @@ from orchestrator.config.kinds import Form, Kind, Number
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
+GPUS = 8
+"""GPUs of a node, unless `cluster.gpus_per_node` is set."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -74,16 +77,18 @@ _DURATION = re.compile(
 
 _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
 """Labels that Ray gives to all nodes."""
-_NOT_FORWARDED = ("mode=", "launch.", "cluster.address=")
+_NOT_FORWARDED = ("mode=", "launch.", "cluster.address=", "cluster.gpus_per_node=")
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
     """Return the file for `launch.target`, given a checked config. Raises ConfigError with all wrong options."""
-    section, gpu_type = config["launch"], config["cluster"]["gpu_type"]
+    cluster, gpu_type = config["cluster"], config["cluster"]["gpu_type"]
+    gpus = GPUS if cluster["gpus_per_node"] is None else cluster["gpus_per_node"]
+    section = {**config["launch"], "gpus_per_node": gpus}
     if section["target"] is None:
         raise ConfigError([f"launch.target is not set; valid: {', '.join(SCHEMA['launch.target'].words)}"])
     overrides = [argument for argument in arguments if not argument.lstrip("+").startswith(_NOT_FORWARDED)]
-    if errors := list(_errors(section, overrides, gpu_type, config["cluster"]["labels"])):
+    if errors := list(_errors(section, overrides, gpu_type, cluster["labels"])):
         raise ConfigError(errors)
 
     def command(*further: str, wait_s: int) -> _Raw:
@@ -92,7 +97,7 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
         waits = () if own else (f"cluster.wait_s={wait_s}",)
         return _Raw(" ".join(["python -m orchestrator", *map(shlex.quote, overrides), *further, *waits]))
 
-    cpus, gpus = section["cpus_per_node"], section["gpus_per_node"]
+    cpus = section["cpus_per_node"]
     values = {
         "name": name,
         # Clusters may be named in lower-case letters, digits and dashes (RFC 1123).

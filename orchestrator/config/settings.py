@@ -112,7 +112,6 @@ class LaunchSection:
     target: str | None = key(None, choice("slurm", "kuberay", "skypilot", "ssh", null=True))
     """slurm (sbatch), kuberay (RayJob), skypilot (clouds), ssh (a shell script)"""
     nodes: int = key(1, count())
-    gpus_per_node: int = key(8, count(0))
     cpus_per_node: int = key(64, count())
     setup: Sequence[Any] = key([], list_of("a list of shell commands", is_text))
     """shell commands to run first on every node: ['source /shared/venv/bin/activate']"""
@@ -222,8 +221,6 @@ class PredictSection:
 
     gpus: Sequence[Any] = key([], list_of("a list of GPU counts like [8, 16, 32]", Number(above=0).admits))
     """[8, 16, 32]: up to 8 times the largest count measured"""
-    gpus_per_node: float | None = key(None, positive())
-    """null: as recorded by the trials"""
     bandwidth_gb_s: float | None = key(None, positive("GB/s"))
     """GB/s between nodes …"""
     latency_s: float | None = key(None, positive("seconds"))
@@ -301,6 +298,8 @@ class ClusterSection:
         ),
     )
     """H100: use only such GPUs, and no CPUs; [H100, A100]: equally many ranks on each type"""
+    gpus_per_node: int | None = key(None, count(0, null=True))
+    """null: mode=launch starts nodes with 8, mode=predict takes what the trials recorded"""
     labels: Any = key(
         {},
         Structure(

@@ -100,7 +100,7 @@ class Line:
             reasons.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
         if link.gpus_per_node is None and gpus > self.largest:
             reasons.append(
-                f"how many GPUs a node has is not known from the trials: give predict.gpus_per_node, to tell whether"
+                f"how many GPUs a node has is not known from the trials: give cluster.gpus_per_node, to tell whether"
                 f" {gpus:g} GPUs are still on one"
             )
         crosses = link.nodes(gpus) > 1 and link.nodes(self.largest) == 1

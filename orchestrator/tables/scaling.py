@@ -46,7 +46,7 @@ def predicted(request: Request) -> str:
     # Without any line that is long enough, the refusals below say how many counts are needed.
     usable = [line for line in every if line.has_enough_counts] or every
     link = Link(
-        gpus_per_node=request.settings.predict.gpus_per_node or node_size(trials),
+        gpus_per_node=request.settings.cluster.gpus_per_node or node_size(trials),
         bandwidth_gb_s=request.settings.predict.bandwidth_gb_s,
         latency_s=request.settings.predict.latency_s,
     )
@@ -159,7 +159,7 @@ def node_size(trials: pd.DataFrame) -> float | None:
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
     """Return a sentence on the GPUs and nodes that were measured."""
     if link.gpus_per_node is None:
-        return "These trials do not report how many GPUs a node has: set predict.gpus_per_node."
+        return "These trials do not report how many GPUs a node has: set cluster.gpus_per_node."
     what = "processes" if (trials["device"].dropna() == "cpu").all() else "GPUs"
     most = float(trials.loc[trials["status"] == Status.OK.value, "gpus"].max())
     within = "within one node" if link.nodes(most) == 1 else f"across {link.nodes(most)} nodes"

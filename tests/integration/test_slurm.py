@@ -21,7 +21,7 @@ SWEEP = (
     *("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]", "sweep.axes.lr_rule=[none]"),
     *("sweep.axes.seed=[0]", "resources.device=cpu", "trainable.window_s=0.1", "report.html=false", "rerun_invalid=0"),
 )
-LAUNCH = ("mode=launch", "launch.target=slurm", "launch.gpus_per_node=0", "launch.cpus_per_node=2")
+LAUNCH = ("mode=launch", "launch.target=slurm", "cluster.gpus_per_node=0", "launch.cpus_per_node=2")
 ENDS = ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "CANCELLED")
 
 

@@ -13,7 +13,6 @@ from sweeps.errors import ConfigError
 SECTION = {
     "target": None,
     "nodes": 2,
-    "gpus_per_node": 8,
     "cpus_per_node": 64,
     "setup": ["source /shared/venv/bin/activate"],
     "options": {},
@@ -28,11 +27,11 @@ CASES = {
 }
 
 
-def written(target, *arguments, labels=None, gpu_type="H100", name="batch_scaling", setup=None, **options):
+def written(target, *arguments, labels=None, gpu_type="H100", gpus=None, name="batch_scaling", setup=None, **options):
     """The file for a target with its options, unless they are given as None."""
     own = {key: value for key, value in (CASES.get(target, {}) | options).items() if value is not None}
     section = SECTION | {"target": target, "options": own} | ({} if setup is None else {"setup": setup})
-    config = {"launch": section, "cluster": {"gpu_type": gpu_type, "labels": labels or {}}}
+    config = {"launch": section, "cluster": {"gpu_type": gpu_type, "gpus_per_node": gpus, "labels": labels or {}}}
     return text_of(config, name, [*ARGUMENTS, *arguments])
 
 

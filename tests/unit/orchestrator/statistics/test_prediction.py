@@ -65,7 +65,7 @@ def test_predictions_far_from_what_was_measured_are_refused():
     assert line().refusals(64, Link(gpus_per_node=64)) == []
     assert refusal(line(), 65, Link(gpus_per_node=72)).startswith("65 GPUs")
     assert line().refusals(8, Link(gpus_per_node=None)) == []
-    assert "predict.gpus_per_node" in refusal(line(), 9, Link(gpus_per_node=None))
+    assert "cluster.gpus_per_node" in refusal(line(), 9, Link(gpus_per_node=None))
     assert line().refusals(8, NODE) == []
     crossing = refusal(line(), 9, NODE)
     assert "predict.bandwidth_gb_s" in crossing and "predict.latency_s" in crossing and "2 nodes of 8" in crossing

@@ -66,7 +66,7 @@ def frames() -> Any:
 
 
 def request(**predict: Any) -> Request:
-    given = {"gpus": [3], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None} | predict
+    given = {"gpus": [3], "bandwidth_gb_s": None, "latency_s": None} | predict
     return shipped_request(predict=given, name="demo")
 
 
