@@ -165,6 +165,11 @@ def layout_of(
         axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
         left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"
         raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {left_out}")
+    per_node = devices // (gang.nodes or 1)
+    if strategy != OWN_RANKS and per_node % tensor:
+        raise ValueError(
+            f"tensor_parallel={tensor} divides layers within a node, and nodes={gang.nodes} have {per_node} each"
+        )
     parts = devices // size
     if fsdp_size is not None and not is_sharded(strategy):
         raise ValueError(f"fsdp_size={fsdp_size} is for strategy=fsdp and fsdp_grad, not for {strategy}")

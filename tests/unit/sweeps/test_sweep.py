@@ -369,6 +369,23 @@ def test_model_parallelism_divides_the_replicas_of_a_batch():
 
 
 @pytest.mark.parametrize(
+    ("strategy", "fsdp_size", "expected"),
+    [("auto", None, ("fsdp", 1, 4)), ("fsdp_grad", 2, ("fsdp_grad", 2, 2))],
+)
+def test_divided_layers_are_combined_with_shards(strategy, fsdp_size, expected):
+    given = setup(strategy=strategy, fsdp_size=fsdp_size, device="cuda", model_parallel={"tensor_parallel": 2})
+    (trial,) = expanded({"gpus": [8], "global_batch_size": [32]}, given)
+    assert (trial.layout.strategy, trial.layout.replicas, trial.layout.shards) == expected
+    assert (trial.layout.tensor, trial.gang.ranks, trial.batch.shares) == (2, 8, (8,) * 4)
+
+
+def test_layers_are_not_divided_across_nodes():
+    given = setup(strategy="fsdp", nodes=4, device="cuda", model_parallel={"tensor_parallel": 2})
+    with pytest.raises(ConfigError, match="nodes=4"):
+        expanded({"gpus": [4], "global_batch_size": [32]}, given)
+
+
+@pytest.mark.parametrize(
     ("gpus", "strategy", "message"), [(6, "own_ranks", "gpus=6 .*tensor_parallel=4 = 4"), (4, "ddp", "strategy=fsdp")]
 )
 def test_gpus_that_hold_no_whole_replicas_are_refused(gpus, strategy, message):
