@@ -207,9 +207,11 @@ def test_one_rank_out_of_memory_ends_the_gang(tokens: Path, tmp_path: Path) -> N
     assert (outcome.status, outcome.cause) == (Status.OOM, Cause.DEVICE_MEMORY)
 
 
-RING = ["ddp", "fsdp", "hybrid", "alone", "fsdp_grad", "ddp"]
+RING = ["ddp", "fsdp", "fsdp × tp", "alone", "hybrid", "ddp"]
 PAIRS = list(zip(RING, RING[1:], strict=False))
-ENDS = {**LAYOUTS, "alone": ALONE, "two": {"strategy": "fsdp", "shares": (4, 4)}}
+# The other two divide layers alike.
+ENDS = {name: layout for name, layout in LAYOUTS.items() if name not in ("tp 2", "tp 4")}
+ENDS |= {"alone": ALONE, "two": {"strategy": "fsdp", "shares": (4, 4)}}
 
 
 @pytest.mark.parametrize(
