@@ -91,6 +91,18 @@ def test_nodes_that_train_alone_are_marked(raylets):
     assert (row["ranks"], row["workers"], row["timing_fault"]) == (2, 2, "too_few_workers")
 
 
+@pytest.mark.parametrize("raylets", [2], indirect=True)
+def test_a_failed_node_ends_the_command_on_the_other(raylets):
+    """The first node waits for the second one, which has run out of memory."""
+    failing = "echo torch.OutOfMemoryError: CUDA out of memory. >&2; exit 1"
+    driver = start(raylets, f'bash -c "if [ {{node_rank}} = 0 ]; then sleep 600; fi; {failing}" {{gpus_per_node}}')
+    out, err = driver.communicate(timeout=600)
+    (row,) = rows(raylets)
+    assert row["status"] == "oom" and row["note"].startswith("rank 1 on "), out + err
+    assert row["wall_s"] < 30  # ten seconds, on a machine that is not busy
+    assert not processes_of(raylets.folder)
+
+
 def processes_of(folder):
     """Return the processes of a command below this folder."""
     alive = []

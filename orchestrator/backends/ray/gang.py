@@ -378,7 +378,7 @@ class Supervisor:
         self._reported_s = 0.0
         self._exits: list[RankExit] = []
         self._readings: list[Readings] = []
-        self._deadline = float("inf")
+        self._deadline = self._end_commands_s = float("inf")
         self._leaving: Sequence[str] = ()
         self._given_up = ""
         self._rows: list[dict[str, Any]] | None = None
@@ -405,7 +405,8 @@ class Supervisor:
             self._ask_to_stop()
 
     def _look_after_ranks(self) -> None:
-        """End a trial that has exceeded its time limits, or whose node is about to be removed."""
+        """End a trial that has failed, has exceeded its time limits, or whose node is about to be removed."""
+        self._end_commands()
         if self._running and not self._leaving:
             self._leaving = sorted(self._notice.of(self._workers.nodes[: len(self._ranks)]))
             if self._leaving:  # all ranks write a checkpoint and stop
@@ -436,6 +437,7 @@ class Supervisor:
                 self._rows = rows
         # Ray may need many seconds to find out what happened.
         if unanswered:
+            self._end_commands_s = time.monotonic()
             self._end_commands()
         for rank, failure in all_settled(unanswered, self._ask_again).items():
             log, began_at = self._logs[rank]
@@ -444,13 +446,14 @@ class Supervisor:
         for rank in answers:
             self._watch.ended(rank)
         if any(rank_exit.status is not Status.OK for rank_exit in self._exits):
-            self._end_commands()
             others_s = COMMAND_END_S if self._trial.layout.starts_ranks else REPORT_S
             self._deadline = min(self._deadline, time.monotonic() + others_s)
+            self._end_commands_s = min(self._end_commands_s, time.monotonic() + REPORT_S)
 
     def _end_commands(self) -> None:
-        """End the commands of the other nodes: their processes may wait for those of a failed one for minutes."""
-        if self._trial.layout.starts_ranks and self._running and self._deadline == float("inf"):
+        """End commands in time after one has failed: their processes may wait for those of a lost node for minutes."""
+        if self._trial.layout.starts_ranks and self._running and time.monotonic() >= self._end_commands_s:
+            self._end_commands_s = float("inf")
             self._ask_to_stop()
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:

@@ -5,7 +5,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator.backends.ray import gang
-from orchestrator.backends.ray.gang import all_settled, exit_by, settled
+from orchestrator.backends.ray.gang import WorkerGroup, all_settled, exit_by, settled
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 
@@ -95,3 +95,12 @@ def test_oom_kills_are_the_kernels_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert gang.oom_kills() == 2
     vmstat.write_text("nr_free_pages 9\noom_kill 3\n")
     assert gang.oom_kills() == 5
+
+
+def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [{"NodeID": "a", "NodeManagerHostname": "left"}, {"NodeID": "b", "NodeManagerHostname": "right"}]
+    monkeypatch.setattr(gang.ray, "nodes", lambda: hosts)
+    workers = WorkerGroup("warm")
+    workers.nodes = ["a", "a", "b", "lost"]
+    assert workers.names(2) == ["rank 0", "rank 1"]
+    assert workers.names(4)[1:] == ["rank 1 on left", "rank 2 on right", "rank 3 on lost"]

@@ -69,3 +69,37 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
     request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
     rank_exit, *_ = rank.run(1, request, None, Sampling(hz=0))
     assert rank_exit.metrics["asked_to_stop"] == [False, True] and rank_exit.stopped
+
+
+class Peer:
+    """The actor of another rank; it notes what its methods are called with."""
+
+    def __init__(self) -> None:
+        self.deliver, self.calls = self, list[Any]()
+
+    def options(self, **options: Any) -> "Peer":
+        return self
+
+    def remote(self, *given: Any) -> None:
+        self.calls.append(given)
+
+
+def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    rank, peer = Rank(1, 0), Peer()
+    received = []
+
+    def exchange(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
+        rank.deliver(2, {"for": 2})  # of a rank that has begun the next turn
+        received.extend([*mailbox.received(), *mailbox.received()])
+        mailbox.send(1, {"from": 0})
+        return RankExit(rank=0, status=Status.OK)
+
+    monkeypatch.setattr(ray_rank, "resolve_name", lambda name: exchange)
+    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
+    rank.deliver(1, {"for": 1})
+    for turn in (1, 2, 3):
+        rank.run(turn, request, None, Sampling(hz=0), [rank, peer])
+        rank.deliver(turn, {"too": "late"})
+    assert received == [{"for": 1}, {"for": 2}, {"for": 2}]
+    assert peer.calls == [(turn, {"from": 0}) for turn in (1, 2, 3)]
