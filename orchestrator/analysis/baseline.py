@@ -26,6 +26,9 @@ empty if unknown. No axis can have these names."""
 RATE = ("lr_rule", "lr_multiplier")
 """Axes that change only numbers in a step, for rules in SAME_AT_REFERENCE."""
 
+PLACES = ("nodes",)
+"""Axes that change where a trial runs, and not its training."""
+
 FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 """The side of the batch that stays the same as GPUs are added; the other one is freed."""
 
@@ -90,7 +93,8 @@ class Comparison:
 
     @property
     def _alike(self) -> list[str]:
-        return ["sweep", "lr_rule", "lr_multiplier", *self.axis_columns.values()]
+        others = (column for axis, column in self.axis_columns.items() if axis not in PLACES)
+        return ["sweep", "lr_rule", "lr_multiplier", *others]
 
 
 def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
@@ -125,6 +129,7 @@ def baseline_cells(
     candidates = candidates[(candidates["status"] == Status.OK.value) & ~candidates[MIXED]]
     for column, value in named.items():
         candidates = candidates[candidates[column] == value]
-    first = candidates.sort_values(["gpus", "global_batch_size", "cell_id"]).drop_duplicates(key)
+    places = [axis for axis in PLACES if axis in candidates]
+    first = candidates.sort_values(["gpus", *places, "global_batch_size", "cell_id"]).drop_duplicates(key)
     baseline = cells[key].merge(first[[*key, "cell_id"]], on=key, how="left")["cell_id"]
     return baseline.set_axis(cells.index).where(~cells[MIXED])

@@ -135,3 +135,15 @@ def test_speed_baseline_may_have_another_rule() -> None:
     assert found["lars-2"] == "lars-2" and found["adascale-2"] == "adascale-2"  # their steps do other work
     named = Comparison(scaling="weak", baseline={"lr_rule": "sqrt"}).baselines(cells)
     assert set(named) == {"sqrt-1"}
+
+
+def test_cells_over_several_nodes_are_compared_with_that_on_one() -> None:
+    ran = [(1, 1), (2, 1), (2, 2), (4, 2)]
+    constant = {"lr_rule": "none", "lr_multiplier": 1.0, "sweep": "s"}
+    cells = pd.DataFrame(
+        cell(gpus, 32) | constant | {"cell_id": f"{gpus} on {nodes}", "nodes": nodes} for gpus, nodes in ran
+    )
+    rules = Comparison(scaling="weak", reference_batch_size=64, axis_columns={"nodes": "nodes"})
+    assert set(rules.baselines(cells)) == {"1 on 1"}
+    assert set(rules.baselines(cells[1:])) == {"2 on 1"}
+    assert set(rules.references(cells)) == {"2 on 1"}
