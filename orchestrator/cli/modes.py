@@ -168,7 +168,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 def write_project(config: Mapping[str, Any]) -> int:
     """Write the project that `config["init"]` describes, print the next command, and return the exit status.
 
-    Raises ConfigError for an unknown kind, or a folder that is not empty or cannot be written.
+    Files that exist are kept. Raises ConfigError for an unknown kind, or a folder that cannot be written.
     """
     from orchestrator.config.schema import value_errors
 
@@ -177,24 +177,34 @@ def write_project(config: Mapping[str, Any]) -> int:
     target = Path("" if section["dir"] is None else str(section["dir"])).expanduser()  # Hydra reads 5 as a number
     if section["dir"] in (None, ""):
         errors.append("init.dir is not set: mode=init init.dir=my-sweep")
-    elif target.exists() and (not target.is_dir() or any(target.iterdir())):
-        errors.append(f"init.dir={section['dir']} exists and is not an empty folder")
+    elif target.exists() and not target.is_dir():
+        errors.append(f"init.dir={section['dir']} is not a folder")
     if errors:
         raise ConfigError(errors)
-    template, written = TEMPLATES / section["kind"], []
+    template, is_new = TEMPLATES / section["kind"], not target.exists()
+    written: list[Path] = []
+    kept: list[Path] = []
     try:
         for source in sorted(template.rglob("*.txt")):
             file = target / source.relative_to(template).with_suffix("")
             file = file.with_name(".gitignore") if file.name == "gitignore" else file
+            if file.exists():
+                kept.append(file)
+                continue
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(source.read_text())
             written.append(file)
+            file.write_text(source.read_text())
     except OSError as error:
-        if target.is_dir():
-            shutil.rmtree(target, ignore_errors=True)  # otherwise these files would prevent another attempt
+        # Another attempt would keep half-written files.
+        for file in written:
+            file.unlink(missing_ok=True)
+        if is_new and target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
         raise ConfigError([f"init.dir={section['dir']} cannot be written: {error.strerror}"]) from error
     for file in written:
         print(file)
+    for file in kept:
+        print(f"{file} exists and is kept")
     print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md has the rest)")
     return 0
 

@@ -81,6 +81,8 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     place = given.get("results_dir", "results").strip("'\"")
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)
+    if words := [argument for argument in arguments if "=" not in argument and argument[0] not in "-~+"]:
+        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
     folder = _folder_of_sweep(place, given)
     if folder is None:  # reported where the results are read
         return Completed(own=arguments)
@@ -95,6 +97,13 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
         results=results,
         remark=_remark(results.history, own),
     )
+
+
+def _folders_meant(mode: str, words: Sequence[str]) -> str:
+    """Return what to write instead of folders without a key: `mode=compare A B`."""
+    keys = ("results_dir", "compare.with") if mode == "compare" and len(words) > 1 else ("compare.with",)
+    keys = keys if mode == "compare" else ("results_dir",)
+    return " ".join([f"mode={mode}", *(f"{key}={word}" for key, word in zip(keys, words, strict=False))])
 
 
 def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:

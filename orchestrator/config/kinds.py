@@ -70,9 +70,9 @@ class Number(Kind):
         yield from (f"{line}{hint}" for line in super().errors(key, value))
 
     def _hint(self, key: str, text: str) -> str:
-        """Return what to write for a price with its currency (`$2.50`), else `hint`."""
-        price = re.fullmatch(r"\W?([0-9.]+) ?[^\d.:]{0,3}", text)
-        return f": write {key}={price[1]}" if price and not self.unit else self.hint
+        """Return what to write for a price with its currency (`$2.50`) or a duration (`10m`), else `hint`."""
+        number = number_meant(text, is_duration=self.unit == "seconds")
+        return f": write {key}={number}" if number and self.unit in ("", "seconds") else self.hint
 
     def _fits(self, value: Any) -> bool:
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
@@ -129,6 +129,11 @@ class Form(Kind):
 class Structure(Form):
     """A list or a section: as long as it is something else, nothing below it can be read."""
 
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield a line if the value is something else; a single item may be meant as a list."""
+        in_list = f": write '{key}=[{value}]'" if is_scalar(value) and self.fits([value]) else ""
+        yield from (f"{line}{in_list}" for line in super().errors(key, value))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed(Kind):
@@ -139,6 +144,18 @@ class Parsed(Kind):
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield what the grammar refuses; these lines name the key."""
         yield from self.parse(value)
+
+
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def number_meant(text: str, *, is_duration: bool) -> str:
+    """Return the number in `$2.50`, or the seconds in `10m`; empty if the text is neither."""
+    if is_duration:
+        parts = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text.lower())
+        return f"{float(parts[1]) * _SECONDS[parts[2]]:g}" if parts and parts[2] in _SECONDS else ""
+    price = re.fullmatch(r"\W?([0-9.]+) ?[^\d.:]{0,3}", text)
+    return price[1] if price else ""
 
 
 def is_text(value: Any) -> bool:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import apply_override, flag_names
+from orchestrator.config.kinds import number_meant
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA
 from orchestrator.config.search_path import Groups, primary
@@ -318,6 +319,9 @@ _KEYS: Mapping[str, Sequence[str]] = {
 }
 """Names that mean another key, by that key."""
 
+_IN_NUMBERS = ("time_limit_s", "sweep.budget.wall_s", "report.price_per_gpu_hour")
+"""Keys whose numbers people write with a unit."""
+
 RENAMED: Mapping[str, str] = {
     "report.better": "'report.metric={{name: …, better: {value}}}'",
     "trainable.target_accuracy": "report.target={value}",
@@ -418,7 +422,8 @@ def meant(key: str, value: str) -> str:
     for target, names in _KEYS.items():
         if name in names:
             axis = f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
-            wishes[target] = axis if is_axis else f"{target}={value}"
+            number = number_meant(value, is_duration=target.endswith("_s")) if target in _IN_NUMBERS else ""
+            wishes[target] = axis if is_axis else f"{target}={number or value}"
     wishes.pop(key, None)
     if name in ("lr", "learning_rate") and key.startswith("sweep.axes."):
         wishes["sweep.axes.lr_multiplier"] = "'sweep.axes.lr_multiplier=[0.5,1,2]'"

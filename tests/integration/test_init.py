@@ -48,21 +48,27 @@ def test_a_write_error_is_reported_and_leaves_nothing(folder, monkeypatch, capsy
     told = capsys.readouterr().err
     assert "init.dir=mine" in told and "No space left" in told
     assert not (folder / "mine").exists()
+    written.clear()
+    (folder / "mine.txt").touch()
+    assert main(["mode=init", "init.dir=."]) == 2
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["mine.txt"]
+    capsys.readouterr()
     (folder / "file").touch()
     assert main(["mode=init", "init.dir=file/mine"]) == 2
     told = capsys.readouterr().err
     assert "init.dir=file/mine" in told and "Not a directory" in told
 
 
-def test_existing_files_are_not_overwritten(folder, capsys):
-    (folder / "mine").mkdir()
-    (folder / "mine/train.py").write_text("precious")
-    assert main(["mode=init", "init.dir=mine", "init.kind=comand"]) == 2
-    told = capsys.readouterr().err
-    assert "'command'" in told and "not an empty folder" in told
+def test_existing_files_are_kept(folder, capsys):
+    (folder / "train.py").write_text("precious")
+    assert main(["mode=init", "init.dir=.", "init.kind=comand"]) == 2
+    assert "'command'" in capsys.readouterr().err
     assert main(["mode=init"]) == 2
     assert "init.dir is not set" in capsys.readouterr().err
-    assert [path.name for path in folder.rglob("*")] == ["mine", "train.py"]
+    assert [path.name for path in folder.rglob("*")] == ["train.py"]
+    assert main(["mode=init", "init.dir=.", "init.kind=command"]) == 0
+    assert "train.py exists and is kept" in capsys.readouterr().out
+    assert (folder / "train.py").read_text() == "precious" and (folder / "conf/sweep/mine.yaml").is_file()
 
 
 @pytest.mark.slow

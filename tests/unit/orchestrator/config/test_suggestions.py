@@ -35,6 +35,10 @@ WISHES = {
     "--json": "format=json",
     "batch_size=auto": "trainable.micro_batch=auto",
     "report.price_per_gpu_hour=$2.50": "report.price_per_gpu_hour=2.50",
+    "price=$2.50": "report.price_per_gpu_hour=2.50",
+    "wall_s=10m": "sweep.budget.wall_s=600",
+    "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
+    "predict.gpus=8": "predict.gpus=[8]",
 }
 
 
@@ -72,6 +76,19 @@ def test_unknown_words_have_no_suggestion() -> None:
     assert meant("colour", "x") == mode_meant("colour") == ""
     assert meant("resume", "true").startswith("mode=run") and meant("resume", "7") == ""
     assert meant("gpus", "auto") == "sweep.axes.gpus=auto" and meant("gpus", "[1,2]") == "'sweep.axes.gpus=[1,2]'"
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        ("mode=compare results/a results/b", "mode=compare results_dir=results/a compare.with=results/b"),
+        ("mode=compare results/b", "mode=compare compare.with=results/b"),
+        ("mode=status results/a", "mode=status results_dir=results/a"),
+    ],
+)
+def test_folders_without_a_key_have_one_suggested(words: str, written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.strip().endswith(f"write {written}")
 
 
 @pytest.mark.parametrize("mode", ["show", "logs", "stop", "clean", "runn"])
