@@ -9,6 +9,7 @@ import base64
 import html
 import json
 import os
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
@@ -86,6 +87,10 @@ class NotebookPlots(dict[str, NotebookPlot]):
             raise FileNotFoundError(f"there is no {layout.page}: no trial has ended yet, or report.html=false")
         return NotebookPlots({plot.name: NotebookPlot(plot) for plot in plots_in(layout.page.read_text())})
 
+    def __repr__(self) -> str:
+        """Return the names, for a REPL that shows no pictures."""
+        return f"NotebookPlots({', '.join(self)})"
+
     def __missing__(self, name: str) -> NotebookPlot:
         """Raise KeyError with the existing names."""
         raise KeyError(f"{name!r} is not one of {', '.join(self)}")
@@ -119,14 +124,29 @@ class SweepResults:
     def summary(self) -> pd.DataFrame:
         """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`, important columns first.
 
-        `_lo` and `_hi` bound 95% intervals. A missing value means not measured.
+        The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
+        measured.
         """
-        return self._table("summary")
+        return self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
 
     @property
     def recommendation(self) -> dict[str, Any]:
         """The recommendation, as in `tables/recommendation.json`; `recommended` is None without a recommendation."""
         return dict(json.loads(self._existing("recommendation.json").read_text()))
+
+    @property
+    def verdict(self) -> str:
+        """`clear`, `speed only`, `tied` or `undecided`; empty without an objective."""
+        return str(self.recommendation["verdict"] or "")
+
+    def report(self, *, show: bool = False) -> Path:
+        """Return the path of report.html; with `show`, open it in a browser, too."""
+        page = ResultsFolder(self.folder).page
+        if not page.is_file():
+            raise FileNotFoundError(f"there is no {page}: no trial has ended yet, or report.html=false")
+        if show:
+            webbrowser.open(page.absolute().as_uri())
+        return page
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -162,14 +182,15 @@ class SweepResults:
         """
         return NotebookPlots.of(ResultsFolder(self.folder))
 
-    def compare(self, other: SweepResults) -> str:
-        """Return the comparison with other results that `mode=compare` prints, as Markdown.
+    def compare(self, other: SweepResults | str | Path) -> str:
+        """Return the comparison with other results, or those in a folder, that `mode=compare` prints, as Markdown.
 
         It lists differences of the configs, then each cell that both have, with the ratio of throughputs, the
         difference of the metric of choice and their 95% intervals. Cells are matched by their axes.
         """
         from orchestrator.tables.compare import comparison_of
 
+        other = other if isinstance(other, SweepResults) else load_results(other)
         this, that = ((results.trials, results.summary) for results in (self, other))
         decided = ResultsFolder(self.folder).table("recommendation.json").is_file()
         compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
@@ -266,8 +287,13 @@ def plan_sweep(
 
 
 def load_results(folder: str | Path) -> SweepResults:
-    """Load the results in `<results_dir>/<sweep name>`. Raises FileNotFoundError if it has no journal."""
+    """Load the results in `<results_dir>/<sweep name>`; a sweep's name alone means its folder in `results/`.
+
+    Raises FileNotFoundError if it has no journal.
+    """
     path = Path(folder).expanduser()
+    if not ResultsFolder(path).journal.is_file() and ResultsFolder("results" / path).journal.is_file():
+        path = "results" / path
     if not ResultsFolder(path).journal.is_file():
         inside = results_below(path)
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""

@@ -54,7 +54,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert loaded.recommendation["verdict"].upper() in loaded.markdown("recommendation")
 
     other = run_sweep(SMALL, "sweep.name=other", "sweep.axes.device_batch_size=[16]", quiet=True)
-    assert "1 cell is in both" in loaded.compare(other) and "Only in results/mine: 1 cell" in loaded.compare(other)
+    assert "1 cell is in both" in loaded.compare(other) and "Only in results/mine: 1 cell" in loaded.compare("other")
 
 
 def test_plots_are_shown_inline(folder, monkeypatch):

@@ -4,12 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+import webbrowser
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
+from orchestrator.library import NotebookPlots
 
 
 def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
@@ -31,19 +33,47 @@ def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
     decided = {"verdict": "clear", "sentence": "Use 2×64.", "recommended": {"values": {"gpus": 2, "lr": 0.1}}}
     path = tmp_path / "tables/recommendation.json"
     path.write_text(json.dumps(decided))
-    assert results.best == {"gpus": 2, "lr": 0.1}
+    assert results.best == {"gpus": 2, "lr": 0.1} and results.verdict == "clear"
     assert repr(results) == f"SweepResults({str(tmp_path)!r}: CLEAR: Use 2×64.)"
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": None}))
-    assert results.best is None and "CLEAR" not in repr(results)
+    assert results.best is None and results.verdict == "" and "CLEAR" not in repr(results)
 
 
 def test_important_columns_are_first(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").touch()
     (tmp_path / "tables").mkdir()
     columns = ["sweep", "cell_id", "gpus", "speedup", "status", "optimizer.lr", "lr", "note"]
-    pd.DataFrame([range(8)], columns=columns).to_parquet(tmp_path / "tables/summary.parquet")
-    expected = ["gpus", "lr", "optimizer.lr", "status", "speedup", "sweep", "cell_id", "note"]
-    assert list(load_results(tmp_path).summary) == expected
+    frame = pd.DataFrame([range(8), range(8)], columns=columns).assign(epoch_s=[3.0, 2.0])
+    frame.to_parquet(tmp_path / "tables/summary.parquet")
+    expected = ["gpus", "lr", "optimizer.lr", "status", "speedup", "epoch_s", "sweep", "cell_id", "note"]
+    summary = load_results(tmp_path).summary
+    assert list(summary) == expected and summary["epoch_s"].tolist() == [2.0, 3.0]
+
+
+def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/mine").mkdir(parents=True)
+    (tmp_path / "results/mine/journal.jsonl").touch()
+    assert load_results("mine").folder == Path("results/mine") == load_results("results/mine").folder
+    with pytest.raises(FileNotFoundError):
+        load_results("other")
+
+
+def test_the_report_is_a_path_that_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    (tmp_path / "journal.jsonl").touch()
+    results = load_results(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no trial has ended"):
+        results.report()
+    (tmp_path / "report.html").touch()
+    assert results.report() == tmp_path / "report.html" and not opened
+    results.report(show=True)
+    assert opened == [(tmp_path / "report.html").as_uri()]
+
+
+def test_plots_show_their_names_in_a_plain_shell() -> None:
+    assert "speedup, loss" in repr(NotebookPlots(dict.fromkeys(["speedup", "loss"])))  # type: ignore[arg-type]
 
 
 def test_name_of_a_sweep_is_enough() -> None:
