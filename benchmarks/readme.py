@@ -1,0 +1,74 @@
+"""Remake README's example of a run, its picture and the kept tables from the results of that run.
+
+    python -m orchestrator sweep=batch_scaling
+    python -m benchmarks.readme results/batch_scaling
+
+It makes the tables and the report of the folder again with `mode=report`, and replaces the block in README.md below the
+comment on the kept run, docs/results/batch_scaling/two_cores/ and docs/pictures/report.png. The picture needs Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "docs/results/batch_scaling/two_cores"
+TABLES = ("accuracy.md", "recommendation.json", "recommendation.md", "speedup.md", "summary.csv")
+PICTURE = ROOT / "docs/pictures/report.png"
+COLUMNS = 100
+_BLOCK = re.compile(r"(<!-- the run whose tables are in \S+ -->\n```text\n).*?(```\n)", re.DOTALL)
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def with_block(page: str, block: str) -> str:
+    """Return the page with another block below the comment on the kept run. Raises ValueError if it has no such one."""
+    if not _BLOCK.search(page):
+        raise ValueError("README.md has no block below the comment on the kept run")
+    return _BLOCK.sub(lambda match: f"{match[1]}{block.strip()}\n{match[2]}", page)
+
+
+def end_of(results: Path) -> str:
+    """Return what the end of the sweep prints on a terminal with COLUMNS columns; makes its tables and report again."""
+    command = [sys.executable, "-m", "orchestrator", "mode=report", f"results_dir={results}"]
+    environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "LINES": "50"}
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    lines = _ESCAPE.sub("", printed).splitlines()
+    # The reader's folder, not that of whoever ran it.
+    return "\n".join(lines).replace(str(results), "results/batch_scaling")
+
+
+def take_picture(page: Path) -> None:
+    """Write the picture of the report's first screen."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        raise FileNotFoundError("the picture needs Chromium")
+    with tempfile.TemporaryDirectory() as profile:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+        size = ["--window-size=1280,900", "--virtual-time-budget=15000"]
+        subprocess.run(
+            [browser, *flags, *size, f"--screenshot={PICTURE}", page.as_uri()], check=True, stderr=subprocess.DEVNULL
+        )
+
+
+def main() -> None:
+    """Remake the example from the folder on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the folder of the run, with its trials")
+    results = parser.parse_args().results.resolve()
+    block = end_of(results)
+    readme = ROOT / "README.md"
+    readme.write_text(with_block(readme.read_text(), block))
+    for name in TABLES:
+        shutil.copy(results / "tables" / name, KEPT / name)
+    take_picture(results / "report.html")
+
+
+if __name__ == "__main__":
+    main()
