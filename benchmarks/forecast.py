@@ -1,6 +1,6 @@
 """Forecasts of memory and speed from one GPU, against the same cells run on one and two GPUs.
 
-    python -m benchmarks.forecast --out forecast.json [--limit-s 240]
+    python -m benchmarks.forecast --out forecast.json [--limit-s 240] [--with EARLIER.json]
     python -m benchmarks.forecast --rehearse --out /tmp/forecast.json        # tiny models, on CPUs
 
 A row of `GRID` is a kind: a model in a layout, with an optimizer and four micro-batches. Rehearsals are those that
@@ -61,19 +61,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "graph": {"cuda_graph": "on"},
 }
 GRID = """
-resnet18    single    1 sgd   bf16-last       64 256 512 1024
+resnet18    single    1 sgd   bf16-last        64 256 512 1024
 gpt2        single    1 adamw bf16             2 4 8 16
 gpt2        ddp       2 adamw bf16             2 4 8 16
-resnet50    ddp       2 adamw bf16-last        64 128 256 512
 gpt2-medium fsdp      2 adamw bf16-ac          2 4 8 16
 gpt2        fsdp_grad 2 muon  bf16             2 4 8 16
 resnet50    single    1 lars  tf32             32 64 128 256
 gpt2-large  single    1 adamw bf16             2 8 16 64
-resnet18    fsdp      2 sgd   tf32             64 256 512 1024
+gpt2-medium single    1 adamw bf16             8 16 24 32
 llama       single    1 sgd   bf16-ac          2 4 8 16
 llama       fsdp      2 adamw bf16-selective   2 4 8 16
+resnet18    fsdp      2 sgd   tf32             64 256 512 1024
+gpt2        ddp       2 sgd   bf16-blocks      8 16 32
+resnet50    ddp       2 adamw bf16-last        64 128 256 512
 resnet18    ddp       2 sgd   bf16-last-graph  64 256 512 1024
-gpt2        ddp       2 sgd   bf16-blocks      4 8 16 32
 gpt2        ddp       2 adamw bf16-whole       8 16
 """
 """Model, strategy, GPUs, optimizer, options, micro-batches."""
@@ -83,6 +84,8 @@ mlp         single    1 lars  bf16             2 4 8 16
 gpt2        fsdp      2 adamw bf16-ac          1 2
 """
 LENGTH = 1024
+REHEARSING = 0.4
+"""The share of the time after which no further kind is rehearsed; kinds without a rehearsal do not run."""
 IMAGES, TOKENS = 20_000, 4_000_000
 SMALLEST_MB, LARGEST_MB = 1, 1024
 """Messages of the collectives that are timed between two GPUs."""
@@ -260,16 +263,20 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--rehearse", action="store_true", help="tiny models, on CPUs")
     arguments.add_argument("--limit-s", type=float, default=240, help="no cell starts after so many seconds")
-    arguments.add_argument("--only", default="", help="kinds with this text")
+    arguments.add_argument("--with", dest="earlier", type=Path, help="results of an earlier run, to complete")
     given = arguments.parse_args()
     device = "cpu" if given.rehearse else "cuda"
     began = time.perf_counter()
     ranks = Ranks(2, device)
     atexit.register(lambda: ranks.close())  # also after an error
-    result: dict[str, Any] = {"command": " ".join(sys.argv), "rehearsals": [], "rows": []}
+    result: dict[str, Any] = {"rehearsals": [], "rows": []}
+    if given.earlier:
+        result = json.loads(given.earlier.read_text())
+    done = {(row["kind"], row["micro_batch"]) for row in result["rows"]}
+    earlier = [Rehearsal.read(rehearsal) for rehearsal in result["rehearsals"]]
 
-    def late() -> bool:
-        return time.perf_counter() - began > float(given.limit_s)
+    def late(share: float = 1.0) -> bool:
+        return time.perf_counter() - began > share * float(given.limit_s)
 
     def save() -> None:
         result["took_s"] = time.perf_counter() - began
@@ -280,19 +287,30 @@ def main() -> None:
         for name, count in (("train", TOKENS), ("val", 64 * LENGTH + 1)):
             draw.integers(0, 250, count, dtype=np.uint16).tofile(Path(folder) / f"{name}.bin")
         machine = Machine(device=device, tokens=Path(folder), tiny=given.rehearse)
-        kinds = [pair for pair in kinds_of(TINY if given.rehearse else GRID) if given.only in pair[0]]
-        cells = {kind: [machine.spec(kind, size) for size in sizes] for kind, sizes in kinds}
+        cells: dict[str, list[TrialSpec]] = {}
+        for kind, sizes in kinds_of(TINY if given.rehearse else GRID):
+            trials = [machine.spec(kind, size) for size in sizes]
+            if any((kind, size) not in done for size in sizes):
+                cells[kind] = trials
         keys = {trial.trial_id: kind_of(trial) for trials in cells.values() for trial in trials}
+
+        every = [trial for trials in cells.values() for trial in trials]
+        waiting = [trial for trial in every if (trial.axes["kind"], micro_batch(trial)) not in done]
 
         # Each GPU rehearses every second kind, without the other GPU.
         def rehearse_on(gpu: int) -> list[Rehearsal]:
             own = list(cells.values())[gpu::2]
-            return [rehearsal for trials in own for rehearsal in rehearse(machine, trials, ranks, gpu)]
+            made: list[Rehearsal] = []
+            for trials in own:
+                if not late(REHEARSING):
+                    made += rehearse(machine, trials, ranks, gpu)
+            return made
 
         rehearsals = [rehearsal for part in pool.map(rehearse_on, range(2)) for rehearsal in part]
+        rehearsals = [*earlier, *rehearsals]
         known = Rehearsals(rehearsals)
-        result |= {"rehearsals": [asdict(rehearsal) for rehearsal in rehearsals]}
-        result |= {"rehearsed_s": time.perf_counter() - began}
+        result["rehearsals"] = [asdict(rehearsal) for rehearsal in rehearsals]
+        result |= {"command": " ".join(sys.argv), "rehearsed_s": time.perf_counter() - began}
         save()
         # Libraries that have chosen their algorithms in these processes would need less memory.
         ranks.close()
@@ -304,9 +322,9 @@ def main() -> None:
             print(json.dumps(row), flush=True)
 
         def alone_on(gpu: int) -> None:
-            own = [trial for trials in cells.values() for trial in trials if trial.gang.ranks == 1][gpu::2]
+            own = [trial for trial in waiting if trial.gang.ranks == 1][gpu::2]
             for trial in own:
-                if not late():
+                if not late() and known.forecast(trial):
                     [exit] = ranks.call(run, (machine.requests(trial, gang_id=f"gpu {gpu}")[0],), first=gpu)
                     note(trial, exit)
 
@@ -317,10 +335,11 @@ def main() -> None:
             calls = [(rank, 2, meeting, device) for rank in range(2)]
             result["collectives_gb_s"] = ranks.call(time_collectives, *calls)[0]
         meeting = rendezvous()
-        for trial in (trial for trials in cells.values() for trial in trials if trial.gang.ranks == 2):
+        for trial in (trial for trial in waiting if trial.gang.ranks == 2):
             if late():
                 break
-            if (forecast := known.forecast(trial)) and forecast.fits == "no":
+            forecast = known.forecast(trial)
+            if forecast is None or forecast.fits == "no":
                 continue  # a rank without memory would leave the other waiting
             requests = machine.requests(trial, rendezvous=meeting, gang_id=meeting)
             exits = ranks.call(run, *((request,) for request in requests))
@@ -329,6 +348,9 @@ def main() -> None:
                 meeting = rendezvous()  # the group may be broken
             note(trial, next((exit for exit in failed if exit["status"] == "oom"), (failed or exits)[0]))
             save()
+    for row in result["rows"]:  # with this version's arithmetic, also for the cells of an earlier run
+        forecast = known.forecast(machine.spec(row["kind"], row["micro_batch"]))
+        row["forecast"] = asdict(forecast) if forecast else None
     result["accuracy"] = judged(result["rows"], rehearsals)
     save()
     print(json.dumps(result["accuracy"], indent=2))

@@ -24,23 +24,30 @@ from sweeps.trial import TrialSpec
 ALONE = "alone"
 """The rendezvous of a rank that rehearses without the others: collectives do nothing, tensors have their real sizes."""
 
-REHEARSED = "rehearsal"
-"""The source of a forecast from rehearsals; others are the journal and figures that are shipped."""
+REHEARSED, SHIPPED = "rehearsal", "shipped"
+"""Sources of forecasts: rehearsals on a machine like this one, and shipped ones of another machine."""
 
 _SHORT_OF = ("budget", "schedule", "report")
 """Config sections that change the length of a training, and neither its memory nor the time of a step."""
 _OF_LENGTH = (
     *("lr", "reference_batch_size", "probe", "repetition"),
+    *("branch_tokens", "branch_window_tokens", "branch_base", "branch_points"),
     *("window_s", "window_steps", "warmup_s", "warmup_steps"),
 )
 
 
+_OFF: tuple[Any, ...] = (None, False, "off", "", [], {})
+
+
 def kind_of(trial: TrialSpec) -> str:
     """Return a key that is equal for trials whose figures follow from each other's rehearsals."""
-    config = {name: values for name, values in trial.config.items() if name not in _SHORT_OF}
-    for section in ("trainable", "optimizer"):
-        values = config.get(section) or {}
-        config[section] = {key: value for key, value in values.items() if key not in _OF_LENGTH}
+    # A key that a later version adds makes no other kind where it is off.
+    config = {
+        f"{section}.{key}": value
+        for section, values in trial.config.items()
+        for key, value in (values if isinstance(values, Mapping) else {"": values}).items()
+        if section not in _SHORT_OF and key not in _OF_LENGTH and value not in _OFF
+    }
     rule = RULES.get(trial.lr.rule)
     return digest(
         {
@@ -96,9 +103,13 @@ class Accuracy:
 
 
 MEMORY = Accuracy(rehearsed=0.01, between=0.025, beyond=0.06)
-TIME = Accuracy(rehearsed=0.05, between=0.1, beyond=0.5)
+TIME = Accuracy(rehearsed=0.03, between=0.08, beyond=0.5)
+HOST = 0.6
+"""The share by which a GPU may wait longer for kernel launches in another process."""
 TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
 """Other programs use cores, and clocks follow the temperature."""
+ELSEWHERE = 0.7
+"""What is added to it for rehearsals on another machine."""
 BESIDE = 1.0
 """The same for the time beside the training: processes that start, checkpoints and files are not rehearsed."""
 WARMUPS = 1.5
@@ -106,14 +117,15 @@ WARMUPS = 1.5
 
 LINK_GB_S = 250.0
 """Bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it."""
-EXPOSED = 0.5
-"""The share of communication that a backward pass does not hide, although it overlaps."""
+HIDDEN, SLOWED = 0.1, 3.0
+"""What a step takes longer by communication that overlaps, at least and at most, as a multiple of its own time: it is
+hidden behind a backward pass, and slows the kernels beside it."""
 
 BESIDE_GB = 1.0
 """What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
 
 PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")
-"""Peaks of the parts of a trial."""
+"""Peaks of the parts of a trial, the evaluation last."""
 HELD = ("parameters_gb", "gradients_gb", "optimizer_gb")
 """What a rank holds all the time."""
 
@@ -129,6 +141,12 @@ class Rehearsal:
     took_s: float = 0.0
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Those of `trainables.supervised.rehearsal`."""
+    source: str = REHEARSED
+
+    def scaled(self, factor: float) -> Rehearsal:
+        """Return the rehearsal for a machine on which everything takes so many times as long."""
+        seconds = {name: value * factor for name, value in self.figures.items() if name.endswith("_s")}
+        return replace(self, figures={**self.figures, **seconds}, source=SHIPPED)
 
     @staticmethod
     def of(trial: TrialSpec, answer: Mapping[str, Any]) -> Rehearsal:
@@ -193,6 +211,9 @@ class Rehearsals:
         """Add a rehearsal; it replaces an earlier one of the same micro-batch."""
         self._by_kind.setdefault(rehearsal.kind, {})[rehearsal.micro_batch] = rehearsal
 
+    def __len__(self) -> int:
+        return sum(map(len, self._by_kind.values()))
+
     def __iter__(self) -> Iterator[Rehearsal]:
         return (rehearsal for same in self._by_kind.values() for rehearsal in same.values())
 
@@ -218,7 +239,7 @@ class Rehearsals:
             return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
         curve = Curve(ok)
         memory = _memory(curve, size)
-        forecast = _times(trial, curve, size)
+        forecast = _times(trial, curve, size, next(iter(same.values())).source)
         if memory is None:
             return forecast
         device_gb = next(iter(ok.values()))["device_gb"]
@@ -262,6 +283,10 @@ class Curve:
         """Return the smallest value of a figure."""
         return min(float(figures[name]) for figures in self._figures.values())
 
+    def most(self, name: str) -> float:
+        """Return the largest value of a figure."""
+        return max(float(figures[name]) for figures in self._figures.values())
+
     def at(self, name: str, size: float) -> float:
         """Return a figure, at least 0."""
         values = [float(self._figures[known][name]) for known in self._sizes]
@@ -272,12 +297,17 @@ class Curve:
         slope = (values[right] - values[left]) / (self._sizes[right] - self._sizes[left])
         return max(0.0, values[left] + slope * (size - self._sizes[left]))
 
-    def step_s(self, size: int) -> float:
-        """Return the seconds of a step: the device's, or the host's where that takes longer."""
+    def step(self, size: int, error: float) -> Estimate:
+        """Return the seconds of a step: the device's, or the host's where that takes longer.
+
+        The device's are off by a share `error` at most; what a step waits for the host differs between processes.
+        """
+        device_s = self.at("device_step_s", size)
+        step_s = max(device_s, float(self.first["step_s"]) if size > self._sizes[0] else 0.0)
         if size in self._figures:
-            return float(self._figures[size]["step_s"])
-        host_s = float(self.first["step_s"]) if size > self._sizes[0] else 0.0
-        return max(host_s, self.at("device_step_s", size))
+            step_s = float(self._figures[size]["step_s"])
+        waits_s = step_s - device_s
+        return Estimate(value=step_s, lo=device_s / (1 + error), hi=(step_s + waits_s * HOST) * (1 + error))
 
     def error(self, accuracy: Accuracy, size: int) -> float:
         """Return how far a figure may be off, as a share."""
@@ -289,8 +319,14 @@ class Curve:
 def _memory(curve: Curve, size: int) -> Estimate | None:
     if "passes_gb" not in curve.first:
         return None
-    peak_gb = max(curve.at(part, size) for part in PARTS if part in curve.first)
-    return Estimate.within(peak_gb, curve.error(MEMORY, size))
+    *of_training, least_gb = (curve.at(part, size) for part in PARTS)
+    most_gb = least_gb
+    if not curve.first.get("sequence_length"):
+        # Images are evaluated in the same batches by all trials, the first of which tries cuDNN's algorithms.
+        least_gb, most_gb = curve.least(PARTS[-1]), curve.most(PARTS[-1])
+    error = curve.error(MEMORY, size)
+    peak_gb = max(*of_training, most_gb)
+    return Estimate(value=peak_gb, lo=max(*of_training, least_gb) / (1 + error), hi=peak_gb * (1 + error))
 
 
 def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, str]:
@@ -302,9 +338,10 @@ def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, 
     return ("yes", "") if peak_gb.hi <= room_gb else ("unsure", text)
 
 
-def _times(trial: TrialSpec, curve: Curve, size: int) -> Forecast:
+def _times(trial: TrialSpec, curve: Curve, size: int, source: str) -> Forecast:
     """Return the forecast of a trial's times. Whether it fits is not known."""
-    own = Estimate.within(curve.step_s(size), curve.error(TIME if trial.device == "cuda" else TIME_ON_CPU, size))
+    accuracy = TIME if trial.device == "cuda" else TIME_ON_CPU
+    own = curve.step(size, curve.error(accuracy, size) + (ELSEWHERE if source == SHIPPED else 0.0))
     waits = communication(trial, curve.first)
     step = Estimate(value=own.value + waits.value, lo=own.lo + waits.lo, hi=own.hi + waits.hi)
     samples = trial.batch.global_batch_size
@@ -322,6 +359,7 @@ def _times(trial: TrialSpec, curve: Curve, size: int) -> Forecast:
             lo=training.lo + beside_s / (1 + BESIDE),
             hi=training.hi + beside_s * (1 + BESIDE),
         ),
+        source=source,
     )
 
 
@@ -340,12 +378,14 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     seconds = sent_gb / LINK_GB_S
     if not figures["overlaps"]:
         return Estimate(value=seconds, lo=seconds / 3, hi=seconds * 3)
-    return Estimate(value=seconds * EXPOSED, lo=0.0, hi=2 * seconds)
+    return Estimate(value=seconds, lo=seconds * HIDDEN, hi=seconds * SLOWED)
 
 
 def _training(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> Estimate:
     """Return the seconds of the training."""
     [(unit, amount)] = trial.length.items()
+    if trial.config["trainable"].get("branch_base"):
+        unit, amount = "tokens", trial.config["trainable"]["branch_window_tokens"]
     if unit == "seconds":
         return Estimate(value=amount, lo=amount, hi=amount)
     tokens = figures.get("sequence_length") or 1

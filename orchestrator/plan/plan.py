@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.config.setup import CheckedSweep
-from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, stored
+from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Timetable
@@ -167,7 +167,8 @@ class Plan:
 
         Trials that do not fit by the folder's forecasts are infeasible, unless `try_anyway`. Raises ConfigError.
         """
-        forecasts = Forecasts.of(stored(layout.rehearsals, nodes), records.values(), try_anyway=try_anyway)
+        rehearsals = stored(layout.rehearsals, nodes) or shipped(nodes)
+        forecasts = Forecasts.of(rehearsals, records.values(), try_anyway=try_anyway)
         plan = Plan.of(trials, records, nodes, rerun, forecasts=forecasts)
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {

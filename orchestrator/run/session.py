@@ -30,7 +30,7 @@ from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
-from sweeps.forecast import Rehearsals
+from sweeps.forecast import REHEARSED, Rehearsals
 from sweeps.printable import printable_line
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -236,7 +236,7 @@ class Session:
         record = replace(
             record,
             disturbed=why_discarded(record, self._history.all_rows),
-            forecast=forecast.figures() if forecast else {},
+            forecast=forecast.figures() if forecast and forecast.source == REHEARSED else {},
         )
         folder = self._layout.trial(trial.trial_id)
         before = self._files.pop(trial.trial_id, {})

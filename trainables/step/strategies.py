@@ -224,7 +224,7 @@ STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {
 def register_hook(parallel: DistributedDataParallel, exchange: Exchange) -> None:
     """Register a communication hook if gradients are rounded or observed; the default is an all-reduce."""
     standard = bf16_compress_hook if exchange.wire is torch.bfloat16 else allreduce_hook
-    reduce = partial(_keep_own, exchange.wire) if rehearses() else standard
+    reduce = partial(_keep_own, exchange.wire, {}) if rehearses() else standard
     noise = exchange.noise
 
     def observe_and_reduce(bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
@@ -237,9 +237,18 @@ def register_hook(parallel: DistributedDataParallel, exchange: Exchange) -> None
         parallel.register_comm_hook(None, lambda _, bucket: observe_and_reduce(bucket))
 
 
-def _keep_own(wire: torch.dtype | None, state: object, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
-    """Return a rank's own gradients, rounded as if they were sent: collectives of a rehearsal return no future."""
+def _keep_own(
+    wire: torch.dtype | None,
+    held: dict[int, Tensor],
+    state: object,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> Future[Tensor]:
+    """Return a rank's own gradients, rounded as if they were sent: collectives of a rehearsal return no future.
+
+    `held` keeps all buckets by address: NCCL's watchdog holds those of the first step while DDP makes others.
+    """
     buffer = bucket.buffer()
+    held[buffer.data_ptr()] = buffer
     if wire is not None:
         buffer.copy_(buffer.to(wire))
     future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])

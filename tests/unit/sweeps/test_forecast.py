@@ -144,7 +144,7 @@ def test_length_of_a_trial(budget: dict[str, float], train_s: float, duration_s:
         (Layout(strategy="fsdp", shards=4), 1, False, 0.75 * (2 * 0.5 + 1.0)),
         (Layout(strategy="fsdp_grad", shards=4), 3, False, 0.75 * (3 * 0.5 + 1.0)),
         (Layout(strategy="fsdp", shards=2, replicas=2), 1, False, 0.5 * (2 * 0.5 + 1.0) + 2 * 0.5 * 0.5),
-        (Layout(strategy="ddp", replicas=4), 1, True, 2 * 0.75 * 1.0 * 0.5),
+        (Layout(strategy="ddp", replicas=4), 1, True, 2 * 0.75 * 1.0),
     ],
 )
 def test_communication_by_hand(layout: Layout, passes: int, overlaps: bool, sent_gb: float) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.compose import initialised
+from orchestrator.plan import forecasts
 from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, store, stored
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
@@ -14,7 +16,7 @@ from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from sweeps.forecast import Rehearsals
 from tests.unit.orchestrator.plan.planned import ended
-from tests.unit.orchestrator.requests import request
+from tests.unit.orchestrator.requests import request, unchecked
 from tests.unit.sweeps import test_forecast as by_hand
 
 GPUS = (Node(name="host", cpus=16, gpus=1, gpu_type="NVIDIA H100"),)
@@ -120,3 +122,22 @@ def test_table_of_forecasts(golden) -> None:
     golden("plan/forecast.txt", text)
     told = json.loads(forecast_text(planned(), request(format="json")))
     assert len(told["cells"]) == 3 and told["infeasible"] == 2
+
+
+def test_shipped_rehearsals_are_scaled_by_the_pace_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [Node(name="host", cpus=2, gpus=0)]
+    content = json.loads((Path(forecasts.__file__).parent / "shipped.json").read_text())
+    monkeypatch.setattr(forecasts, "pace_s", lambda: 3 * content["pace_s"])
+    shipped = list(forecasts.shipped(nodes))
+    for rehearsal, slow in zip(content["rehearsals"], shipped, strict=True):
+        assert slow.figures["step_s"] == pytest.approx(3 * rehearsal["figures"]["step_s"])
+        assert (slow.source, slow.figures["epoch_samples"]) == ("shipped", rehearsal["figures"]["epoch_samples"])
+    assert len(forecasts.shipped(GPUS)) == 0
+
+
+def test_first_command_of_the_readme_has_a_shipped_duration() -> None:
+    with initialised():
+        sweep = unchecked("sweep=batch_scaling", "sweep.axes.gpus=[1,2]")
+        trials = sweep.trials([Node(name="host", cpus=2, gpus=0)])
+    known = Forecasts.of(forecasts.shipped([]), [])
+    assert all(known.duration_s(trial) for trial in trials)  # else: mode=forecast, and copy its rehearsals there
