@@ -118,7 +118,7 @@ WARMUPS = 1.5
 LINK_GB_S = 250.0
 """Bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it."""
 HIDDEN, SLOWED = 0.1, 3.0
-"""What a step takes longer by communication that overlaps, at least and at most, as a multiple of its own time: it is
+"""What a step takes longer by communication that overlaps, at least and at most, as a multiple of its time: it is
 hidden behind a backward pass, and slows the kernels beside it."""
 
 BESIDE_GB = 1.0
