@@ -99,7 +99,7 @@ def test_a_failed_node_ends_the_command_on_the_other(raylets):
     out, err = driver.communicate(timeout=600)
     (row,) = rows(raylets)
     assert row["status"] == "oom" and row["note"].startswith("rank 1 on "), out + err
-    assert row["wall_s"] < 30  # ten seconds, on a machine that is not busy
+    assert row["wall_s"] < 120  # ten seconds after the failure, where a machine is not busy
     assert not processes_of(raylets.folder)
 
 
