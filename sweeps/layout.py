@@ -28,6 +28,10 @@ MODEL_PARALLEL = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 """Config keys whose product is the number of devices that hold one replica, or one shard, of the model."""
 
 
+LAYOUT_AXES = ("strategy", "nodes", "fsdp_size", *MODEL_PARALLEL, "trainable.activation_checkpointing")
+"""Axes that divide a trial's work among GPUs. What is learned changes by rounding only, unless `is_independent`."""
+
+
 def is_sharded(strategy: str) -> bool:
     """Return whether ranks hold parts of the parameters under this strategy."""
     return strategy in _SHARDED

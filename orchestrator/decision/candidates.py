@@ -23,6 +23,7 @@ from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
+from sweeps.layout import LAYOUT_AXES, is_independent
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -224,7 +225,7 @@ class Contenders:
         tried = cells.reset_index(drop=True).assign(score=terms.metric.score(cells).to_numpy())
         eligible = Eligible.of(tried, trials, measure, terms)
         may_be_compared = (tried["status"] == Status.OK.value) & ~eligible.repeats
-        baseline = baseline_row(tried[may_be_compared], tuple(terms.axes.values()))
+        baseline = baseline_row(tried[may_be_compared], tuple(terms.axes))
         rows = eligible.kept | eligible.repeats | (tried.index == baseline)
         own = tried[rows].reset_index(drop=True)
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
@@ -355,15 +356,18 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
     """Return the label of the row that accuracies are compared with: the plainest cell at the reference batch.
 
     That is the cell with rule `none`, the multiplier nearest 1 and the fewest GPUs. If the sweep has further axes
-    (models, optimizers), it is the most accurate of those, because any cell passes against a bad reference. For the
-    same reason it is the most accurate cell of all if no cell is known to be at the reference batch.
+    (models, optimizers; not layouts, whose accuracies differ by rounding), it is the most accurate of those, because
+    any cell passes against a bad reference. For the same reason it is the most accurate cell of all if no cell is known
+    to be at the reference batch.
     `better_than_baseline` may replace the result.
     """
     known = cells[cells["score"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
     if references.empty:
         return None if known.empty else int(known.index.to_numpy()[known["score"].to_numpy().argmax()])
-    has_more_axes = any(column not in STANDARD_AXES for column in cell_axes)
+    has_more_axes = any(axis not in (*STANDARD_AXES, *LAYOUT_AXES) for axis in cell_axes)
+    if "strategy" in cell_axes:
+        has_more_axes |= any(map(is_independent, references["strategy"]))
     order = references.assign(
         plainness=pd.Series(map(plainness, references["lr_rule"], references["lr_multiplier"]), references.index),
         accuracy=-references["score"].fillna(-np.inf) if has_more_axes else 0.0,

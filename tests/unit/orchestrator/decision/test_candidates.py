@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trials import collect
+from orchestrator.analysis.trials import cell_axes, collect
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import UNDECIDED, Recommendation
@@ -165,6 +165,18 @@ def test_the_plainest_of_equal_trainings_is_kept(seeds: int) -> None:
     assert (found.cell_id, found.baseline_cell_id) == ("1-32-none", "1-32-none")
     assert left_out(found) == {"same_training": 1} and found.reasons[0].values["count"] == 4
     assert "1-32-linear" not in {each.cell_id for each in (*found.front, *found.shortlist)}
+
+
+@pytest.mark.parametrize(("axis", "gpus"), [("strategy", 1), ("tensor_parallel", 1), ("model", 2)])
+def test_layouts_are_compared_with_the_fewest_gpus(axis: str, gpus: int) -> None:
+    """The second value is better by rounding, which matters only among models."""
+    records = [
+        record_of(g, s, batch=32 // g, axes={axis: value}, metrics=measured(100, 0.9 + s / 1000 + 1e-6 * g))
+        for g, value in ((1, "a"), (2, "b"))
+        for s in range(3)
+    ]
+    found = decided(records, axes=cell_axes(records))
+    assert (found.baseline_cell_id or "").startswith(f"{gpus}-")
 
 
 def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
