@@ -120,6 +120,8 @@ LINK_GB_S = 250.0
 HIDDEN, SLOWED = 0.1, 3.0
 """What a step takes longer by communication that overlaps, at least and at most, as a multiple of its time: it is
 hidden behind a backward pass, and slows the kernels beside it."""
+TENSOR = 0.2
+"""The same for tensor parallelism, as a multiple of the step; one layout was measured: 0.17."""
 
 BESIDE_GB = 1.0
 """What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
@@ -367,9 +369,12 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     """Return the seconds of a step that wait for other ranks, if the rehearsal had none.
 
     A ring sends (n - 1) / n of a tensor to gather or to reduce and scatter it, and both to reduce it to all of n ranks.
+    With tensor parallelism the interval is wide, because activations are not counted.
     """
     if not figures.get("is_alone"):
         return Estimate(value=0.0, lo=0.0, hi=0.0)
+    if trial.layout.tensor > 1:  # activations are exchanged within each layer, which nothing hides
+        return Estimate(value=TENSOR * figures["step_s"], lo=0.0, hi=figures["step_s"])
     layout, passes = trial.layout, trial.batch.grad_accum_steps
     times = passes * (1 if layout.keeps_parameters else 2)
     sharded_gb = times * figures["gathered_gb"] + figures["exchanged_gb"] * (layout.shards > 1)

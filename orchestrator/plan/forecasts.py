@@ -197,7 +197,7 @@ class Company:
 
     def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
         """Return the answer of rank 0, or of the first rank that fails."""
-        meeting = ALONE if ranks < trial.gang.ranks else f"tcp://127.0.0.1:{free_port()}"
+        meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
         place = {"trainable": REHEARSE, "rendezvous": meeting, "gang_id": meeting, "trial_dir": None}
         pool = ThreadPoolExecutor(ranks)
         answers = [pool.submit(self._answer, rank, trial.rank_request(rank) | place) for rank in range(ranks)]

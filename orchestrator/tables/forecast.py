@@ -58,7 +58,7 @@ def forecast_table(rows: pd.DataFrame) -> TextTable:
     columns: dict[str, list[str]] = {
         "cell": [cell_label(row) for row in rows.to_dict("records")],
         "status": list(rows["status"]),
-        "fits": list(rows["fits"]),
+        "fits": ["" if fits == "unsure" else fits for fits in rows["fits"]],
     }
     held = compared = 0
     for name, heading in _MEASURED.items():

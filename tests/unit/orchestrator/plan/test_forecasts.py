@@ -15,6 +15,7 @@ from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from sweeps.forecast import Rehearsals
+from sweeps.trial import TrialSpec
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request, unchecked
 from tests.unit.sweeps import test_forecast as by_hand
@@ -141,3 +142,35 @@ def test_first_command_of_the_readme_has_a_shipped_duration() -> None:
         trials = sweep.trials([Node(name="host", cpus=2, gpus=0)])
     known = Forecasts.of(forecasts.shipped([]), [])
     assert all(known.duration_s(trial) for trial in trials)  # else: mode=forecast, and copy its rehearsals there
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
+    monkeypatch.chdir(Path(__file__).parents[4])  # from which the processes import the module
+    company = forecasts.Company(2, tmp_path / "log")
+    yield company
+    company.close()
+
+
+def labelled(ends: str) -> TrialSpec:
+    gang = replace(by_hand.GPU, ranks=len(ends.split("+")))
+    trial = by_hand.trial(gang=gang, sweep=ends, axes={})
+    return replace(trial, sweep=ends)
+
+
+@pytest.mark.parametrize(
+    ("ends", "ranks", "status", "rank"),
+    [("ok", 1, "ok", 0), ("ok+ok", 2, "ok", 0), ("waits+oom", 2, "oom", 1), ("ok+ok", 1, "ok", 0)],
+)
+def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, status, rank) -> None:
+    answer = pair.rehearse(labelled(ends), ranks)
+    assert (answer["status"], answer["figures"]["rank"]) == (status, rank)
+    together = answer["figures"]["rendezvous"].startswith("tcp://127.0.0.1:")
+    assert together == (ranks > 1)
+
+
+def test_a_process_that_ends_is_an_error(pair, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        pair.rehearse(labelled("dies"), 1)
+    assert str(tmp_path / "log") in caught.value.errors[0] and "3" in caught.value.errors[0]
