@@ -69,9 +69,11 @@ def _forecast(checked: CheckedSweep) -> int:
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
     with console.status("") as status:
-        complete(plan.trials, plan.forecasts, plan.nodes, folder.rehearsals, status.update)
+        failures = complete(plan.trials, plan.forecasts, plan.nodes, folder.rehearsals, status.update)
+    for failure in failures:
+        console.print(failure, markup=False, soft_wrap=True)
     print(printable(forecast_text(plan_now(checked), checked.request)))
-    return 0
+    return 1 if failures else 0
 
 
 def _report(checked: CheckedSweep) -> int:

@@ -76,8 +76,9 @@ def pace_s() -> float:
 
 
 def store(file: Path, rehearsals: Rehearsals, nodes: Iterable[Node]) -> None:
-    """Write the rehearsals to a file."""
-    content = {"machine": machine(nodes), "rehearsals": [asdict(rehearsal) for rehearsal in rehearsals]}
+    """Write the rehearsals to a file, without failed ones, which are tried again."""
+    kept = [asdict(rehearsal) for rehearsal in rehearsals if rehearsal.status in (Status.OK, Status.OOM)]
+    content = {"machine": machine(nodes), "rehearsals": kept}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(content, indent=1).encode() + b"\n")
 
@@ -153,17 +154,18 @@ def can_rehearse(trial: TrialSpec) -> bool:
 
 def complete(
     trials: Sequence[TrialSpec], forecasts: Forecasts, nodes: Sequence[Node], file: Path, say: Callable[[str], None]
-) -> None:
+) -> list[str]:
     """Rehearse what the forecasts of these trials lack on this machine, and keep all rehearsals in the file.
 
-    `say` is called with a line before each rehearsal. Raises ConfigError if this machine has no GPU for trials that
-    need one, or if a process ends; its output is then beside the file.
+    `say` is called with a line before each rehearsal. Return a line for each that failed. Raises ConfigError if this
+    machine has no GPU for trials that need one, or if a process ends; its output is then beside the file.
     """
     here, rehearsals = this_machine(), stored(file, nodes)
     lacking = [trial for trial in trials if can_rehearse(trial) and trial.cell_id not in forecasts.cells]
     if any(trial.device == "cuda" for trial in lacking) and not here.gpus:
         raise ConfigError(["mode=forecast rehearses trials on a GPU of this machine, and it has none"])
     company: Company | None = None
+    failures: list[str] = []
     try:
         while trial := rehearsals.next(lacking):
             say(f"rehearsing {trial.label} …")
@@ -177,12 +179,15 @@ def complete(
             answer = company.rehearse(trial, ranks)
             rehearsals.add(Rehearsal.of(trial, answer))
             store(file, rehearsals, nodes)
+            if answer["status"] not in (Status.OK, Status.OOM):
+                failures.append(f"{trial.label} could not be rehearsed: {answer['note']}")
             if answer["status"] != Status.OK and ranks > 1:
                 company.close()  # the other ranks still wait for the one that failed
                 company = None
     finally:
         if company:
             company.close()
+    return failures
 
 
 class Company:

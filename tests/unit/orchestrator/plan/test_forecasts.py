@@ -15,6 +15,7 @@ from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from sweeps.forecast import Rehearsals
+from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request, unchecked
@@ -42,6 +43,13 @@ def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path: Path) -> No
     assert list(stored(file, [replace(GPUS[0], name="another", cpus=8)])) == KNOWN
     assert list(stored(file, [replace(GPUS[0], gpu_type="NVIDIA A100")])) == []
     assert list(stored(file, [Node(name="host", cpus=16, gpus=0)])) == []
+
+
+def test_failed_rehearsals_are_tried_again(tmp_path: Path) -> None:
+    failed = replace(KNOWN[0], micro_batch=64, status=Status.FAILED, figures={})
+    short = replace(failed, micro_batch=128, status=Status.OOM)
+    store(tmp_path / "file", Rehearsals([*KNOWN, failed, short]), GPUS)
+    assert list(stored(tmp_path / "file", GPUS)) == [*KNOWN, short]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": "NVIDIA H100", "rehearsals": [{"kind": 1}]}'])
@@ -153,6 +161,9 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     company.close()
 
 
+ENDS = ("ok", "failed", "oom")
+
+
 def labelled(ends: str) -> TrialSpec:
     gang = replace(by_hand.GPU, ranks=len(ends.split("+")))
     trial = by_hand.trial(gang=gang, sweep=ends, axes={})
@@ -168,6 +179,18 @@ def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, st
     assert (answer["status"], answer["figures"]["rank"]) == (status, rank)
     together = answer["figures"]["rendezvous"].startswith("tcp://127.0.0.1:")
     assert together == (ranks > 1)
+
+
+def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
+    monkeypatch.chdir(Path(__file__).parents[4])
+    here = [Node(name="host", cpus=2, gpus=0)]
+    own = {"trainable": "trainables.supervised.training:train", "device": "cpu"}
+    trials = [replace(labelled(end), gang=replace(by_hand.GPU, cpus_per_rank=n), **own) for n, end in enumerate(ENDS)]
+    seen: list[str] = []
+    failures = complete(trials, Forecasts(), here, tmp_path / "file", seen.append)
+    assert len(seen) == 3 and [line.partition("/")[0] for line in failures] == ["failed"]
+    assert [rehearsal.status for rehearsal in stored(tmp_path / "file", here)] == [Status.OK, Status.OOM]
 
 
 def test_a_process_that_ends_is_an_error(pair, tmp_path: Path) -> None:
