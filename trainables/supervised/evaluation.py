@@ -222,9 +222,9 @@ class Evaluation:
 
     @contextmanager
     def _passes(self) -> Iterator[None]:
-        # Parameters that are gathered in inference mode could not take part in a later backward pass.
-        without_gradients = torch.no_grad() if self._together else torch.inference_mode()
-        with without_gradients, self._precision.casting(self._form.device), uncompiled():
+        # Not inference mode: parameters gathered in it could take no part in a later backward pass, and torchao's float8
+        # has no products in it.
+        with torch.no_grad(), self._precision.casting(self._form.device), uncompiled():
             yield
 
     def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
