@@ -68,7 +68,7 @@ def shipped(nodes: Iterable[Node]) -> Rehearsals:
 def pace_s() -> float:
     """Return the seconds of a fixed piece of work on one core: the best of a few, as other programs only slow it."""
     times = []
-    for _ in range(5):
+    for _ in range(3):
         started = time.perf_counter()
         sum(number * number for number in range(20_000))
         times.append(time.perf_counter() - started)
@@ -92,6 +92,8 @@ class Forecasts:
     """The ok records of each cell."""
     try_anyway: bool = False
     """Whether cells run that do not fit."""
+    _made: dict[str, Forecast | None] = field(default_factory=dict)
+    """The forecasts by cell, because a schedule is simulated with many questions."""
 
     @staticmethod
     def of(rehearsals: Rehearsals, records: Iterable[TrialRecord], *, try_anyway: bool = False) -> Forecasts:
@@ -104,9 +106,10 @@ class Forecasts:
 
     def forecast(self, trial: TrialSpec) -> Forecast | None:
         """Return the forecast of a trial; None if nothing is known."""
-        if records := self.cells.get(trial.cell_id):
-            return _as_measured(trial, records)
-        return self.rehearsals.forecast(trial)
+        if trial.cell_id not in self._made:
+            records = self.cells.get(trial.cell_id)
+            self._made[trial.cell_id] = _as_measured(trial, records) if records else self.rehearsals.forecast(trial)
+        return self._made[trial.cell_id]
 
     def why_not(self, trial: TrialSpec) -> str:
         """Return the figures that say that a trial does not fit; empty if it may run."""
