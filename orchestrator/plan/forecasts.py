@@ -161,12 +161,13 @@ def complete(
     """Rehearse what the forecasts of these trials lack on this machine, and keep all rehearsals in the file.
 
     `say` is called with a line before each rehearsal. Return a line for each that failed. Raises ConfigError if this
-    machine has no GPU for trials that need one, or if a process ends; its output is then beside the file.
+    machine has no GPU like the nodes', or if a process ends; its output is then beside the file.
     """
     here, rehearsals = this_machine(), stored(file, nodes)
     lacking = [trial for trial in trials if can_rehearse(trial) and trial.cell_id not in forecasts.cells]
-    if any(trial.device == "cuda" for trial in lacking) and not here.gpus:
-        raise ConfigError(["mode=forecast rehearses trials on a GPU of this machine, and it has none"])
+    if any(trial.device == "cuda" for trial in lacking) and machine([here]) != machine(nodes):
+        there = f"the trials run on {machine(nodes)}, and this machine has {machine([here])}"
+        raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     company: Company | None = None
     failures: list[str] = []
     try:
