@@ -222,8 +222,8 @@ class Evaluation:
 
     @contextmanager
     def _passes(self) -> Iterator[None]:
-        # Not inference mode: parameters gathered in it could take no part in a later backward pass, and torchao's float8
-        # has no products in it.
+        # Not inference mode: parameters gathered in it could take no part in a later backward pass, and torchao's
+        # float8 cannot multiply in it.
         with torch.no_grad(), self._precision.casting(self._form.device), uncompiled():
             yield
 

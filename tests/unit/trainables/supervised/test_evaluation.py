@@ -55,9 +55,12 @@ def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, den
 def test_hooks_are_called_and_the_training_mode_stays() -> None:
     model, images, targets = material(5, dense=False)
     seen: list[int] = []
+    modes: set[tuple[bool, bool]] = set()
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    model.register_forward_pre_hook(lambda *_: modes.add((torch.is_grad_enabled(), torch.is_inference_mode_enabled())))
     evaluation(images, targets).score(model)
     assert seen == [2, 2, 1] and model.training
+    assert modes == {(False, False)}
 
 
 @pytest.mark.parametrize("dense", [False, True])
