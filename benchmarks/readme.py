@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs/results/batch_scaling/two_cores"
 TABLES = ("accuracy.md", "recommendation.json", "recommendation.md", "speedup.md", "summary.csv")
-PICTURE = ROOT / "docs/pictures/report.png"
+SCREENSHOT = ROOT / "docs/pictures/report.png"
 COLUMNS = 100
 _BLOCK = re.compile(r"(<!-- the run whose tables are in \S+ -->\n```text\n).*?(```\n)", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -40,11 +40,11 @@ def end_of(results: Path) -> str:
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "LINES": "50"}
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     lines = _ESCAPE.sub("", printed).splitlines()
-    # The reader's folder, not that of whoever ran it.
+    # The folder of README's command.
     return "\n".join(lines).replace(str(results), "results/batch_scaling")
 
 
-def take_picture(page: Path) -> None:
+def take_screenshot(page: Path) -> None:
     """Write the picture of the report's first screen."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
@@ -53,7 +53,7 @@ def take_picture(page: Path) -> None:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
         size = ["--window-size=1280,900", "--virtual-time-budget=15000"]
         subprocess.run(
-            [browser, *flags, *size, f"--screenshot={PICTURE}", page.as_uri()], check=True, stderr=subprocess.DEVNULL
+            [browser, *flags, *size, f"--screenshot={SCREENSHOT}", page.as_uri()], check=True, stderr=subprocess.DEVNULL
         )
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     readme.write_text(with_block(readme.read_text(), block))
     for name in TABLES:
         shutil.copy(results / "tables" / name, KEPT / name)
-    take_picture(results / "report.html")
+    take_screenshot(results / "report.html")
 
 
 if __name__ == "__main__":
