@@ -20,11 +20,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,8 +53,8 @@ WINDOWS = 5
 class Case:
     """A model at a batch, trained with some options."""
 
-    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = SIZES
-    choices: ClassVar[Set[str]] = OPTIONS
+    sizes = SIZES
+    choices = OPTIONS
 
     model: str
     batch_size: int

@@ -203,7 +203,7 @@ def test_one_rank_out_of_memory_ends_the_gang(tokens: Path, tmp_path: Path) -> N
     waiting, failing = (pickle.loads((tmp_path / name).read_bytes()) for name in "01")
     assert (failing.status, waiting.status) == (Status.OOM, Status.FAILED)
     assert CONNECTION_ERROR.search(waiting.note), waiting.note
-    outcome = outcome_of([waiting, failing], world_size=2, wall_s=1.0)
+    outcome = outcome_of([waiting, failing], names=["0", "1"], wall_s=1.0)
     assert (outcome.status, outcome.cause) == (Status.OOM, Cause.DEVICE_MEMORY)
 
 

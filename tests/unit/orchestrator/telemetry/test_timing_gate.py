@@ -191,7 +191,7 @@ def test_earlier_repetitions_count_and_are_not_run_again() -> None:
 
 def test_row_with_an_earlier_timing_may_be_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
-    assert len(once_more([trial("t0", "quick")], {"t0": row}, (), 1)) == 1
+    assert len(once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
 
 
 def test_repetition_trains_only_for_a_time_to_target() -> None:
