@@ -53,9 +53,10 @@ def test_losses_are_those_of_one_rank_for_every_layout(data: dict[str, Any], pai
 def test_layouts_drift_apart_only_by_rounding(data: dict[str, Any], pair: Processes) -> None:
     """In float32 the losses of 96 steps differ by up to 5e-4: sums of gradients are rounded in another order."""
     config = CONFIG | {"data": data, "trainable": SETTINGS | {"precision": "fp64"}, "budget": {"steps": 96}}
-    plain = losses(run(request(shares=(BATCH,), config=config)))
-    two = losses(run_two(pair, shares=(BATCH // 2,) * 2, config=config)[0])
-    accumulated = losses(run(request(shares=(BATCH // 4,), grad_accum_steps=4, config=config)))
+    lr = 0.01  # at 0.05 this training is chaotic: a difference grows by an order of magnitude a step
+    plain = losses(run(request(lr=lr, shares=(BATCH,), config=config)))
+    two = losses(run_two(pair, lr=lr, shares=(BATCH // 2,) * 2, config=config)[0])
+    accumulated = losses(run(request(lr=lr, shares=(BATCH // 4,), grad_accum_steps=4, config=config)))
     assert len(plain) == 96
     assert two == pytest.approx(plain, rel=1e-11) and accumulated == pytest.approx(plain, rel=1e-11)
 
