@@ -34,9 +34,8 @@ _OF_LENGTH = (
     *("branch_tokens", "branch_window_tokens", "branch_base", "branch_points"),
     *("window_s", "window_steps", "warmup_s", "warmup_steps"),
 )
-
-
 _OFF: tuple[Any, ...] = (None, False, "off", "", [], {})
+"""Values of keys that are not used."""
 
 
 def kind_of(trial: TrialSpec) -> str:
@@ -109,19 +108,20 @@ HOST = 0.6
 TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
 """Other programs use cores, and clocks follow the temperature."""
 ELSEWHERE = 0.7
-"""What is added to it for rehearsals on another machine."""
+"""The share that is added for a rehearsal on another machine."""
 BESIDE = 1.0
-"""The same for the time beside the training: processes that start, checkpoints and files are not rehearsed."""
+"""The share by which the time outside the training may be off: the start of processes, checkpoints and files are not
+rehearsed."""
 WARMUPS = 1.5
 """Warm-ups last longer than their least length, until the pace is steady."""
 
 LINK_GB_S = 250.0
 """Bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it."""
 HIDDEN, SLOWED = 0.1, 3.0
-"""What a step takes longer by communication that overlaps, at least and at most, as a multiple of its time: it is
-hidden behind a backward pass, and slows the kernels beside it."""
+"""How much longer overlapping communication makes a step, at least and at most, as a multiple of its duration: a
+backward pass hides it, but its kernels run more slowly beside it."""
 TENSOR = 0.2
-"""The same for tensor parallelism, as a multiple of the step; one layout was measured: 0.17."""
+"""How much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout."""
 
 BESIDE_GB = 1.0
 """What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""

@@ -182,10 +182,11 @@ class Display:
         if self._live:
             footer = Text("\n".join(self._footer()))
             # A live table that is higher than the terminal would be cut.
-            for most in range(LAST_ENDED, -1, -1):
-                view = Group(self._table(most), self._bar, footer)
-                if len(self._console.render_lines(view)) < self._console.height:
-                    break
+            view = Group(self._table(LAST_ENDED), self._bar, footer)
+            excess = len(self._console.render_lines(view)) + 1 - self._console.height
+            if excess > 0:
+                # Each ended trial takes one line.
+                view = Group(self._table(max(0, len(self._last) - excess)), self._bar, footer)
             self._live.update(view, refresh=True)
 
     def _footer(self) -> Iterator[str]:

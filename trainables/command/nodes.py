@@ -56,7 +56,7 @@ class Nodes:
         return self.number == 0
 
     def start_together(self) -> bool:
-        """Wait until all nodes are ready; return whether they are, and not if the trial is to stop before."""
+        """Wait until all nodes are ready; return False if the trial is to stop before that."""
         self._tell_first(ready=True)
         self._ready.add(self.number)
         while not (self._may_start or (self.is_first and len(self._ready) == self.count)):
@@ -98,7 +98,7 @@ class Nodes:
     def report_others(self, *, ended: bool = False) -> None:
         """Report the rows of the lowest other node that has some, if this one has none.
 
-        Before the end the other must be a row ahead: nodes that print the same rows do so at almost the same time.
+        Before the end that node must be a row ahead, because nodes that print the same rows print them almost together.
         """
         if self._speaker is None:
             speakers = [node for node, rows in sorted(self._rows.items()) if len(rows) > (0 if ended else 1)]
@@ -126,7 +126,7 @@ class Nodes:
             self.read()
 
     def metrics(self, own: CommandMetrics) -> CommandMetrics:
-        """Return what the output of the first node says that has any figure."""
+        """Return the metrics of the first node whose output has a figure."""
         others = (end.metrics for _, end in sorted(self._ends.items()) if end is not None)
         return next((metrics for metrics in (own, *others) if not metrics.found_nothing), own)
 
@@ -175,7 +175,7 @@ def place_of(context: Context, layout: Layout) -> dict[str, Any]:
 def launcher_variables(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that torchrun, Lightning and others read, given `place_of`.
 
-    On one node it is only the port: torchrun's default is the same for every trial of a node.
+    On one node they are the address and the port: torchrun's default port is the same for every trial of a node.
     """
     address = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
     variables = {**address, "PET_MASTER_PORT": address["MASTER_PORT"]}
