@@ -1,6 +1,6 @@
 """Forecasts of memory and speed from one GPU, against the same cells run on one and two GPUs.
 
-    python -m benchmarks.forecast --out forecast.json [--limit-s 240] [--with EARLIER.json]
+    python -m benchmarks.forecast --out forecast.json [--limit-s 240] [--only single] [--with EARLIER.json]
     python -m benchmarks.forecast --rehearse --out /tmp/forecast.json        # tiny models, on CPUs
 
 A row of `GRID` is a kind: a model in a layout, with an optimizer and four micro-batches. Rehearsals are those that
@@ -263,6 +263,7 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--rehearse", action="store_true", help="tiny models, on CPUs")
     arguments.add_argument("--limit-s", type=float, default=240, help="no cell starts after so many seconds")
+    arguments.add_argument("--only", default="", help="a part of the names of the kinds to run, like single")
     arguments.add_argument("--with", dest="earlier", type=Path, help="results of an earlier run, to complete")
     given = arguments.parse_args()
     device = "cpu" if given.rehearse else "cuda"
@@ -290,7 +291,7 @@ def main() -> None:
         cells: dict[str, list[TrialSpec]] = {}
         for kind, sizes in kinds_of(TINY if given.rehearse else GRID):
             trials = [machine.spec(kind, size) for size in sizes]
-            if any((kind, size) not in done for size in sizes):
+            if given.only in kind and any((kind, size) not in done for size in sizes):
                 cells[kind] = trials
         keys = {trial.trial_id: kind_of(trial) for trials in cells.values() for trial in trials}
 

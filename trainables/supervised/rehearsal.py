@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ from trainables.supervised.settings import Settings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
 
-WINDOWS, STEPS, SECONDS = 3, 2, 0.3
+WINDOWS, STEPS, SECONDS = 5, 2, 0.5
 """The timed windows, steps in each at least, and seconds of all; a trial's own window is longer."""
 EVALUATED = 2
 """Evaluation batches that a rehearsal evaluates of a part that has more."""
@@ -86,7 +87,8 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
         least_s = SECONDS / WINDOWS
         window = measure_window(take, clock=clock, gang=trial.gang, least_s=least_s, least_steps=STEPS, pace=pace)
         paces.append(window.seconds / window.steps)
-    step_s = min(paces)  # other programs can only make steps slower
+    # A trial takes the mean of a longer window, which other programs and slow launches are a part of.
+    step_s = statistics.median(paces)
     may_wait = trial.replica.stopwatch.on_gpu and not is_captured and step_s < MAX_PAUSE_S
     device_s = min(step_s, device_step_s(take, step_s, clock=clock)) if may_wait else step_s
     return {"first_step_s": first_step_s, "step_s": step_s, "device_step_s": device_s}
