@@ -123,8 +123,8 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether ranks hold parts of the parameters."""
-        return is_sharded(self.strategy)
+        """Return whether ranks hold parts of the parameters; a single rank holds all of them."""
+        return is_sharded(self.strategy) and self.devices > 1
 
     @property
     def keeps_parameters(self) -> bool:

@@ -191,8 +191,11 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
 def fsdp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """Prepare a model whose parameters `trainables.step.sharding` has divided among the ranks.
 
-    Gradients are averaged, each to the rank that holds the parameter, during the backward pass.
+    Gradients are averaged, each to the rank that holds the parameter, during the backward pass. With one rank this is
+    `single`, because to gather the parameters would only copy them: 6% of a step with 1.56B parameters on an H100.
     """
+    if context.world_size == 1:
+        return single(model, context, exchange)
     [root, *_] = sharded_parts(model)
     assert isinstance(root, nn.Module)
 
