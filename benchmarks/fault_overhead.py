@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.backends.backend import Limits
 from orchestrator.backends.inprocess import Alarm
+from orchestrator.config.settings import Settings
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.store.journal import Journal, encode
@@ -112,7 +112,7 @@ def trial_cost(folder: Path) -> float:
 
             def whole(each: Any = each, outcome: TrialOutcome = outcome) -> None:
                 session.started(each)
-                alarm = Alarm(Limits(hang_s=1800, time_limit_s=None))
+                alarm = Alarm(Settings(hang_s=1800))
                 with alarm:
                     for epoch in range(ROWS):
                         alarm.moved()

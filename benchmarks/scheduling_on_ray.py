@@ -30,8 +30,9 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from benchmarks.figures import machine, tell  # noqa: E402
 from benchmarks.warmth import cold_starts  # noqa: E402
-from orchestrator.backends.backend import ClusterSpec, RunSettings  # noqa: E402
 from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
+from orchestrator.config.settings import ClusterSection  # noqa: E402
+from orchestrator.schedule.cluster import Node  # noqa: E402
 from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
@@ -39,7 +40,7 @@ from orchestrator.store.record import TrialOutcome  # noqa: E402
 from sweeps.layout import Gang  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
-from tests.contract.trials import Recorder, trial  # noqa: E402
+from tests.contract.trials import Recorder, request, trial  # noqa: E402
 
 
 class Ends(Recorder):
@@ -123,7 +124,8 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
         cluster.add_node(**each)
-    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), settings=RunSettings(workers="warm"))
+    asked = request(cluster=ClusterSection(address=cluster.address), workers="warm")
+    backend = RayBackend(asked, Node(name="here", cpus=given.gpus, gpus=given.gpus))
     ends = Ends()
     try:
         nodes = backend.nodes()

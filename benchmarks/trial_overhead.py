@@ -24,12 +24,12 @@ from typing import Any
 from ray import tune
 
 from benchmarks.figures import machine, tell
-from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
+from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-from tests.contract.trials import Recorder, trial
+from tests.contract.trials import Recorder, request, trial
 
 CPUS = 2
 WANTED = {"tune": 0.1, "torchrun": 0.05}
@@ -112,7 +112,7 @@ def main() -> None:
     arguments.add_argument("--tune-trials", type=int, default=20, help="through plain Tune, which is slow")
     arguments.add_argument("--torchrun-trials", type=int, default=10, help="through torchrun, which is slow")
     given = arguments.parse_args()
-    backend = RayBackend(ClusterSpec(dashboard=False, cpus=CPUS))
+    backend = RayBackend(request(), Node(name="here", cpus=CPUS, gpus=0))
     figures: dict[str, Any] = machine()
     try:
         for ranks in (1, 2):

@@ -1,4 +1,4 @@
-"""The interface of back ends, and what all of them share: settings, time limits, and how a trial's outcome follows.
+"""The interface of back ends, and what all of them share: time limits, and how a trial's outcome follows.
 
 The outcome is the root cause among the exits of the trial's ranks. The contract suite (`tests/contract`) tests every
 back end. Seconds are monotonic.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.store.record import Listener, TrialOutcome
-from orchestrator.telemetry.sampler import Sampling
 from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -56,16 +56,6 @@ class Backend(Protocol):
         """Release everything; nothing of this back end keeps running."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Time limits of one attempt; None means no limit."""
-
-    hang_s: float | None = None
-    time_limit_s: float | None = None
-
-
-NO_LIMITS = Limits()
-
 START_S = 120.0
 """The least time that a rank has for its first step, since its imports alone take seconds."""
 
@@ -83,8 +73,9 @@ class Overdue:
 class Watch:
     """The progress of one attempt's ranks; a rank *moves* when it takes a step or reports a row."""
 
-    def __init__(self, limits: Limits, *, ranks: int, now: float) -> None:
-        self._limits = limits
+    def __init__(self, settings: Settings, *, ranks: int, now: float) -> None:
+        """The limits are `hang_s` and `time_limit_s`; None means no limit."""
+        self._limits = settings
         self._started = now
         self._moves = dict.fromkeys(range(ranks), 0)
         self._moved = dict.fromkeys(range(ranks), now)
@@ -127,54 +118,6 @@ class Watch:
 
     def _patience_s(self, rank: int, hang_s: float) -> float:
         return hang_s if self._moves[rank] else max(hang_s, START_S)
-
-
-BEHIND = 3
-"""A trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EarlyStopping:
-    """The rule by which bad trials are stopped early."""
-
-    after: float
-    """The share of its budget that every trial gets."""
-    behind: float
-    """A trial is stopped only if the best metric at equal speed is better than its own by more than this."""
-    metric: str
-    sign: float
-    """The factor from the metric to a score, of which more is better."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """Settings of a back end for all attempts."""
-
-    workers: str = "per_seed"
-    """The trials that a gang's processes serve in turn. per_seed: the trials of one seed; warm: all; fresh: one."""
-    limits: Limits = NO_LIMITS
-    sampling: Sampling = field(default_factory=Sampling)
-    early_stopping: EarlyStopping | None = None
-    """None: every trial gets its whole budget."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSpec:
-    """Which cluster to use, and which of its nodes."""
-
-    address: str = ""
-    """Empty: a cluster is started on this machine, and stopped at the end."""
-    dashboard: bool = True
-    """Whether a cluster started here has a dashboard."""
-    cpus: int | None = None
-    """Resources of a cluster started here; None: as many as Ray finds."""
-    gpus: int | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Only nodes with all of these are used."""
-    asks: bool = False
-    """Whether to ask its autoscaler for nodes that trials wait for."""
-    verbose: bool = False
-    """Whether Ray and Tune print their messages."""
 
 
 class GuardedListener:

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.backends.backend import BEHIND, Backend, ClusterSpec, EarlyStopping, Limits, RunSettings
+from orchestrator.backends.backend import Backend
 from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node, can_run
 from orchestrator.schedule.queue import patience_s
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.cpu import this_machine
-from orchestrator.telemetry.sampler import Sampling
 from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError
 
@@ -69,24 +68,12 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
-    given = request.settings
-    early_stopping = EarlyStopping(
-        after=given.sweep.early_stop_after,
-        behind=BEHIND * given.report.margin,
-        metric=request.metric.name,
-        sign=request.metric.sign,
-    )
-    settings = RunSettings(
-        early_stopping=early_stopping if given.sweep.early_stop else None,
-        workers=given.workers,
-        limits=Limits(hang_s=given.hang_s, time_limit_s=given.time_limit_s),
-        sampling=Sampling(hz=given.telemetry.hz),
-    )
-    if given.backend == "inprocess":
+    settings = request.settings
+    if settings.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
         return InProcessBackend(settings)
-    key, address = cluster_address(given.backend, given.cluster.address)
+    key, address = cluster_address(settings.backend, settings.cluster.address)
     if address:
         show_token_if_any()
     else:
@@ -95,23 +82,10 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     from orchestrator.backends.ray.tune_extensions import Extensions
 
     try:
-        return RayBackend(_cluster(request, address), settings=settings, extensions=Extensions.of(given.tune, secrets))
+        return RayBackend(request, this_machine(), extensions=Extensions.of(settings.tune, secrets))
     except ConnectionError as error:
         hint = f"; if the cluster demands another token: RAY_AUTH_TOKEN, or {token_file()}"
         raise ConfigError([f"{key}: {error}{hint if 'Failed to connect' in str(error) else ''}"]) from error
-
-
-def _cluster(request: Request, address: str) -> ClusterSpec:
-    here, cluster = this_machine(), request.settings.cluster
-    return ClusterSpec(
-        address=address,
-        dashboard=cluster.dashboard,
-        cpus=int(here.cpus),
-        gpus=int(here.gpus),
-        labels=cluster.labels,
-        asks=request.waits,
-        verbose=request.settings.verbose,
-    )
 
 
 LOOK_EVERY_S = 0.5

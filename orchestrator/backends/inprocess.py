@@ -18,19 +18,18 @@ from uuid import uuid4
 from orchestrator.backends.backend import (
     RANK_ENTRY,
     GuardedListener,
-    Limits,
     Overdue,
-    RunSettings,
     Watch,
     abandoned,
     outcome_of,
 )
+from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
-from orchestrator.telemetry.sampler import Sampler
+from orchestrator.telemetry.sampler import Sampler, Sampling
 from sweeps.trial import TrialSpec
 
 _AGAIN_S = 0.05
@@ -51,7 +50,7 @@ class Alarm:
     the main thread, nothing is watched.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Settings) -> None:
         self._limits = limits
         self._moves = 0
         self.held = False
@@ -64,7 +63,8 @@ class Alarm:
     def __enter__(self) -> Alarm:
         self._watch = Watch(self._limits, ranks=1, now=time.monotonic())
         # Python delivers signals to the main thread alone.
-        watched = self._limits != Limits() and threading.current_thread() is threading.main_thread()
+        has_limit = self._limits.hang_s is not None or self._limits.time_limit_s is not None
+        watched = has_limit and threading.current_thread() is threading.main_thread()
         self._before = signal.signal(signal.SIGALRM, self._ring) if watched else None
         if watched:
             signal.setitimer(signal.ITIMER_REAL, self._next_s())
@@ -109,8 +109,8 @@ class InProcessBackend:
 
     dashboard_url = ""
 
-    def __init__(self, settings: RunSettings | None = None) -> None:
-        self._settings = settings or RunSettings()
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
         self._gang_id = uuid4().hex
         resolve_name(FORGET)()
 
@@ -140,12 +140,12 @@ class InProcessBackend:
         """Run one trial. Return how it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
-        alarm = Alarm(self._settings.limits)
+        alarm = Alarm(self._settings)
         rank = _Rank(trial, GuardedListener(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
         request = trial.rank_request(0) | own
-        with Sampler.on(self._settings.sampling, request) as sampler:
+        with Sampler.on(Sampling(hz=self._settings.telemetry.hz), request) as sampler:
             try:
                 with alarm:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)

@@ -3,7 +3,6 @@
 import shutil
 import signal
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,16 +12,16 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-import ray
 from ray.tune import Callback
 
-from orchestrator.backends.backend import Backend, ClusterSpec, EarlyStopping, Limits, RunSettings
+from orchestrator.backends.backend import Backend
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.backends.ray.tune_extensions import Extensions
-from orchestrator.schedule.cluster import why_infeasible
+from orchestrator.config.settings import SweepSection
+from orchestrator.schedule.cluster import Node, why_infeasible
 from sweeps.status import Status
-from tests.contract.trials import Recorder, beyond_reference, trial
+from tests.contract.trials import Recorder, beyond_reference, request, trial
 
 TRIALS = [
     trial("first", "quick", rows=100),
@@ -47,6 +46,7 @@ class Overheard(Callback):
 
 
 OVERHEARD = Overheard()
+HERE = Node(name="here", cpus=2, gpus=0)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def ray_backend() -> Iterator[RayBackend]:
     by_uv = ["uv", "run", "--python", "/nonexistent/python", "pytest"]  # no worker would start by this command
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ray._private.runtime_env.uv_runtime_env_hook._get_uv_run_cmdline", lambda: by_uv)
-        backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
+        backend = RayBackend(request(), HERE, extensions=Extensions(callbacks=[OVERHEARD]))
     assert signal.getsignal(signal.SIGTERM) is handler
     words = set[str]()
     for started in set(psutil.Process().children(recursive=True)) - before:
@@ -277,15 +277,19 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", [Limits(hang_s=2.0), Limits(time_limit_s=8.0)])
-def test_a_trial_times_out(backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_settings", RunSettings(limits=limits))
+@pytest.mark.parametrize("limits", [{"hang_s": 2.0}, {"time_limit_s": 8.0}])
+def test_a_trial_times_out(
+    backend: Backend, limits: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request(**limits)
+    part = ("_settings", asked.settings) if isinstance(backend, InProcessBackend) else ("_request", asked)
+    monkeypatch.setattr(backend, *part)
     recorder = Recorder()
     backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
     hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
     assert (hung.status, following.status) == (Status.TIMEOUT, Status.OK)
-    assert hung.cause == ("hang" if limits.hang_s else "time_limit")
-    assert ("hang_s=2" if limits.hang_s else "time_limit_s=8") in hung.note
+    assert hung.cause == ("hang" if "hang_s" in limits else "time_limit")
+    assert ("hang_s=2" if "hang_s" in limits else "time_limit_s=8") in hung.note
     assert 2.0 <= hung.wall_s < 12.0
 
 
@@ -294,7 +298,7 @@ def test_a_trial_times_out(backend: Backend, limits: Limits, tmp_path: Path, mon
 def test_a_hanging_rank_is_named_and_all_ranks_end(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_settings", RunSettings(limits=Limits(hang_s=3.0)))
+    monkeypatch.setattr(ray_backend, "_request", request(hang_s=3.0))
     recorder = Recorder()
     ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
     outcome = recorder.outcomes["freezes"]
@@ -311,11 +315,7 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
 def test_an_early_stop_keeps_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        ray_backend,
-        "_settings",
-        RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03, metric="val_accuracy", sign=1.0)),
-    )
+    monkeypatch.setattr(ray_backend, "_request", request(sweep=SweepSection(early_stop="asha")))
     recorder = Recorder()
     reaches = {"good": 0.9, "behind": 0.1, "close": 0.88}
     patience_s = {"behind": 30.0}
@@ -348,27 +348,11 @@ def test_a_dead_supervisor_is_a_failed_trial(ray_backend: RayBackend, tmp_path: 
 
 
 @pytest.mark.slow
-def test_ray_exports_metrics_of_the_trials(ray_backend: RayBackend, tmp_path: Path) -> None:
-    ray_backend.run([trial("counted", "quick"), trial("uncounted", "failing", how="raise")], tmp_path, Recorder())
-    (node,) = ray.nodes()
-    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    deadline, found = time.monotonic() + 60, set()
-    while len(found) < 3:  # Ray collects them every few seconds
-        assert time.monotonic() < deadline, found
-        time.sleep(1)
-        with urllib.request.urlopen(address, timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        own = [line for line in lines if line.startswith("ray_orchestrator_") and 'sweep="contract"' in line]
-        found = {state for state in ("ok", "failed", "running") for line in own if f'state="{state}"' in line}
-    assert any(line.startswith("ray_orchestrator_gpu_hours") for line in own)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "processes"), [("warm", 1), ("per_seed", 2), ("fresh", 3)])
 def test_workers_decide_which_trials_share_a_process(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_settings", RunSettings(workers=workers))
+    monkeypatch.setattr(ray_backend, "_request", request(workers=workers))
     recorder = Recorder()
     trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
     ray_backend.run(trials, tmp_path, recorder)

@@ -5,8 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.config.request import Metric, Request
+from orchestrator.config.settings import ClusterSection, Settings
 from orchestrator.store.record import TrialOutcome
 from sweeps.layout import Gang, Layout
+from sweeps.sweep import Sweep
 from sweeps.trial import Batch, LearningRate, TrialSpec
 
 
@@ -34,6 +37,17 @@ def beyond_reference(trial: TrialSpec) -> TrialSpec:
     """Return the trial at a batch other than the reference's, with the same speed."""
     return replace(
         trial, axes={"gpus": trial.gpus, "seed": trial.trial_id}, lr=replace(trial.lr, reference_batch_size=4)
+    )
+
+
+def request(**settings: Any) -> Request:
+    """Return a request with these settings; a cluster started here has no dashboard."""
+    return Request(
+        settings=Settings(**{"cluster": ClusterSection(dashboard=False), "hang_s": None, **settings}),
+        sweep=Sweep(name="contract", axes={}),
+        reference_batch_size=None,
+        metric=Metric(),
+        target=None,
     )
 
 

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
+from orchestrator.schedule.cluster import Node
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-from tests.contract.trials import Recorder, trial
+from tests.contract.trials import Recorder, request, trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
 def backend() -> Iterator[RayBackend]:
-    found = RayBackend(ClusterSpec(dashboard=False, cpus=2, gpus=2))
+    found = RayBackend(request(), Node(name="here", cpus=2, gpus=2))
     yield found
     found.close()
 

@@ -19,7 +19,7 @@ from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
-from orchestrator.backends.backend import ClusterSpec, GuardedListener, RunSettings
+from orchestrator.backends.backend import GuardedListener
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import Cluster, handler_kept
@@ -29,6 +29,7 @@ from orchestrator.backends.ray.local_cluster import environment
 from orchestrator.backends.ray.private_tune import gangs_in_tune
 from orchestrator.backends.ray.tune import Attempt, GangTrainable, QueueSearch, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions
+from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.record import Listener
@@ -41,15 +42,13 @@ class RayBackend:
     Callbacks of the `extensions` are called after the listener; an exception in one of them ends the sweep.
     """
 
-    def __init__(
-        self, cluster: ClusterSpec, *, settings: RunSettings | None = None, extensions: Extensions | None = None
-    ) -> None:
-        self._settings = settings or RunSettings()
+    def __init__(self, request: Request, here: Node, *, extensions: Extensions | None = None) -> None:
+        """`here` is this machine, with the resources of a cluster that is started here."""
+        self._request = request
         self._extensions = extensions or Extensions()
-        self._verbose = cluster.verbose
-        self._cluster = Cluster(cluster)
+        self._cluster = Cluster(request.settings, here)
         self._quarantine = Quarantine()
-        self._demand = Demand(cluster.labels, self._quarantine) if cluster.asks else None
+        self._demand = Demand(request.settings.cluster.labels, self._quarantine) if request.waits else None
 
     @property
     def dashboard_url(self) -> str:
@@ -78,21 +77,21 @@ class RayBackend:
 
     def _run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
         """Run the queue's trials until it is over or the listener asks to stop."""
-        extensions, rule = self._extensions, self._settings.early_stopping
+        extensions, settings = self._extensions, self._request.settings
         stop = _Stop(guarded)
         # The folder is absolute, because supervisors have another current folder.
         starting = Starting(
             results_dir=results_dir.absolute(),
             driver_node=ray.get_runtime_context().get_node_id(),
-            settings=self._settings,
+            settings=settings,
             quarantine=self._quarantine,
             secrets=extensions.secrets,
         )
         queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand)
-        early_stop = EarlyStop(rule, trial_queue.is_timed) if rule else None
+        early_stop = EarlyStop(self._request, trial_queue.is_timed) if settings.sweep.early_stop else None
         with (
             tempfile.TemporaryDirectory() as scratch,
-            _plain_tune(verbose=self._verbose),
+            _plain_tune(verbose=settings.verbose),
             handler_kept(signal.SIGUSR1),
             HeadWatch(),
         ):
@@ -106,7 +105,7 @@ class RayBackend:
                 callbacks=[Relay(guarded, self._quarantine), *extensions.callbacks],
                 reuse_actors=True,
                 raise_on_failed_trial=False,
-                verbose=2 if self._verbose else 0,
+                verbose=2 if settings.verbose else 0,
             )
 
     def close(self) -> None:

@@ -18,12 +18,13 @@ from typing import Any
 
 import ray
 
-from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray import private
 from orchestrator.backends.ray.head import check_head
 from orchestrator.backends.ray.local_cluster import CODE, LocalCluster, leave_ray
 from orchestrator.config.fingerprint import python_files
+from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
+from sweeps.cluster_address import cluster_address
 
 NODE_ID = "ray.io/node-id"
 """Ray's label that identifies a node, even if a host has several."""
@@ -65,8 +66,10 @@ _GPU = "accelerator_type:"
 class Cluster:
     """A connection to Ray."""
 
-    def __init__(self, spec: ClusterSpec) -> None:
-        self._labels, verbose = spec.labels, spec.verbose
+    def __init__(self, settings: Settings, here: Node) -> None:
+        """Without an address, start a cluster with the cores and GPUs of this machine, `here`."""
+        self._labels, verbose = settings.cluster.labels, settings.verbose
+        _, address = cluster_address("ray", settings.cluster.address)
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:
             private.hide_worker_deaths()
@@ -77,11 +80,11 @@ class Cluster:
         private.reload_authentication()
         self._local: LocalCluster | None = None  # none of the processes of an existing cluster is ours
         with handler_kept(signal.SIGTERM), private.sigterm_unhandled(), private.no_environment_of_uv():
-            if spec.address:
-                context = _connect(spec.address, shared)
+            if address:
+                context = _connect(address, shared)
             else:
-                local = {"num_cpus": spec.cpus, "num_gpus": spec.gpus, "include_dashboard": spec.dashboard}
-                self._local = LocalCluster(local | shared)
+                resources = {"num_cpus": int(here.cpus), "num_gpus": int(here.gpus)}
+                self._local = LocalCluster(resources | {"include_dashboard": settings.cluster.dashboard} | shared)
                 context = self._local.context
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
 

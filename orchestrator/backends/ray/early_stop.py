@@ -7,8 +7,8 @@ from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
-from orchestrator.backends.backend import EarlyStopping
 from orchestrator.backends.ray.tune import Attempt
+from orchestrator.config.request import Request
 from orchestrator.store.history import speed
 from sweeps.trial import TrialSpec
 
@@ -16,6 +16,9 @@ SAMPLES, SCORE = "samples", "score"
 
 REDUCTION = 2
 """The lower half at a rung may be stopped, and the next rung is at twice the samples."""
+
+BEHIND = 3
+"""A trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed."""
 
 _END = 1 - 1e-9
 """The share of its budget from which a training counts as finished."""
@@ -25,14 +28,14 @@ class EarlyStop:
     """Compares trials of equal speed: same batch size, GPU count and model; rules, rates and seeds compete.
 
     ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") stops a fixed share of the trials,
-    however close they are. Here a trial must also be far `behind` the best one that had seen no more samples. Trials
+    however close they are. Here a trial must also be far behind the best one that had seen no more samples. Trials
     that a table needs are never stopped: those at the reference batch, whose metric others are compared with, and
     all as long as none of equal speed has been timed. Neither are trials whose training is finished, or was finished in
     an earlier attempt that is repeated for its timing.
     """
 
-    def __init__(self, rule: EarlyStopping, is_timed: Callable[[TrialSpec], bool]) -> None:
-        self._rule = rule
+    def __init__(self, request: Request, is_timed: Callable[[TrialSpec], bool]) -> None:
+        self._request = request
         self._is_timed = is_timed
         self._ladders: dict[str, _Ladder] = {}
         self._trained: set[str] = set()
@@ -41,12 +44,12 @@ class EarlyStop:
         """Return why to stop the trial, given these new rows; empty if it may continue."""
         spec, reason = trial.spec, ""
         for row in rows if not spec.measures else ():
-            samples, value = row.get(SAMPLES), row.get(self._rule.metric)
+            samples, value = row.get(SAMPLES), row.get(self._request.metric.name)
             if not samples or value is None or (total := _budget(spec, row)) is None:
                 continue
             alike = speed(spec.axes)
             if alike not in self._ladders:
-                self._ladders[alike] = _Ladder(total, self._rule)
+                self._ladders[alike] = _Ladder(total, self._request)
             reason = self._ladders[alike].reached(trial, samples, value) or reason
             if samples >= total * _END:
                 self._trained.add(spec.trial_id)
@@ -60,15 +63,16 @@ class EarlyStop:
 class _Ladder:
     """The rungs of trials of equal speed, which all have the same budget."""
 
-    def __init__(self, total: float, rule: EarlyStopping) -> None:
-        self._rule = rule
+    def __init__(self, total: float, request: Request) -> None:
+        self._metric = request.metric
+        self._behind = BEHIND * request.settings.report.margin
         self._known: set[str] = set()
         self._seen: list[tuple[float, float]] = []
         self._asha = ASHAScheduler(
             time_attr=SAMPLES,
             metric=SCORE,
             mode="max",
-            grace_period=rule.after * total,
+            grace_period=request.settings.sweep.early_stop_after * total,
             max_t=total * _END,  # there is nothing left to save
             reduction_factor=REDUCTION,
             stop_last_trials=False,
@@ -76,18 +80,18 @@ class _Ladder:
 
     def reached(self, trial: Attempt, samples: float, value: float) -> str:
         """Return why to stop a trial with this metric after these samples; empty if it may continue."""
-        score = self._rule.sign * value
+        score = self._metric.sign * value
         if trial.trial_id not in self._known:
             self._known.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
         verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
         best = max((score for seen, score in self._seen if seen <= samples), default=score)
         self._seen.append((samples, score))
-        if verdict != TrialScheduler.STOP or best - score <= self._rule.behind:
+        if verdict != TrialScheduler.STOP or best - score <= self._behind:
             return ""
         return (
-            f"sweep.early_stop: {self._rule.metric} {value:.4f} after {samples:,.0f} samples,"
-            f" where the best has {self._rule.sign * best:.4f}"
+            f"sweep.early_stop: {self._metric.name} {value:.4f} after {samples:,.0f} samples,"
+            f" where the best has {self._metric.sign * best:.4f}"
         )
 
 

@@ -25,9 +25,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch, abandoned, died, moved, outcome_of
+from orchestrator.backends.backend import Overdue, Watch, abandoned, died, moved, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
+from orchestrator.config.settings import Settings
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.sources import Readings
@@ -154,7 +155,7 @@ STACKS_S = 1.0
 class RankWatch:
     """Watches the ranks of one attempt, from construction on."""
 
-    def __init__(self, ranks: Sequence[Any], turn: int, limits: Limits) -> None:
+    def __init__(self, ranks: Sequence[Any], turn: int, limits: Settings) -> None:
         """`turn` is the attempt's number; see `Rank`."""
         self._ranks, self._turn = ranks, turn
         self._watch = Watch(limits, ranks=len(ranks), now=time.monotonic())
@@ -205,7 +206,7 @@ class WorkerGroup:
     """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
 
     def __init__(self, workers: str) -> None:
-        """`workers`: see `RunSettings.workers`."""
+        """`workers`: see `Settings.workers`."""
         self._workers = workers
         self._seed: int | None = None
         self._actors: dict[int, Any] = {}
@@ -295,9 +296,9 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": RunSettings, "lost": GPUs in
-    quarantine}. Every result has the "rows" reported since the previous one, and the last result also the trial's
-    "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": Settings, "sampling":
+    Sampling, "lost": GPUs in quarantine}. Every result has the "rows" reported since the previous one, and the last
+    result also the trial's "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -358,14 +359,15 @@ class Supervisor:
         self._turn += 1
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
-        self._settings: RunSettings = config["settings"]
+        self._settings: Settings = config["settings"]
+        self._sampling = config["sampling"]
         self._forget_last_trial()
         # What a log has by now is of earlier attempts.
         logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
         self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
         self._oom_kills = oom_kills()
         self._ranks = self._workers.take(self._trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._turn, self._settings.limits)
+        self._watch = RankWatch(self._ranks, self._turn, self._settings)
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
@@ -396,7 +398,7 @@ class Supervisor:
         # For Ray's dashboard, which shows each call.
         call = self._ranks[rank].run.options(name=f"{self._trial.label}/rank{rank}")
         peers = self._ranks if len(self._ranks) > 1 else ()
-        return call.remote(self._turn, request, meeting, self._settings.sampling, peers)
+        return call.remote(self._turn, request, meeting, self._sampling, peers)
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""

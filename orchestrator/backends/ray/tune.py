@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter as Count
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -18,19 +17,20 @@ import ray
 from ray.tune import Callback, Experiment, PlacementGroupFactory, Trainable
 from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
-from ray.util.metrics import Counter, Gauge
 
-from orchestrator.backends.backend import GuardedListener, RunSettings
+from orchestrator.backends.backend import GuardedListener
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import NODE_ID
 from orchestrator.backends.ray.gang import in_short, plain_config
 from orchestrator.backends.ray.private_tune import CONFIG_ATTRIBUTES
+from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.record import TrialOutcome, figure
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.telemetry.sampler import Sampling
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -61,7 +61,7 @@ class Starting:
     """Absolute."""
     driver_node: str = ""
     """The id of the driver's node, where the results directory exists."""
-    settings: RunSettings = field(default_factory=RunSettings)
+    settings: Settings = field(default_factory=Settings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
 
@@ -72,6 +72,7 @@ class Starting:
             "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
             "driver_node": self.driver_node,
             "settings": self.settings,
+            "sampling": Sampling(hz=self.settings.telemetry.hz),
             "lost": sorted(self.quarantine.devices),
         }
 
@@ -244,42 +245,6 @@ class GangTrainable(Trainable):  # type: ignore[misc]
     """Only a name for Tune: the trial's processes belong to a `Supervisor`."""
 
 
-RUNNING = "running"
-
-
-class Metrics:
-    """The metrics of one run in Ray's metrics service, for Prometheus and Ray's dashboard.
-
-    - `orchestrator_trials`, by `sweep` and `state`: attempts that are running, or have ended with a status.
-    - `orchestrator_samples_per_s`, by `sweep` and `trial`: throughput of the last timed attempt.
-    - `orchestrator_gpu_hours`, by `sweep`: GPU-hours of all ended attempts; worker-hours without GPUs.
-    """
-
-    def __init__(self) -> None:
-        self._states: Count[tuple[str, str]] = Count()
-        self._trials = Gauge("orchestrator_trials", "Trials by state.", tag_keys=("sweep", "state"))
-        self._pace = Gauge("orchestrator_samples_per_s", "Throughput of a trial.", tag_keys=("sweep", "trial"))
-        self._hours = Counter("orchestrator_gpu_hours", "GPU-hours of ended attempts.", tag_keys=("sweep",))
-
-    def started(self, trial: TrialSpec) -> None:
-        """Count an attempt that has started."""
-        self._count(trial.sweep, RUNNING, 1)
-
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Count an attempt that has ended."""
-        self._count(trial.sweep, RUNNING, -1)
-        self._count(trial.sweep, outcome.status.value, 1)
-        if hours := trial.gpus_held * outcome.wall_s / 3600:
-            self._hours.inc(hours, {"sweep": trial.sweep})
-        pace = figure(outcome.metrics, "samples_per_s")
-        if pace is not None:
-            self._pace.set(pace, {"sweep": trial.sweep, "trial": trial.label.partition("/")[2]})
-
-    def _count(self, sweep: str, state: str, change: int) -> None:
-        self._states[sweep, state] += change
-        self._trials.set(self._states[sweep, state], {"sweep": sweep, "state": state})
-
-
 _UNREACHED = "The actor never ran"
 """Ray's message for every actor if the cluster's head cannot connect to the driver."""
 
@@ -288,17 +253,13 @@ SILENT_S = 120.0
 
 
 class Relay(Callback):  # type: ignore[misc]
-    """A Tune callback that informs the listener and Ray's metrics."""
+    """A Tune callback that informs the listener."""
 
     def __init__(self, guarded: GuardedListener, quarantine: Quarantine) -> None:
         self._guarded = guarded
         self._quarantine = quarantine
         self._started: dict[str, float] = {}
         self._heard: dict[str, float] = {}
-
-    def setup(self, *given: Any, **info: Any) -> None:
-        """Create the metrics, which Tune could not pickle."""
-        self._metrics = Metrics()
 
     def on_trial_start(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The trial's processes are ready, and it starts."""
@@ -314,9 +275,7 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
-                outcome = self._with_quarantine(trial.outcome)
-                listener.finished(trial.spec, outcome)
-                self._metrics.finished(trial.spec, outcome)
+                listener.finished(trial.spec, self._with_quarantine(trial.outcome))
 
     def _with_quarantine(self, outcome: TrialOutcome) -> TrialOutcome:
         """Put the outcome's lost GPUs in quarantine; return the outcome with a note that says so."""
@@ -332,10 +291,9 @@ class Relay(Callback):  # type: ignore[misc]
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
-        outcome = trial.outcome = _broken(trial.error_file, wall_s)
+        trial.outcome = _broken(trial.error_file, wall_s)
         with self._guarded.listening() as listener:
-            listener.finished(trial.spec, outcome)
-        self._metrics.finished(trial.spec, outcome)
+            listener.finished(trial.spec, trial.outcome)
 
     def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
         """Let the listener do what is due, and kill supervisors that are silent."""
@@ -350,7 +308,6 @@ class Relay(Callback):  # type: ignore[misc]
     def _start(self, trial: Attempt) -> None:
         trial.taken()
         self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
-        self._metrics.started(trial.spec)
         with self._guarded.listening() as listener:
             listener.started(trial.spec)
 

@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.backends.backend import GuardedListener, Limits, Watch, died, outcome_of
+from orchestrator.backends.backend import GuardedListener, Watch, died, outcome_of
+from orchestrator.config.settings import Settings
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 from tests.contract.trials import Recorder
 
 
 def watch(ranks: int = 2, **limits: float) -> Watch:
-    return Watch(Limits(**limits), ranks=ranks, now=100.0)
+    return Watch(Settings(**{"hang_s": None, **limits}), ranks=ranks, now=100.0)
 
 
 def test_without_limits_nothing_is_overdue() -> None:

@@ -3,11 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.backends.backend import EarlyStopping
 from orchestrator.backends.ray.early_stop import EarlyStop
-from tests.contract.trials import beyond_reference, trial
+from orchestrator.config.settings import SweepSection
+from tests.contract.trials import beyond_reference, request, trial
 
-RULE = EarlyStopping(after=0.25, behind=0.03, metric="val_accuracy", sign=1.0)
+RULE = request(sweep=SweepSection(early_stop="asha", early_stop_after=0.25))
 
 
 def of_tune(name, budget, **changes):

@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray import cluster, local_cluster
 from orchestrator.backends.ray.local_cluster import PREFIX, LocalCluster, PrivateFolder, remove_stale
+from orchestrator.config.settings import ClusterSection, Settings
+from orchestrator.schedule.cluster import Node
 
 NO_SUCH_NODE = """
 from orchestrator.backends.ray.local_cluster import LocalCluster
@@ -32,7 +33,8 @@ import psutil
 import ray
 from ray._private import services
 from orchestrator.backends.ray.cluster import Cluster
-from orchestrator.backends.backend import ClusterSpec
+from orchestrator.config.settings import ClusterSection, Settings
+from orchestrator.schedule.cluster import Node
 
 found, asked = services.get_node, []
 
@@ -45,7 +47,7 @@ def get_node(*given):
 
 
 services.get_node = get_node
-cluster = Cluster(ClusterSpec(dashboard=False, cpus=1, gpus=0))
+cluster = Cluster(Settings(cluster=ClusterSection(dashboard=False)), Node(name="here", cpus=1, gpus=0))
 heads = [each for each in psutil.Process().children(recursive=True) if each.name().startswith("gcs_server")]
 print(len(cluster.nodes()), len(heads))
 cluster.close()
@@ -98,7 +100,8 @@ def test_leaving_a_cluster_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> N
         return SimpleNamespace(dashboard_url="")
 
     monkeypatch.setattr(cluster, "_connect", connect)
-    cluster.Cluster(ClusterSpec(address="10.0.0.1:6379")).close()
+    settings = Settings(cluster=ClusterSection(address="10.0.0.1:6379"))
+    cluster.Cluster(settings, Node(name="here", cpus=1, gpus=0)).close()
     (process,) = started
     assert process.poll() is None
     process.kill()

@@ -256,13 +256,3 @@ def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics() -> None:
 
 def test_supervisor_failure_without_account() -> None:
     assert _broken(None, 1.0).note.endswith("no reason known")
-
-
-@pytest.mark.parametrize(("told", "paces"), [(1000, [1000.0]), ("fast", []), (None, []), (True, [])])
-def test_only_numbers_become_metrics(told: object, paces: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray takes nothing else, and a trainable of somebody's own may say what it likes."""
-    found = tune.Metrics()
-    heard: list[float] = []
-    monkeypatch.setattr(found._pace, "set", lambda value, tags: heard.append(value))
-    found.finished(trial("t", "quick"), TrialOutcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": told}))
-    assert heard == paces
