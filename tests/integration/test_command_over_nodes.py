@@ -1,7 +1,7 @@
 """Test commands on two raylets as nodes: one training over both, one on each alone, and a lost node."""
 
-import json
 import os
+import re
 import sys
 import time
 
@@ -127,7 +127,9 @@ def test_a_lost_node_ends_the_command_on_all_nodes(raylets):
     wait_for(lambda: not processes_of(raylets.folder), driver)
     print(f"told after {told_s:.1f} s, no process left after {time.monotonic() - lost_s:.1f} s")
     (retried,) = raylets.journal("retried", "over")
-    assert retried["cause"] == "node" and "rank 1 on " in json.dumps(retried)
+    assert retried["cause"] == "node"
+    # Tune puts the supervisor on either node. Lost with its node, it cannot say which rank was lost.
+    assert re.search(r"rank 1 on |supervisor failed", retried["note"]), retried["note"]
     for beat in beats.glob("*/beat*"):
         os.remove(beat)
     raylets.cluster.add_node(num_cpus=2, runtime_env_dir_name="new_runtime_resources")
