@@ -98,22 +98,38 @@ class _Trial:
                 self.composed = _resolvable([*fitting, override])
                 fitting.append(override)
             except WRONG as error:
-                self._explain(override, error)
+                self._explain(override, error, _keys_of(self.composed))
 
     def _set(self, overrides: Sequence[str]) -> None:
-        """Set keys one by one; explain those that do not fit."""
+        """Set these keys, and explain those that do not fit."""
+        config = cast(DictConfig, self.composed)
+        before, keys = config.copy(), _keys_of(config)
+        fitting: list[str] = []
         for override in overrides:
-            before = cast(DictConfig, self.composed).copy()
+            # Hydra looks up the key before it sets it, so that a wrong key changes nothing.
             try:
-                apply_override(override, cast(DictConfig, self.composed))
-                resolved(cast(DictConfig, self.composed))
+                apply_override(override, config)
+                fitting.append(override)
             except WRONG as error:
-                self.composed = before
-                self._explain(override, error)
+                self._explain(override, error, keys)
+        try:
+            resolved(config)
+        except WRONG as error:
+            # A copy takes as long as setting many keys, so that a value without meaning is found by halving.
+            self.composed = before
+            middle = len(fitting) // 2
+            if middle == 0:
+                self._explain(fitting[0], error, keys)
+                return
+            self._set(fitting[:middle])
+            self._set(fitting[middle:])
 
-    def _explain(self, override: str, error: Exception) -> None:
-        composed = cast(dict[str, Any], OmegaConf.to_container(cast(DictConfig, self.composed)))
-        self.unfit[override] = _explained(override, error, composed, self._groups)
+    def _explain(self, override: str, error: Exception, keys: Sequence[str]) -> None:
+        self.unfit[override] = _explained(override, error, keys, self._groups)
+
+
+def _keys_of(config: DictConfig) -> list[str]:
+    return list(dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config))))
 
 
 def _resolvable(overrides: Sequence[str]) -> DictConfig:
@@ -123,8 +139,8 @@ def _resolvable(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def _explained(override: str, error: Exception, composed: Mapping[str, Any], groups: Groups) -> str:
-    """Return why an override does not fit to what is composed, with a suggestion."""
+def _explained(override: str, error: Exception, keys: Sequence[str], groups: Groups) -> str:
+    """Return why an override does not fit to a config with these keys, with a suggestion."""
     key, equals, value = override.lstrip("+~").partition("=")
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
@@ -141,7 +157,7 @@ def _explained(override: str, error: Exception, composed: Mapping[str, Any], gro
         what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
         return f"{unknown(what, value, options)}{_own_code(key, value)}"
     if "Could not override" in str(error):
-        known = [*dotted_keys(composed), *groups.names]
+        known = [*keys, *groups.names]
         if len(value) > _LONGEST_QUOTED:
             override, value = f"{key}=…", "…"
         if key in known:
