@@ -32,7 +32,7 @@ from sweeps.forecast import ALONE, Forecast, Rehearsal, Rehearsals, kind_of, mic
 from sweeps.identity import digest
 from sweeps.layout import Gang, layout_of
 from sweeps.trial import Batch, LearningRate, TrialSpec
-from tests.unit.trainables.ranks import rendezvous, run
+from tests.unit.trainables.ranks import Processes, rendezvous, run
 
 MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "hidden": [16]},
@@ -146,10 +146,11 @@ class Machine:
             config=config,
         )
 
-    def requests(self, trial: TrialSpec, **place: Any) -> list[dict[str, Any]]:
-        """Return the requests to the ranks of a trial."""
-        ranks = range(trial.gang.ranks)
-        return [trial.rank_request(rank) | {"trial_dir": None, "rendezvous": None} | place for rank in ranks]
+
+def requests(trial: TrialSpec, **place: Any) -> list[dict[str, Any]]:
+    """Return the requests to the ranks of a trial."""
+    ranks = range(trial.gang.ranks)
+    return [trial.rank_request(rank) | {"trial_dir": None, "rendezvous": None} | place for rank in ranks]
 
 
 def kinds_of(grid: str) -> Iterator[tuple[str, list[int]]]:
@@ -159,14 +160,16 @@ def kinds_of(grid: str) -> Iterator[tuple[str, list[int]]]:
         yield " ".join(words[:5]), [int(word) for word in words[5:]]
 
 
-def rehearse(machine: Machine, trials: Sequence[TrialSpec], ranks: Ranks, gpu: int) -> list[Rehearsal]:
-    """Rehearse on this GPU what the trials' forecasts need."""
+def rehearse(
+    trials: Sequence[TrialSpec], ranks: Processes, gpu: int, *, limit_s: float | None = None
+) -> list[Rehearsal]:
+    """Rehearse on this GPU what the trials' forecasts need. Raises TimeoutError if one takes longer than the limit."""
     rehearsals = Rehearsals()
     while trial := rehearsals.next(trials):
         own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": ALONE, "gang_id": ALONE}
-        request = machine.requests(trial, **own)[0]
+        request = requests(trial, **own)[0]
         started = time.perf_counter()
-        [exit] = ranks.call(run, (request,), first=gpu)
+        [exit] = ranks.call(run, (request,), first=gpu, limit_s=limit_s)
         answer = {"status": exit["status"], "note": exit["note"], "took_s": time.perf_counter() - started}
         rehearsal = Rehearsal.of(trial, answer | {"figures": dict(exit["metrics"])})
         if rehearsal.status not in ("ok", "oom"):
@@ -304,7 +307,7 @@ def main() -> None:
             made: list[Rehearsal] = []
             for trials in own:
                 if not late(REHEARSING):
-                    made += rehearse(machine, trials, ranks, gpu)
+                    made += rehearse(trials, ranks, gpu)
             return made
 
         rehearsals = [rehearsal for part in pool.map(rehearse_on, range(2)) for rehearsal in part]
@@ -326,7 +329,7 @@ def main() -> None:
             own = [trial for trial in waiting if trial.gang.ranks == 1][gpu::2]
             for trial in own:
                 if not late() and known.forecast(trial):
-                    [exit] = ranks.call(run, (machine.requests(trial, gang_id=f"gpu {gpu}")[0],), first=gpu)
+                    [exit] = ranks.call(run, (requests(trial, gang_id=f"gpu {gpu}")[0],), first=gpu)
                     note(trial, exit)
 
         list(pool.map(alone_on, range(2)))
@@ -342,8 +345,8 @@ def main() -> None:
             forecast = known.forecast(trial)
             if forecast is None or forecast.fits == "no":
                 continue  # a rank without memory would leave the other waiting
-            requests = machine.requests(trial, rendezvous=meeting, gang_id=meeting)
-            exits = ranks.call(run, *((request,) for request in requests))
+            to_ranks = requests(trial, rendezvous=meeting, gang_id=meeting)
+            exits = ranks.call(run, *((request,) for request in to_ranks))
             failed = [exit for exit in exits if exit["status"] != "ok"]
             if failed:
                 meeting = rendezvous()  # the group may be broken

@@ -101,24 +101,39 @@ class Processes:
             with _environment(environments[index] if environments else {}):
                 self._members[-1].start()
 
-    def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...], first: int = 0) -> list[Any]:
+    def call(
+        self, function: Callable[..., Any], *arguments: tuple[Any, ...], first: int = 0, limit_s: float | None = None
+    ) -> list[Any]:
         """Call `function(*arguments[i])` in process `first` + i, for as many processes as there are arguments.
 
-        Raises RuntimeError with the traces of their errors.
+        Raises RuntimeError with the traces of their errors, and TimeoutError if a process needs longer than the limit.
         """
         ends = self._ends[first : first + len(arguments)]
         for end, own in zip(ends, arguments, strict=True):
             end.send((function, own))
+
+        def receive(end: Connection) -> Any:
+            if not end.poll(limit_s):
+                raise TimeoutError(f"no answer after {limit_s:g} s")
+            return end.recv()
+
         with ThreadPoolExecutor(len(ends)) as pool:
-            answers = list(pool.map(Connection.recv, ends))
+            answers = list(pool.map(receive, ends))
         if errors := [error for _, error in answers if error]:
             raise RuntimeError("\n".join(errors))
         return [answer for answer, _ in answers]
 
     def close(self) -> None:
+        """End the processes when they have answered all calls."""
         for end in self._ends:
             end.send(None)
         for member in self._members:
+            member.join()
+
+    def kill(self) -> None:
+        """End the processes at once."""
+        for member in self._members:
+            member.kill()
             member.join()
 
 
