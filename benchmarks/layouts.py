@@ -84,7 +84,7 @@ class Case(lm_throughput.Case):
 
     @property
     def has_yardstick(self) -> bool:
-        """Whether the yardstick has this model and layout, too."""
+        """Return whether the yardstick has this model and layout, too."""
         return self.options <= OF_YARDSTICK and not self.model.startswith("llama")
 
     @property
