@@ -28,7 +28,10 @@ _SHARED = 4.0
 """Degrees of freedom of the common scale of all cells, beside those of a cell's own."""
 
 _FEWEST_CELLS = 6
-"""With fewer cells, their median is no robust estimate of what a seed does to all cells."""
+"""With fewer cells, their quartile is no robust estimate of what a seed does to all cells."""
+
+_USUAL = 0.8
+"""The quantile of a cell's values that collapsed ones are below: four of five seeds may collapse."""
 
 _LEAST = 3.0
 """A drop below this multiple of the margin is no collapse."""
@@ -46,8 +49,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     """Return which values are far below the other seeds of their cell; rows are cells, columns seeds, NaN is missing.
 
     A drop is far if it is several times the margin, and larger than the spread of most seeds explains. Values are
-    compared with the upper quartile of their cell, so that also most seeds of a cell may collapse. What a seed does to
-    most cells alike is no collapse. Cells with fewer than `fewest` seeds, at least two, are not judged.
+    compared with an upper quantile of their cell, so that also most seeds of a cell may collapse. What a seed does to
+    three quarters of the cells is no collapse. Cells with fewer than `fewest` seeds, at least two, are not judged.
     """
     from scipy.special import stdtrit  # slow to import
 
@@ -58,7 +61,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
         return found
     drops = _below(values[several])
     if len(drops) >= _FEWEST_CELLS:
-        drops = _below(-(drops - np.nanmedian(drops, axis=0)))
+        # The first quartile, because a third of the seeds of most cells may collapse.
+        drops = _below(-(drops - np.nanquantile(drops, 0.25, axis=0)))
     count = int(known[several].sum())
     freedom = _INFORMATION * (count - several.sum())
     scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR * margin**2) / (freedom + _PRIOR))
@@ -68,8 +72,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
 
 
 def _below(values: Array) -> Array:
-    """Return how far each value is below the upper quartile of its row, which for up to four seeds is the maximum."""
-    return np.asarray(np.nanquantile(values, 0.75, axis=1, keepdims=True, method="higher") - values)
+    """Return how far each value is below the quantile _USUAL of its row, which for up to five seeds is the maximum."""
+    return np.asarray(np.nanquantile(values, _USUAL, axis=1, keepdims=True, method="higher") - values)
 
 
 def _scales(values: Array) -> Array:
@@ -88,5 +92,5 @@ def _scales(values: Array) -> Array:
 
 
 def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: int) -> Array:
-    """Return draws of the share of seeds that collapse, shape (draws, cells), after `hits` of `n` did."""
-    return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, len(hits))))
+    """Return draws of the share of seeds that collapse, shape (draws, *hits.shape), after `hits` of `n` did."""
+    return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, *hits.shape)))

@@ -64,9 +64,12 @@ class Likeness:
         return Likeness(batch=found[0], recipe=found[1].astype(int)), of_cell.ravel()
 
     def weights(self) -> Array:
-        """Return how alike any two cells are, from 0 to 1, shape (cells, cells); 0 on the diagonal."""
+        """Return how alike any two cells are, from 0 to 1, shape (cells, cells); 0 on the diagonal.
+
+        Half a doubling of the batch is a standard deviation: trainings collapse beyond some batch, not gradually.
+        """
         logs = np.log2(np.where(self.batch > 0, self.batch, np.nan))
-        near = np.nan_to_num(np.exp(-0.5 * np.subtract.outer(logs, logs) ** 2))
+        near = np.nan_to_num(np.exp(-2 * np.subtract.outer(logs, logs) ** 2))
         near = near * np.where(np.equal.outer(self.recipe, self.recipe), 1.0, 0.5)
         np.fill_diagonal(near, 0.0)
         return np.asarray(near)

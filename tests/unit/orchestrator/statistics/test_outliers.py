@@ -29,10 +29,24 @@ def test_drops_that_seeds_usually_show_are_no_collapse() -> None:
 
 def test_two_seeds_do_not_judge_a_loss() -> None:
     """Losses of GPT-2 early in its training: those at the largest batch differ more than those at smaller ones."""
-    small, large = [[4.29, 4.34], [4.42, 4.47], [4.30, 4.32], *[[5.01, 5.06]] * 3], [[6.63, 6.24], [6.66, 6.41]]
+    small, large = [[4.29, 4.34], [4.42, 4.47], [4.30, 4.32], *[[5.01, 5.06]] * 3], [[7.63, 6.24], [7.66, 6.41]]
     losses = np.array([*small, *large, [6.53, 6.46]])
     assert np.argwhere(collapsed(-losses, 0.05)).tolist() == [[6, 0], [7, 0]]
     assert not collapsed(-losses, 0.05, fewest=3).any()
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_all_seeds_of_a_cell_but_one_may_collapse(seeds: int) -> None:
+    values = np.full((8, seeds), 0.9) - np.linspace(0, 0.002, 8 * seeds).reshape(8, seeds)
+    hits = min(seeds - 1, 8)
+    values[5, :hits] -= 0.04
+    assert np.argwhere(collapsed(values, 0.01)).tolist() == [[5, seed] for seed in range(hits)]
+
+
+def test_a_third_of_the_seeds_of_most_cells_may_collapse() -> None:
+    hits = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]])
+    values = 0.9 - np.linspace(0, 0.002, 24).reshape(8, 3)
+    assert (collapsed(values - 0.04 * hits, 0.01) == (hits == 1)).all()
 
 
 def test_what_a_seed_does_to_all_cells_is_no_collapse() -> None:
