@@ -107,11 +107,11 @@ def _block(lines: Sequence[Text]) -> list[Text]:
 
 def _heading(end: SweepEnd) -> str:
     """Return the sweep, its training, its devices and its counts."""
-    # Timings matter only where cells are compared.
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
     counts = f"{int(ok.sum())}/{len(ok)} ok"
-    if end.has_objective:
+    # Timings matter only where cells are compared, and there is one only of an ok trial.
+    if end.has_objective and ok.any():
         counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
     name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else _duration(end.took_s)

@@ -107,6 +107,11 @@ def test_disturbed_timings_are_one_line_with_their_cause() -> None:
     assert "2 of 12" in line and "49%" in line and "chrome" in line
 
 
+def test_a_sweep_without_an_ok_trial_says_nothing_of_timings() -> None:
+    failed = [replace(record_of(1, seed), status=Status.FAILED, metrics={}) for seed in range(2)]
+    assert "0/2 ok" in rows(ended(failed))[0] and "timings" not in rows(ended(failed))[0]
+
+
 def test_the_settle_line_has_the_command_and_its_cost() -> None:
     end = ended([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     (line,) = [line for line in rows(end) if "mode=settle" in line]
