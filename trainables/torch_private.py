@@ -60,23 +60,6 @@ def compiles() -> bool:
     return "torch._dynamo" in sys.modules
 
 
-def suppresses_compile_errors() -> bool:
-    """Return whether code that cannot be compiled runs uncompiled."""
-    dynamo = sys.modules.get("torch._dynamo")
-    return dynamo is not None and bool(getattr(dynamo.config, "suppress_errors", False))
-
-
-def suppress_compile_errors(on: bool) -> None:
-    """Set whether code that cannot be compiled runs uncompiled. Imports torch.compile's front end."""
-    config: Any = import_module("torch._dynamo.config")
-    config.suppress_errors = on
-
-
-def compile_counters() -> Any:
-    """Return torch.compile's counters: {"frames": {"total": …, "ok": …}, …}. Imports its front end."""
-    return import_module("torch._dynamo.utils").counters
-
-
 def is_compile_error(error: BaseException) -> bool:
     """Return whether torch.compile's front end raised the error."""
     errors = sys.modules.get("torch._dynamo.exc")

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch.backends import cuda, cudnn, mkldnn
 
-from trainables.torch_private import suppress_compile_errors, suppresses_compile_errors
-
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
@@ -47,7 +45,6 @@ SWITCHES = {
         read=lambda: torch.is_autocast_enabled("cuda"), write=lambda on: torch.set_autocast_enabled("cuda", on)
     ),
     "autocast_cache": Switch(read=torch.is_autocast_cache_enabled, write=torch.set_autocast_cache_enabled),
-    "compile_errors": Switch(read=suppresses_compile_errors, write=suppress_compile_errors),
     "cudnn": _attribute(cudnn, "enabled"),
     "cudnn_benchmark": _attribute(cudnn, "benchmark"),
     "cudnn_deterministic": _attribute(cudnn, "deterministic"),

@@ -134,7 +134,7 @@ COLUMNS = (
 _ONLY_OF_TRIALS = frozenset(
     (
         *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
-        *("slowest_rank", "workers", "busy_gpus", "micro_batch_size", "compile_failures", "noise_scale", "gain"),
+        *("slowest_rank", "workers", "busy_gpus", "micro_batch_size", "noise_scale", "gain"),
         *("val_samples", "test_samples", "flops_per_sample", "matrix_flops_per_s", "reserved_memory_gb"),
         *("device_memory_gb", "cpu_util", "sm_clock_mhz", "temperature_c", "foreign_cpu", "foreign_gpu_processes"),
         *("idle_gpu_processes", "throttled_periods", "swapped_pages"),

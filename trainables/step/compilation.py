@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.models import repeated_blocks
-from trainables.torch_private import compile_counters, compiles, is_compile_error, suppress_compile_errors
+from trainables.torch_private import compiles, is_compile_error
 
 BLOCKS = "blocks"
 """The mode that compiles each repeated block of a model, which takes less time than to compile the whole."""
@@ -31,15 +31,10 @@ class Compiled(nn.Module):
     This is a wrapper, because torch may not compile a bare module of its library, such as `nn.Sequential`.
     """
 
-    def __init__(self, model: nn.Module, mode: str, *, fallback: bool) -> None:
-        """With `fallback`, code that cannot be compiled runs uncompiled; otherwise the first call raises.
-
-        `model` is in no other wrapper yet.
-        """
+    def __init__(self, model: nn.Module, mode: str) -> None:
+        """`model` is in no other wrapper yet."""
         super().__init__()
         self.model = model
-        suppress_compile_errors(fallback)
-        compile_counters().clear()
         self.compile(dynamic=False, mode=MODES[mode])
 
     def forward(self, *inputs: Tensor) -> Tensor:
@@ -48,10 +43,8 @@ class Compiled(nn.Module):
         return outputs
 
 
-def compile_blocks(model: nn.Module, *, fallback: bool) -> None:
-    """Compile each of the model's repeated blocks at its first call; `fallback` is as in `Compiled`."""
-    suppress_compile_errors(fallback)
-    compile_counters().clear()
+def compile_blocks(model: nn.Module) -> None:
+    """Compile each of the model's repeated blocks at its first call."""
     for block in repeated_blocks(model, wanted_for=f"trainable.compile={BLOCKS}"):
         block.compile(dynamic=False)
 
@@ -59,17 +52,6 @@ def compile_blocks(model: nn.Module, *, fallback: bool) -> None:
 def uncompiled() -> AbstractContextManager[object]:
     """Return a context in which compiled blocks run uncompiled: other shapes would be compiled again."""
     return torch.compiler.set_stance("force_eager") if compiles() else nullcontext()
-
-
-def count_failures(*, allowed: bool) -> int:
-    """Return how many pieces of code could not be compiled, of the last model made `Compiled`, after a call.
-
-    Raises CompileError if none could be compiled, unless `allowed`.
-    """
-    frames = compile_counters()["frames"]
-    if not frames["ok"] and not allowed:
-        raise CompileError("nothing of the model was compiled: use compile=off, or compile_fallback=true")
-    return int(frames["total"] - frames["ok"])
 
 
 @contextmanager
@@ -81,6 +63,4 @@ def one_line_errors(mode: str) -> Iterator[None]:
         if not is_compile_error(error):
             raise
         cause = " ".join(str(error).split())[:MESSAGE_LENGTH]
-        raise CompileError(
-            f"trainable.compile={mode} failed; off or compile_fallback=true train without: {cause}"
-        ) from error
+        raise CompileError(f"trainable.compile={mode} failed; off trains without: {cause}") from error

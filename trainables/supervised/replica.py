@@ -210,11 +210,11 @@ class Replica:
         if self._objective.of_tokens:
             model = TokenLoss(model, smoothing=settings.label_smoothing)
         if settings.compile == BLOCKS:
-            compile_blocks(self.model, fallback=settings.compile_fallback)
+            compile_blocks(self.model)
             if isinstance(model, TokenLoss):
                 model.compile_loss()
         elif settings.compile != "off":
-            model = Compiled(model, settings.compile, fallback=settings.compile_fallback)
+            model = Compiled(model, settings.compile)
         wire = torch.bfloat16 if settings.exchange == "bf16" else None
         exchange = Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
         return strategies.prepare(model, self._context, exchange)

@@ -72,8 +72,6 @@ class Settings:
     """The keys of `trainables.inputs.loaders.Workers`."""
     compile: str = "off"
     """off, default or max-autotune: torch.compile of the model, for fixed shapes; blocks: of each repeated block."""
-    compile_fallback: bool = False
-    """Whether a model that cannot be compiled trains uncompiled; otherwise the trial fails."""
     cuda_graph: str = "off"
     """on: the whole optimizer step is captured once and replayed, for steps shorter than their kernel launches."""
     activation_checkpointing: str = "off"

@@ -23,7 +23,7 @@ from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Context, GivenUpError
 from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
-from trainables.step.compilation import count_failures, one_line_errors
+from trainables.step.compilation import one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.shares import Replicas
 from trainables.step.training_step import precision_on
@@ -178,8 +178,6 @@ class SupervisedTrial:
         if self.workload.sequence_length:
             length = self.workload.sequence_length
             self._context.summarize({"tokens": at.samples * replicas.count * length})
-        if self._settings.compile != "off":
-            self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
         for name, own_gb in device_memory.peak(self._context.device).items():
             (peak_gb,) = self.gang.largest(own_gb)
             self._context.summarize({name: peak_gb})

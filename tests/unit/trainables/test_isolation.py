@@ -5,7 +5,6 @@ import torch
 
 from tests.unit.trainables.ranks import Processes, request, run, without_times
 from trainables import isolation
-from trainables.torch_state import TorchFlags
 
 AFTERWARDS = {
     "a different model": request(config={"model": {"name": "small_cnn"}, "budget": {"steps": 2}}),
@@ -70,13 +69,3 @@ def test_idle_threads_of_a_compiler_do_not_outlive_a_trial() -> None:
     assert isolation.BackgroundWork.now().grown_since(before)
     isolation.leave()
     assert not isolation.BackgroundWork.now().grown_since(before)
-
-
-def test_suppression_of_compile_errors_is_undone() -> None:
-    """Else the next one's own torch.compile would leave its model as it was, and nobody would know."""
-    dynamo: Any = pytest.importorskip("torch._dynamo")
-    with dynamo.config.patch(suppress_errors=False):
-        flags = TorchFlags.now()
-        dynamo.config.suppress_errors = True
-        flags.restore()
-        assert not dynamo.config.suppress_errors

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.step.compilation import Compiled, CompileError, count_failures, one_line_errors
+from trainables.step.compilation import Compiled, CompileError, one_line_errors
 
 
 def broken(*_: Any, **__: Any) -> Any:
@@ -15,28 +15,17 @@ def broken(*_: Any, **__: Any) -> Any:
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", broken)
     yield
-    torch._dynamo.config.suppress_errors = False
     torch._dynamo.reset()
 
 
 @pytest.mark.usefixtures("without_compiler")
 @pytest.mark.parametrize("mode", ["default", "max-autotune"])
 def test_compile_error_is_one_line(mode: str) -> None:
-    model = Compiled(nn.Linear(2, 2), mode, fallback=False)
+    model = Compiled(nn.Linear(2, 2), mode)
     with pytest.raises(CompileError, match=f"trainable.compile={mode} .*of that name") as caught:
         with one_line_errors(mode):
             model(torch.ones(1, 2))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("without_compiler")
-def test_fallback_trains_uncompiled_and_is_counted() -> None:
-    bare = nn.Linear(2, 2)
-    model = Compiled(bare, "default", fallback=True)
-    assert torch.equal(model(torch.ones(1, 2)), bare(torch.ones(1, 2)))
-    assert count_failures(allowed=True) == 1
-    with pytest.raises(CompileError, match="compile_fallback=true"):
-        count_failures(allowed=False)
 
 
 def test_torch_container_is_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +39,7 @@ def test_torch_container_is_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch)
     first, second = (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(2))
     for model in (first, second):
         images = torch.ones(1, 2)
-        assert torch.equal(Compiled(model, "default", fallback=False)(images), model(images))
-        assert count_failures(allowed=False) == 0
+        assert torch.equal(Compiled(model, "default")(images), model(images))
         torch._dynamo.reset()
     assert len(compiled) == 2
 
