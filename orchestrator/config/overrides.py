@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ FROM_PROGRAM = "=<of the program>"
 """Follows the name of a section that a program gave as a whole, which no override can express."""
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
-_WORDS = {"null", "true", "false", "nan", "inf", "none"}
+_WORDS = {"null", "true", "false", "nan", "inf"}
 
 
 def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -265,8 +264,6 @@ _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict
 
 _ZIP = "sweep.zip="
 
-_WORD = re.compile(r"[A-Za-z_][\w.-]*")
-
 
 def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
     """Return the shell command with the user's overrides and extra ones, such as the narrowed axes.
@@ -296,7 +293,7 @@ def narrowed_to(
     axes and are replaced.
     """
     quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
-    given = [f"sweep.axes.{quoted[axis]}=[{_value(value)}]" for axis, value in cell.items()]
+    given = [f"sweep.axes.{quoted[axis]}=[{literal(_whole(value))}]" for axis, value in cell.items()]
     is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
     text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
     given.append(f"sweep.axes.seed={text}")
@@ -307,18 +304,5 @@ def narrowed_to(
     return given
 
 
-def _value(value: Any) -> str:
-    """Return a value in Hydra's grammar, in which plain words need no quotes."""
-    if isinstance(value, str) and _WORD.fullmatch(value):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return _nested(value)
-
-
-def _nested(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_nested(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(_nested, value))}]"
-    return json.dumps(value)
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value

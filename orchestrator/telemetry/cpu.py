@@ -43,9 +43,9 @@ class Usage:
         return self._children
 
     @children.setter
-    def children(self, found: Sequence[int]) -> None:
-        self._children = found
-        for child in found:
+    def children(self, workers: Sequence[int]) -> None:
+        self._children = workers
+        for child in workers:
             if child not in self._before_s:
                 self._before_s[child] = self._of_worker(child)[0] if child in self._older else 0.0
 

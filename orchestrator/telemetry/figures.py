@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,7 @@ class Device:
         return int(np.bitwise_or.reduce(seen)) if len(seen) else 0
 
     def _column(self, name: str) -> Floats:
-        found = self._columns.get(name)
-        return np.full(len(self._time_s), np.nan) if found is None else found
+        return self._columns.get(name, np.full(len(self._time_s), np.nan))
 
     def _integrated(self, name: str) -> Floats:
         column = self._column(name)
@@ -159,19 +159,19 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     if not seen:
         return {}
     flags = 0
-    for each, device in seen:
-        flags |= device.bits("throttle_reasons", timed(each))
+    for reading, device in seen:
+        flags |= device.bits("throttle_reasons", timed(reading))
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
-    used = [device.mean("gpu_util", timed(each)) for each, device in seen]
+    used = [device.mean("gpu_util", timed(reading)) for reading, device in seen]
     measured: dict[str, Any] = {}
     if len(used) > 1 and max(used) >= LEAST_UTIL:
-        measured["busy_gpus"] = sum(each >= IDLE_SHARE * max(used) for each in used)
+        measured["busy_gpus"] = sum(share >= IDLE_SHARE * max(used) for share in used)
     return (
         measured
         | {
             "gpu_util": math.fsum(used) / len(used),
             "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
-            "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
+            "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(reading)) for reading, device in seen),
             "temperature_c": max(device.largest("temperature_c") for _, device in seen),
             "peak_memory_gb": max(device.largest("memory_used_gb") for _, device in seen),
         }
@@ -238,7 +238,7 @@ _COUNTERS = ("energy_j", "pcie_tx_gb", "pcie_rx_gb", "nvlink_tx_gb", "nvlink_rx_
 
 def write(path: Path, readings: Sequence[Readings]) -> None:
     """Write the table, as a whole or not at all. Raises OSError if the disk refuses it."""
-    parts = [_table(each, device) for each in readings for device in each.series]
+    parts = [_table(reading, device) for reading in readings for device in reading.series]
     data = pa.BufferOutputStream()
     pq.write_table(pa.concat_tables(parts), data, compression="zstd")
     write_whole(path, data.getvalue().to_pybytes())
@@ -284,9 +284,9 @@ def with_telemetry(
     on_cpu, timing = trial.device == "cpu", trial.timing
     alone = timing == "exclusive" if on_cpu else timing != "shared" and trial.gang.gpus_per_rank >= 1
     seen = figures(readings, outcome.metrics, alone=alone) if complete else {}
-    failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]
+    failures = [f"telemetry: {reading.failure}" for reading in readings if reading.failure][:1]
     try:
-        if any(each.ticks for each in readings):
+        if any(reading.ticks for reading in readings):
             write(trial_dir / TELEMETRY, readings)
         else:  # the trial was too short for any sample; the file is an earlier attempt's
             (trial_dir / TELEMETRY).unlink(missing_ok=True)
@@ -295,7 +295,7 @@ def with_telemetry(
     idle = int(seen.get("idle_gpu_processes", 0))
     neighbours = [f"{idle} idle {'process' if idle == 1 else 'processes'} of others on the GPUs"] if idle else []
     note = "; ".join(filter(None, [outcome.note, *neighbours, *failures]))
-    machines = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
+    machines = list(dict.fromkeys(reading.machine for reading in sorted(readings, key=attrgetter("rank"))))
     provenance = {**outcome.provenance, **({"machine": machines[0]} if machines[0] else {})}
     if len(machines) > 1 and all(machines):
         provenance["machines"] = " ".join(machines)

@@ -139,7 +139,7 @@ def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
 
 
 def _processes(proc: Path) -> dict[int, Process]:
-    found = {}
+    processes = {}
     for entry in os.scandir(proc):
         if not entry.name.isdigit():
             continue
@@ -149,12 +149,12 @@ def _processes(proc: Path) -> dict[int, Process]:
         except OSError:  # it has ended in the meantime, or is not readable
             continue
         fields = behind.split()
-        found[int(entry.name)] = Process(
+        processes[int(entry.name)] = Process(
             parent=int(fields[1]),
             cpu_s=sum(map(int, fields[11:15])) / _TICKS_PER_S,
             name=head.partition(b"(")[2].decode(errors="replace"),
         )
-    return found
+    return processes
 
 
 def _throttled(group: Path) -> int | None:
@@ -223,8 +223,8 @@ class TimedForeignLoad:
         """Find the workers of a trial that reports no phases, such as a command, at most once every LOOK_EVERY_S."""
         if time_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = time_s
-            found = self._counted(time_s)
-            self._earliest = self._earliest or found
+            counted = self._counted(time_s)
+            self._earliest = self._earliest or counted
 
     def reported(self, time_s: float) -> bool:
         """Note a report of a trial without phases; return whether a census was taken."""
@@ -249,19 +249,19 @@ class TimedForeignLoad:
             first, last = self._earliest, last or first
         if first is None or last is None or last.time_s <= first.time_s:
             return {}
-        found = foreign_load(first, last, Owners.here(driver), len(cores()))
+        load = foreign_load(first, last, Owners.here(driver), len(cores()))
         for name, counts in (
-            ("foreign_gpu_processes", [each.busy for each in self._neighbours]),
-            ("idle_gpu_processes", [each.idle for each in self._neighbours]),
+            ("foreign_gpu_processes", [look.busy for look in self._neighbours]),
+            ("idle_gpu_processes", [look.idle for look in self._neighbours]),
         ):
             if known := [count for count in counts if not math.isnan(count)]:
-                found[name] = max(known)
-        return found
+                load[name] = max(known)
+        return load
 
     def _counted(self, time_s: float) -> Census:
         started = time.perf_counter()
-        found = self._count(time_s)
+        counted = self._count(time_s)
         self._cost_s = time.perf_counter() - started
         own = os.getpid()
-        self._usage.children = sorted(family(found.processes, Owners(roots=[own])) - {own})
-        return found
+        self._usage.children = sorted(family(counted.processes, Owners(roots=[own])) - {own})
+        return counted

@@ -172,8 +172,8 @@ def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
 
 
 def _utilisation(nvml: Any, handle: Any) -> Mapping[str, float]:
-    found = nvml.nvmlDeviceGetUtilizationRates(handle)
-    return {"gpu_util": found.gpu / 100, "memory_util": found.memory / 100}
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"gpu_util": rates.gpu / 100, "memory_util": rates.memory / 100}
 
 
 def _memory(nvml: Any, handle: Any) -> Mapping[str, float]:

@@ -40,16 +40,16 @@ class Tap:
 
     def read(self, *, counters: bool = True) -> dict[str, float]:
         """Return the current figures of all remaining sources, counters only if asked for. Never raises."""
-        found: dict[str, float] = {}
-        for source in [each for each in self.sources if counters or not each.counts]:
+        figures: dict[str, float] = {}
+        for source in [source for source in self.sources if counters or not source.counts]:
             try:
-                found |= source.read()
+                figures |= source.read()
             except self._not_offered:
                 self.sources.remove(source)
             except Exception as error:
                 self.sources.remove(source)
                 self.failure = self.failure or f"{source.name}: {error or type(error).__name__}"
-        return found
+        return figures
 
 
 TRAINING, WINDOW = "training", "window"

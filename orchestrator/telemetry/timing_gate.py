@@ -271,7 +271,7 @@ def _more_than(metrics: Mapping[str, Any], name: str, limit: float, text: str) -
 
 
 def _throttled(metrics: Mapping[str, Any]) -> str:
-    reasons = [each for each in str(metrics.get("throttle_reasons") or "").split(", ") if each not in ("", POWER_CAP)]
+    reasons = [word for word in str(metrics.get("throttle_reasons") or "").split(", ") if word not in ("", POWER_CAP)]
     return f"throttled: {', '.join(reasons)}" if reasons else ""
 
 
@@ -291,7 +291,7 @@ def _median_clocks(records: Sequence[TrialRecord]) -> dict[tuple[Any, ...], floa
         mhz = _timed_clock(record.metrics)
         if record.status is Status.OK and mhz is not None:
             clocks.setdefault(_device(record), []).append(mhz)
-    return {device: median(found) for device, found in clocks.items()}
+    return {device: median(readings_mhz) for device, readings_mhz in clocks.items()}
 
 
 def _timed_clock(metrics: Mapping[str, Any]) -> float | None:

@@ -121,15 +121,16 @@ def test_the_command_keeps_overrides_except_mode_and_axes():
         "sweep=demo",
         "budget.epochs=5",
         "sweep.axes.gpus=[2]",
-        'sweep.axes."a.b"=["x y"]',
+        "sweep.axes.\"a.b\"=['x y']",
         "sweep.axes.model=[mlp]",
         "sweep.axes.seed=[0,1]",
     ]
 
 
 def test_a_trainable_of_a_program_gives_a_call():
-    text = command(["sweep.name=mine", "trainable=<of the program>"], narrowed_to({"gpus": 1, "a.b": "x y"}, [0, 1]))
-    assert text == """run_sweep(…, 'sweep.axes.gpus=[1]', 'sweep.axes."a.b"=["x y"]', 'sweep.axes.seed=[0,1]')"""
+    extra = narrowed_to({"gpus": 1, "a.b": "x y"}, [0, 1])
+    text = command(["sweep.name=mine", "trainable=<of the program>"], extra)
+    assert text == f"run_sweep(…, {', '.join(map(repr, extra))})"
 
 
 def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
