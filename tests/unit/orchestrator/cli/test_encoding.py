@@ -21,7 +21,7 @@ def test_unencodable_characters_are_replaced() -> None:
     assert told.returncode == 0 and told.stdout.decode("latin-1") == "0.9 ? ±\n"
 
 
-@pytest.mark.parametrize("hiding", ["sweeps/__init__.py", "statistics.py", "json.py", "yaml/__init__.py"])
+@pytest.mark.parametrize("hiding", ["sweeps/__init__.py", "statistics.py", "typing.py", "yaml/__init__.py"])
 def test_module_that_hides_ours_or_pythons_is_named(tmp_path: Path, hiding: str) -> None:
     (tmp_path / hiding).parent.mkdir(exist_ok=True)
     (tmp_path / hiding).touch()
