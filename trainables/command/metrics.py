@@ -14,6 +14,7 @@ from typing import Any
 
 from sweeps.metric import is_higher_better
 from sweeps.target import Target
+from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
 from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS
 from trainables.command.process import SEARCHED
@@ -190,8 +191,9 @@ class CommandMetrics:
         about = (*position.items(), *values)
         is_repeated = about in self._json_rows
         self._json_rows.add(about)
-        if line:
-            self._clock.seen(epoch)
+        ended_s = row.value(ENDED_S, "")
+        if line or ended_s is not None:
+            self._clock.seen(epoch, ended_s)
         # Every process may print the same row.
         return [] if is_repeated else [position | values]
 
@@ -262,6 +264,7 @@ class CommandMetrics:
         if not self.between_lines:
             return {}
         timed = self._clock.figures()
+        timed["train_s"] = timed["epoch_s"] * self._clock.epochs
         return timed | ({"samples_per_s": self.samples_per_epoch / timed["epoch_s"]} if self.samples_per_epoch else {})
 
     def _of_window(self, figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class EpochClock:
         self._earlier = 0.0
         """What the numbers of earlier phases add."""
 
-    def seen(self, epoch: float) -> bool:
-        """Record that a line of this epoch has arrived; return whether an epoch begins with it.
+    def seen(self, epoch: float, at_s: float | None = None) -> bool:
+        """Record that a line of this epoch has arrived, now or at `at_s`; return whether an epoch begins with it.
 
         A line about an earlier epoch, such as the best one, changes nothing.
         """
@@ -48,7 +48,7 @@ class EpochClock:
         if math.isnan(self._first):
             self._first = epoch
         self._last = epoch
-        self._arrival_s[self._earlier + epoch] = self._clock()
+        self._arrival_s[self._earlier + epoch] = self._clock() if at_s is None else at_s
         return begins
 
     @property

@@ -12,6 +12,9 @@ FOLDER = os.environ.get("SWEEP_HOOK", "")
 STOP_FILE = "stop_at_step"
 """The trial writes this file to end the training: it holds the number of the last step."""
 
+ENDED_S = "sweep_ended_s"
+"""The key of a row of metrics with the time at which its epoch ended, by the host's monotonic clock."""
+
 
 def write_file(name, text):
     """Write a file of the trial, whole or not at all."""

@@ -13,7 +13,7 @@ import sys
 import weakref
 
 import sweep_training
-from sweep_files import FOLDER
+from sweep_files import ENDED_S, FOLDER
 
 
 def emit(row):
@@ -30,9 +30,11 @@ def emit(row):
         print(f"sweep hook: {error}", file=sys.stderr)
 
 
-def emit_row(epoch, step, values):
-    """Write a row of metrics under their own names."""
+def emit_row(epoch, step, values, at_s=None):
+    """Write a row of metrics under their own names; `at_s` is when the epoch ended, if that is to time the epochs."""
     row = {} if epoch is None else {"epoch": epoch, "step": step}
+    if at_s is not None:
+        row[ENDED_S] = at_s
     for key, value in values.items():
         try:
             row[key] = float(value)

@@ -5,6 +5,7 @@ A sweep provides this module in every Python of its commands, whatever is instal
 """
 
 import sys
+import time
 
 
 def step(samples=0, loss=None, *, tokens=0, epoch=None, **metrics):
@@ -12,7 +13,7 @@ def step(samples=0, loss=None, *, tokens=0, epoch=None, **metrics):
 
     From the first call on, only marked steps count. The time between two calls is that of a step. A call without
     samples and loss is none: it reports metrics, such as `step(epoch=3, val_accuracy=0.9)`, after an evaluation, whose
-    time does not count.
+    time does not count. If no step is marked at all, as in boosting, the time between two epochs is that of an epoch.
     """
     # Only the hook loads this module under this name: without it, there is nothing to count for.
     if not getattr(sys.modules.get("sweep_files"), "FOLDER", ""):
@@ -30,4 +31,5 @@ def step(samples=0, loss=None, *, tokens=0, epoch=None, **metrics):
         if epoch is not None:
             training.begin_epoch(epoch)
         values = metrics if loss is None else {"loss": loss, **metrics}
-        emit_row(epoch, training.counts.whole.steps, values)
+        at_s = None if training.is_marked else time.monotonic()
+        emit_row(epoch, training.counts.whole.steps, values, at_s)

@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,6 +164,23 @@ def test_marked_steps_replace_counted_ones(hook: Any) -> None:
         training.mark(16, 0, 0.5)
     training.step(optimizer_of(torch.nn.Linear(2, 2)))
     assert (training.counts.whole.steps, training.counts.whole.samples) == (3, 48)
+
+
+def test_epochs_tell_when_they_ended_until_a_step_is_marked(
+    hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    marks, files, frameworks = (
+        hook_module(name, monkeypatch) for name in ("sweep_step", "sweep_files", "sweep_frameworks")
+    )
+    for module in (files, frameworks):
+        monkeypatch.setattr(module, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(hook, "TRAINING", hook.Training())
+    marks.step(epoch=1, val_loss=0.5)
+    marks.step(samples=16)
+    marks.step(epoch=2, val_loss=0.25)
+    rows = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert [row["val_loss"] for row in rows] == [0.5, 0.25]
+    assert rows[0][files.ENDED_S] > 0 and files.ENDED_S not in rows[1]
 
 
 def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:

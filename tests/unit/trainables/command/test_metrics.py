@@ -5,6 +5,7 @@ import pytest
 
 from sweeps.target import Target
 from trainables.command.check import errors
+from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.metrics import CommandMetrics
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError
@@ -198,6 +199,14 @@ def test_without_times_the_interval_between_epoch_lines_counts(ending, epoch_s, 
     figures = reader.figures()
     assert reader.between_lines is between_lines
     assert (figures["epoch_s"], figures["samples_per_s"], figures["samples"]) == (epoch_s, 100 / epoch_s, 300)
+
+
+def test_epochs_without_marked_steps_are_timed_by_their_own_clock():
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"val_loss": None}), epochs=4, clock=lambda: 0.0)
+    rows = [reader.row({"epoch": epoch, "val_loss": 0.5, ENDED_S: 10.0 + 2 * epoch}) for epoch in (1, 2, 3, 4)]
+    figures = reader.figures()
+    assert rows[3] == [{"epoch": 4, "val_loss": 0.5}] and reader.between_lines
+    assert (figures["epoch_s"], figures["train_s"], reader.work()["epochs"]) == (2.0, 8.0, 4)
 
 
 STEP = {"step_s": r"took ([0-9.]+) s"}
