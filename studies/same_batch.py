@@ -57,7 +57,7 @@ class SharedReplica(Replica):
         return kind(feed, self._gang, Workers.of(self._settings.loader))
 
 
-class SharedInputs:
+class SharedInputs(Inputs):
     """Rank 0 loads the global batch onto its device and scatters it; other ranks have neither workers nor images.
 
     Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
@@ -67,7 +67,8 @@ class SharedInputs:
         # Messages are plain float32 (float64) in any precision: not every format and layout can be sent everywhere.
         wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
         plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))
-        self.feed, self._gang, self._wide = feed, gang, wide
+        super().__init__(feed)
+        self._gang, self._wide = gang, wide
         self._loader = LoaderInputs(plain, range(len(feed.batch.shares)), workers)
 
     def minibatches(self, start: int) -> Iterator[Minibatch]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.inputs.inputs import Feed, Inputs, ResidentInputs
-from trainables.inputs.sequences import SequenceInputs, Sequences
+from trainables.inputs.inputs import Feed, Inputs, ResidentInputs, SequenceInputs
+from trainables.inputs.sequences import Sequences
 from trainables.process_group import RankGroup
 
 

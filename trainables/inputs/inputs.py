@@ -1,4 +1,4 @@
-"""The common parts of input pipelines (augmentation, split, form, feed), and the pipeline on the device.
+"""The common parts of input pipelines (augmentation, split, form, feed), the pipeline on the device, that of sequences.
 
 The samples of every step's global batch are the same, in the same order, for any number of ranks.
 """
@@ -9,7 +9,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -125,19 +124,23 @@ BLOCK_BYTES = 64 * 2**20
 """Minibatches are prepared in blocks of about this size: many steps of small batches at once."""
 
 
-class Inputs(Protocol):
+class Inputs:
     """An input pipeline: a rank's minibatches of the training data."""
 
-    feed: Feed
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
 
     def minibatches(self, start: int) -> Iterator[Minibatch]:
         """Return the minibatches from sample `start` of the training on, without end: see `Feed.steps`.
 
         `grad_accum_steps` minibatches make a step.
         """
+        raise NotImplementedError
 
     def rebatch(self, batch: Batch) -> None:
         """Change the batch; call `minibatches` again afterwards. The order of samples stays the same."""
+        self.close()
+        self.feed = replace(self.feed, batch=batch)
 
     def close(self) -> None:
         """End the worker processes, if there are any."""
@@ -284,11 +287,12 @@ def _permutation(seed: int, passes: int, count: int) -> tuple[Tensor, torch.Gene
     return torch.randperm(count, generator=source), source
 
 
-class ResidentInputs:
+class ResidentInputs(Inputs):
     """The pipeline on the device: the whole training set as uint8, shuffled, augmented and normalised there."""
 
     def __init__(self, feed: Feed, rank: int) -> None:
-        self.feed, self._rank = feed, rank
+        super().__init__(feed)
+        self._rank = rank
         images, targets = feed.images.images, feed.images.targets
         self._pixels = feed.augmentation.pad(as_pixels(images, feed.form.device))
         self._targets = targets.to(feed.form.device)
@@ -307,13 +311,6 @@ class ResidentInputs:
             # The next epoch is drawn while the device is busy with the last block, so that it need not wait then.
             plan = next(plans)
             yield from self._block(last.flatten(1))
-
-    def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`."""
-        self.feed = replace(self.feed, batch=batch)
-
-    def close(self) -> None:
-        """See `Inputs`; there is nothing to end."""
 
     def _plans(self, start: int) -> Iterator[Tensor]:
         """Yield the rank's part of `Feed.steps`, sample numbers and augmentations in 1 or 6 rows, on the device."""
@@ -345,3 +342,22 @@ class ResidentInputs:
     def _take(self, padded: Tensor, index: Tensor, draws: Tensor) -> Tensor:
         change = self.feed.augmentation
         return change.take(padded, index, draws) if change.moves else padded.index_select(0, index)
+
+
+class SequenceInputs(Inputs):
+    """The pipeline of sequences. The host reads a step's tokens while the device is busy with earlier steps."""
+
+    def __init__(self, feed: Feed, rank: int) -> None:
+        super().__init__(feed)
+        self._rank = rank
+
+    def minibatches(self, start: int) -> Iterator[Minibatch]:
+        """See `Inputs`."""
+        feed = self.feed
+        for steps in feed.steps(start, lambda order, source: order[None]):
+            numbers = feed.passes_of(self._rank, steps)[0]
+            for passes in numbers.unflatten(1, (feed.batch.grad_accum_steps, -1)).flatten(0, 1):
+                rows = feed.sequences.rows(passes)
+                if feed.form.device != "cpu":  # so that the GPU need not wait
+                    rows = rows.pin_memory().to(feed.form.device, non_blocking=True)
+                yield rows[:, :-1], rows[:, 1:]

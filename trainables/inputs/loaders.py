@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from sweeps.trial import Batch
-from trainables.inputs.inputs import Augmentation, Feed, Form, Minibatch
+from trainables.inputs.inputs import Augmentation, Feed, Form, Inputs, Minibatch
 from trainables.registry import check_keys
 
 Sample = tuple[int, int]
@@ -55,7 +54,7 @@ class Workers:
         }
 
 
-class LoaderInputs:
+class LoaderInputs(Inputs):
     """A loader of the rank's own, whose workers start with the first batch and work until `close`.
 
     Samples and their order are those of `ResidentInputs`. The random numbers of the augmentation differ, but they also
@@ -64,7 +63,8 @@ class LoaderInputs:
 
     def __init__(self, feed: Feed, ranks: Sequence[int], workers: Workers) -> None:
         """Load the samples of `ranks`, rank after rank."""
-        self.feed, self._ranks, self._workers = feed, ranks, workers
+        super().__init__(feed)
+        self._ranks, self._workers = ranks, workers
         self._samples = _Samples(feed)
         self._stream: Generator[Minibatch] | None = None
 
@@ -73,11 +73,6 @@ class LoaderInputs:
         self.close()
         self._stream = self._load(start)
         return self._stream
-
-    def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`; the workers end."""
-        self.close()
-        self.feed = replace(self.feed, batch=batch)
 
     def close(self) -> None:
         """End the workers."""

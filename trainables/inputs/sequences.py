@@ -1,10 +1,9 @@
-"""The input pipeline of language models: sequences of tokens, read from memory-mapped files step by step."""
+"""The data of language models: sequences of tokens, read from memory-mapped files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +11,8 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from sweeps.trial import Batch
 from trainables.tokens import Corpus, Tokens
 from trainables.torch_state import generator
-
-if TYPE_CHECKING:
-    from trainables.inputs.inputs import Feed, Minibatch
 
 
 class Sequences:
@@ -69,28 +64,3 @@ def parts_of(corpus: Corpus, length: int, *, val_fraction: float, seed: int) -> 
         # In the order of the files, because neighbours are read together.
         train, validation = train.at(kept.sort().values), train.at(held.sort().values)
     return train, validation, Sequences(corpus.test, length)
-
-
-class SequenceInputs:
-    """The pipeline of sequences. The host reads a step's tokens while the device is busy with earlier steps."""
-
-    def __init__(self, feed: Feed, rank: int) -> None:
-        self.feed, self._rank = feed, rank
-
-    def minibatches(self, start: int) -> Iterator[Minibatch]:
-        """See `Inputs`."""
-        feed = self.feed
-        for steps in feed.steps(start, lambda order, source: order[None]):
-            numbers = feed.passes_of(self._rank, steps)[0]
-            for passes in numbers.unflatten(1, (feed.batch.grad_accum_steps, -1)).flatten(0, 1):
-                rows = feed.sequences.rows(passes)
-                if feed.form.device != "cpu":  # so that the GPU need not wait
-                    rows = rows.pin_memory().to(feed.form.device, non_blocking=True)
-                yield rows[:, :-1], rows[:, 1:]
-
-    def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`."""
-        self.feed = replace(self.feed, batch=batch)
-
-    def close(self) -> None:
-        """See `Inputs`; there is nothing to end."""

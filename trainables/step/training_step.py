@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -168,28 +168,8 @@ OPTIMIZER = "optimizer"
 """The first part of the names of an optimizer's tensors in a checkpoint."""
 
 
-class Step(Protocol):
-    """An optimizer step, on one global batch at a time."""
-
-    @property
-    def loss(self) -> Tensor:
-        """The rank's scaled losses, times the size of their step, summed since it was last zeroed; float64."""
-
-    def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
-        """Take a minibatch for each forward pass of the step, and update the model once."""
-
-    def enlarge(self, times: int, grad_accum_steps: int) -> None:
-        """Take so many times the initial samples in each step from now on, in so many passes."""
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what the next step depends on besides the model, the same on all ranks, and its tensors by name."""
-
-    def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, own_settings: bool = False) -> None:
-        """Restore the state before the first step; with `own_settings`, keep this optimizer's betas, decay, …"""
-
-
 class TrainingStep:
-    """A step that launches its kernels one by one. See `Step`."""
+    """An optimizer step, on one global batch at a time, that launches its kernels one by one."""
 
     def __init__(
         self,
@@ -207,7 +187,8 @@ class TrainingStep:
         self._scaler = torch.amp.GradScaler(torch.device(device).type, enabled=precision.scales_loss)
         self._lr: float | None = None
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        """See `Step`; never read here, which would wait for the device."""
+        """The rank's scaled losses, times the size of their step, summed since it was last zeroed; never read here,
+        which would wait for the device."""
         self._times, self._objective = 1, objective or Objective()
         self._exchanges, self._fits = True, False
         self._clip_grad_norm = clip_grad_norm
@@ -229,21 +210,21 @@ class TrainingStep:
             self._exchanges = True
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
-        """See `Step`."""
+        """Take a minibatch for each forward pass of the step, and update the model once."""
         self.set_rate(lr)
         self.update(batches)
 
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
-        """See `Step`."""
+        """Take so many times the initial samples in each step from now on, in so many passes."""
         self._times, self.grad_accum_steps = times, grad_accum_steps
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """See `Step`."""
+        """Return what the next step depends on besides the model, the same on all ranks, and its tensors by name."""
         plain, tensors = split(self._optimizer.state_dict(), OPTIMIZER)
         return {"optimizer": plain, "scaler": self._scaler.state_dict()}, tensors
 
     def restore(self, state: Mapping[str, Any], tensors: SharedTensors, *, own_settings: bool = False) -> None:
-        """See `Step`."""
+        """Restore the state before the first step; with `own_settings`, keep this optimizer's betas, decay, …"""
         groups = self._optimizer.param_groups
         settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
         weights = [weight for group in groups for weight in group["params"]]
@@ -258,12 +239,6 @@ class TrainingStep:
         for group, own in zip(self._optimizer.param_groups, settings if own_settings else (), strict=own_settings):
             group.update(own)
         self._scaler.load_state_dict(dict(state["scaler"]))
-
-    def require_capturable(self) -> None:
-        """Raise ValueError if the host must know before an update whether gradients have overflowed."""
-        if self._scaler.is_enabled() and not getattr(self._optimizer, "_step_supports_amp_scaling", False):
-            name = type(self._optimizer).__name__
-            raise ValueError(f"cuda_graph=on with precision=fp16 needs SGD, Adam or AdamW, which are fused, not {name}")
 
     def set_rate(self, lr: float) -> None:
         """Set the rate of the following updates, in place if it is a tensor."""

@@ -21,7 +21,7 @@ from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth, Schedule
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Parts, Stopwatch
-from trainables.step.training_step import Step
+from trainables.step.training_step import TrainingStep
 
 KINDS = ("epochs", "samples", "tokens", "steps", "seconds")
 ROUNDING = 1e-6
@@ -222,7 +222,7 @@ class Epoch:
 class Trained(Protocol):
     """The replica that a loop trains."""
 
-    step: Step
+    step: TrainingStep
     inputs: Inputs
     stopwatch: Stopwatch
 

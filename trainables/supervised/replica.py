@@ -34,7 +34,7 @@ from trainables.step.sharding import divide_layers, free_gathered, shard, withou
 from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
-from trainables.step.training_step import Objective, Step, TokenLoss, TrainingStep, loss_sum
+from trainables.step.training_step import Objective, TokenLoss, TrainingStep, loss_sum
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import Settings
 
@@ -219,7 +219,7 @@ class Replica:
         exchange = Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
         return strategies.prepare(model, self._context, exchange)
 
-    def _build_step(self) -> Step:
+    def _build_step(self) -> TrainingStep:
         context = self._context
         if self.captures and (reason := self._strategy.uncapturable):
             name = context.layout.strategy
@@ -228,7 +228,8 @@ class Replica:
             self.model, self._config["optimizer"], lr=context.lr.value, capturable=self.captures
         )
         self.noise.watch(optimizer)
-        step = TrainingStep(
+        kind = GraphedStep if self.captures else TrainingStep
+        return kind(
             self._strategy,
             optimizer,
             precision=self._workload.precision,
@@ -237,7 +238,6 @@ class Replica:
             objective=self._objective,
             clip_grad_norm=self._settings.clip_grad_norm,
         )
-        return GraphedStep(step) if self.captures else step
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

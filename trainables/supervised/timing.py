@@ -30,7 +30,6 @@ from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
-from trainables.step.training_step import TrainingStep
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import Settings
@@ -94,14 +93,13 @@ class Timing:
             return window, self._replica.stopwatch.parts() - before
 
     def _step_split(self, window: Window, parts: Parts) -> dict[str, float]:
-        step = self._replica.step
         split = StepSplit(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
-        if not isinstance(step, TrainingStep):
-            return split.captured(window, parts) if self._replica.captures else {}
+        if self._replica.captures:
+            return split.captured(window, parts)
         with self._context.phase("probe"):
             if self._gang.world_size == 1:
                 return split.single(window, parts)
-            return split.several(window, step.without_exchange())
+            return split.several(window, self._replica.step.without_exchange())
 
 
 def mean_parts(epochs: Sequence[Epoch], steps: int) -> Parts:

@@ -20,8 +20,10 @@ from trainables.step.training_step import PRECISIONS, TrainingStep
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 
 
-def step_of(module: nn.Module, name: str, precision: str, *, accum: int = 1, device: str = "cuda") -> TrainingStep:
-    return TrainingStep(
+def step_of(
+    module: nn.Module, name: str, precision: str, *, accum: int = 1, device: str = "cuda", captured: bool = True
+) -> TrainingStep:
+    return (GraphedStep if captured else TrainingStep)(
         Strategy(forward=module, loss_scale=1 / (8 * accum)),
         optimizers.build(module, {"name": name}, lr=0.1, capturable=device == "cuda"),
         precision=PRECISIONS[precision],
@@ -42,8 +44,7 @@ def after_steps(name: str, precision: str, *, accum: int, captured: bool, count:
     torch.manual_seed(0)
     with stream_for("on", "cuda:0"):
         module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5)).cuda()
-        eager = step_of(module, name, precision, accum=accum)
-        step, batches = GraphedStep(eager) if captured else eager, minibatches()
+        step, batches = step_of(module, name, precision, accum=accum, captured=captured), minibatches()
         for index in range(count):
             step(batches, 0.01 / (1 + index // 5))
         torch.cuda.synchronize()
@@ -115,7 +116,7 @@ def test_eager_steps_read_minibatches_from_the_places_of_the_capture() -> None:
             seen.append((inputs.data_ptr(), inputs.stride()))
             return super().forward(inputs)
 
-    step = GraphedStep(step_of(Recorder(4, 2), "sgd", "fp32", accum=2, device="cpu"))
+    step = step_of(Recorder(4, 2), "sgd", "fp32", accum=2, device="cpu")
     slices = ((torch.randn(8, 5)[:, 1:], torch.randint(2, (8,))) for _ in itertools.count())
     for _ in range(WARMUP_STEPS):
         step(slices, 0.1)
@@ -137,8 +138,7 @@ def test_cpu_refuses_cuda_graphs() -> None:
 
 
 def test_unfused_optimizer_with_fp16_is_not_captured() -> None:
-    step = step_of(nn.Linear(2, 2), "lars", "fp16", device="cpu")
     with pytest.raises(ValueError, match="cuda_graph=on .*precision=fp16 .*LARS"):
-        GraphedStep(step)
-    GraphedStep(step_of(nn.Linear(2, 2), "sgd", "fp16", device="cpu"))
-    GraphedStep(step_of(nn.Linear(2, 2), "lars", "bf16", device="cpu"))
+        step_of(nn.Linear(2, 2), "lars", "fp16", device="cpu")
+    step_of(nn.Linear(2, 2), "sgd", "fp16", device="cpu")
+    step_of(nn.Linear(2, 2), "lars", "bf16", device="cpu")
