@@ -265,7 +265,6 @@ class TrialQueue:
         """`retries`: None: no trial is retried. `equal_failures`: how many cells may fail for one reason before the
         rest is not run; None: all. `supplier`: None: no trials follow.
         """
-        self._trials = list(trials)
         self._durations = durations or Durations()
         self._budget = budget or SweepBudget()
         self._gpu_s = self._budget.gpu_s
@@ -274,9 +273,9 @@ class TrialQueue:
         self._retries = retries
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
-        self._scheduler: Scheduler | None = None
+        self._scheduler = Scheduler((), (), self._durations.expected_s)
         self._shapes: set[Shape] = set()
-        self._nodes: Sequence[Node] = ()
+        self._nodes: list[Node] | None = None
         self._supplier = supplier
         self._is_closed = supplier is None
         self._began_s = 0.0
@@ -287,10 +286,11 @@ class TrialQueue:
         """Whether there has been no node for too long: the waiting trials stop waiting, and have no end."""
         self.all_failing = ""
         """The reason for which all trials have failed so far and the rest would, too; the rest does not run."""
+        self._add(trials)
 
     def __len__(self) -> int:
         """Return the number of trials waiting to start."""
-        return len(self._trials) if self._scheduler is None else len(self._scheduler) + self._failures.held
+        return len(self._scheduler) + self._failures.held
 
     @property
     def over(self) -> bool:
@@ -300,14 +300,12 @@ class TrialQueue:
 
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
-        if self._scheduler is None:
-            self._scheduler = Scheduler((), nodes, self._durations.expected_s)
-            self._add(self._trials)
+        if self._nodes is None:
             # What the driver did before its first trial counts for the budget, too.
             self._began_s = now_s - self._budget.wall_s
-        elif list(nodes) != list(self._nodes):
+        if list(nodes) != self._nodes:
             self._scheduler.set_nodes(nodes)
-        self._nodes = nodes
+            self._nodes = list(nodes)
         self.no_nodes = self._unplaced.set_nodes(nodes, now_s)
         self._give_up_unplaced(now_s)
 
@@ -332,7 +330,6 @@ class TrialQueue:
         return not (self._is_closed or self._running or len(self) or self.over)
 
     def _next_waiting(self, now_s: float) -> Start | None:
-        scheduler = self._placed()
         if self.no_nodes:
             return None
         self._hold_back_doubted()
@@ -341,23 +338,23 @@ class TrialQueue:
         reason = self._budget.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
         if reason:
             # Trials held back are left out with the others, or they would wait forever.
-            self._add_again(self._failures.release())
+            self._scheduler.add(self._failures.release())
             skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
-            self._leave_out((trial, skipped) for trial in scheduler.waiting())
-        return scheduler.next(now_s)
+            self._leave_out((trial, skipped) for trial in self._scheduler.waiting())
+        return self._scheduler.next(now_s)
 
     def ended(self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None) -> None:
         """Report the end of a trial; `outcome` is None if unknown. The trial may be retried."""
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus_held * (now_s - started_s)
-        self._placed().ended(trial_id)
+        self._scheduler.ended(trial_id)
         if outcome and outcome.status is Status.OK and not trial.measures:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
         self._failures.ended(trial, outcome)
         # Each revision takes O(trials), so a large sweep is not revised at every end.
         self._ends += 1
         if self._ends % max(1, self._added // REVISIONS) == 0:
-            self._placed().revise()
+            self._scheduler.revise()
         if outcome and self._supplier is not None:
             self._supplier.ended(trial, outcome)
         if outcome and self._retries and self._retries.count(trial, outcome):
@@ -367,7 +364,7 @@ class TrialQueue:
     def retry(self, trial: TrialSpec) -> None:
         """Queue a trial again that has ended or could not start; it comes before others of its shape."""
         self._failures.retried(trial)
-        self._placed().retry(trial)
+        self._scheduler.retry(trial)
 
     def gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds that were held so far."""
@@ -384,8 +381,8 @@ class TrialQueue:
         """
         if not self._patience.wait_s:
             return []
-        worth = self._placed().left_s(now_s) > WORTH_S
-        waiting = [trial for trial in self._placed().waiting() if worth or trial in self._unplaced]
+        worth = self._scheduler.left_s(now_s) > WORTH_S
+        waiting = [trial for trial in self._scheduler.waiting() if worth or trial in self._unplaced]
         return [Shape.of(trial) for trial in waiting[:REQUESTED_AT_ONCE]]
 
     @property
@@ -402,26 +399,16 @@ class TrialQueue:
         """Return the gang whose processes the trial uses: its own, or a larger one that is kept."""
         return kept_gang(Shape.of(start.trial), self._shapes, start.nodes)
 
-    def _placed(self) -> Scheduler:
-        if self._scheduler is None:
-            raise RuntimeError("the queue has no nodes yet: call set_nodes first")
-        return self._scheduler
-
     def _add(self, trials: Sequence[TrialSpec]) -> None:
         self._added += len(trials)
         self._shapes.update(map(Shape.of, trials))
-        self._placed().add(trials)
-
-    def _add_again(self, held: Sequence[TrialSpec]) -> None:
-        """Return trials that were held back to the waiting ones."""
-        if held:
-            self._placed().add(held)
+        self._scheduler.add(trials)
 
     def _hold_back_doubted(self) -> None:
         """If all trials fail for one reason, hold the others back until some that differ have been tried, too."""
-        scheduler, failures = self._placed(), self._failures
+        scheduler, failures = self._scheduler, self._failures
         if not failures.doubted:
-            self._add_again(failures.release())
+            scheduler.add(failures.release())
             return
         if not failures.held and len(scheduler):
             failures.hold(scheduler.take_back())
@@ -432,14 +419,14 @@ class TrialQueue:
 
     def _give_up_unplaced(self, now_s: float) -> None:
         """Leave out trials that have waited for nodes for too long, and those held back with the same gangs."""
-        given_up = self._unplaced.give_up(self._placed().waiting(), now_s, running=bool(self._running))
+        given_up = self._unplaced.give_up(self._scheduler.waiting(), now_s, running=bool(self._running))
         if not given_up:
             return
         alike = self._failures.release({trial.gang for trial in given_up})
-        self._add_again(alike)
+        self._scheduler.add(alike)
         self._leave_out((trial, self._unplaced.outcome(trial)) for trial in [*given_up, *alike])
 
     def _leave_out(self, trials: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         for trial, outcome in list(trials):
-            self._placed().drop(trial)
+            self._scheduler.drop(trial)
             self.left_out.append((trial, outcome))

@@ -186,6 +186,7 @@ class Scheduler:
         self._waiting: set[str] = set()
         self._running: dict[str, tuple[Placement, float]] = {}
         self._room = Occupancy(nodes)
+        self.revise()
         self.add(trials)
 
     def __len__(self) -> int:
@@ -223,6 +224,8 @@ class Scheduler:
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
         """Append these trials to the waiting ones."""
+        if not trials:
+            return
         for batch in batches(trials, self._expected_s):
             self._batches.setdefault(batch.shape, deque()).append((self._number, batch))
             self._number += 1
