@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import ray
+from rich.filesize import decimal
 
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.ray import private
@@ -31,6 +32,8 @@ from orchestrator.config.fingerprint import is_installed
 CODE = Path(__file__).parents[3]
 """The folder that contains the four packages."""
 
+LEAST_FREE = 10_000_000
+"""Bytes that the folder for temporary files must have free, for the logs and sockets of Ray's processes."""
 PREFIX = "orchestrator-ray-"
 LONGEST_SOCKET = 103
 """Bytes of the longest path of a Unix socket, on the system with the lowest limit."""
@@ -79,16 +82,23 @@ def remove_stale(parent: Path) -> None:
 
 
 def _place() -> Path:
-    """Return the first writable folder for temporary files whose path is short enough for Ray's sockets."""
+    """Return the first writable folder for temporary files with a path short enough for sockets, and enough room."""
     places = [
         Path(place).absolute() for place in (os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp") if place
     ]
-    for place in places:
+    reasons = []
+    for place in dict.fromkeys(places):
         socket = place / f"{PREFIX}12345678" / "ray" / private.SESSION / "sockets" / "plasma_store"
-        if len(os.fsencode(socket)) <= LONGEST_SOCKET and os.access(place, os.W_OK | os.X_OK):
+        if not os.access(place, os.W_OK | os.X_OK):
+            reasons.append(f"{place} cannot be written to")
+        elif len(os.fsencode(socket)) > LONGEST_SOCKET:
+            reasons.append(f"the path of {place} is too long for sockets")
+        # Ray's processes would die for want of a log or a socket, and would seem to be killed from outside.
+        elif (free := shutil.disk_usage(place).free) < LEAST_FREE:
+            reasons.append(f"{place} has {decimal(free)} free of at least {decimal(LEAST_FREE)}")
+        else:
             return place
-    tried = ", ".join(map(str, dict.fromkeys(places)))
-    raise OSError(f"no writable folder with a short path for its sockets in {tried}: RAY_TMPDIR can name one")
+    raise OSError(f"no folder for Ray's temporary files: {', '.join(reasons)}: RAY_TMPDIR can name one")
 
 
 _ENVIRONMENT = {

@@ -168,6 +168,12 @@ def test_folder_with_a_long_path_is_not_used(short: Path, unsuitable: str, monke
     folder.remove()
 
 
+def test_folders_without_room_are_told(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_cluster.shutil, "disk_usage", lambda place: SimpleNamespace(free=9_000_000))
+    with pytest.raises(OSError, match=f"{short} has 9.0 MB free"):
+        PrivateFolder()
+
+
 class Stopped:
     """`ray.shutdown` as it is while a raylet is stopped: it returns once that process is dead."""
 
