@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sweeps.axes import flat
@@ -87,9 +88,11 @@ def _training_digest(trial: TrialSpec) -> str:
     named = ("trial_id", "label", "seed", "lr")
     kept = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
-    # Commands and the user's own functions receive the rule's name, and may implement it themselves.
-    follows = RULES[lr.rule].in_training or trial.trainable not in LOOPS
-    rule = lr.rule if follows else None
+    # Commands and the user's own functions receive the names of rule and strategy, and may implement them themselves.
+    is_own_loop = trial.trainable in LOOPS
+    if is_own_loop:
+        kept["layout"] = asdict(trial.layout.plainest)
+    rule = lr.rule if RULES[lr.rule].in_training or not is_own_loop else None
     return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])
 
 

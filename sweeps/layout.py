@@ -127,6 +127,12 @@ class Layout:
         return is_sharded(self.strategy) and self.devices > 1
 
     @property
+    def plainest(self) -> Layout:
+        """Return the plainest layout with the same training: on one device, ddp and fsdp train as `single` does."""
+        is_alone = self.devices == 1 and self.strategy in ("ddp", "ddp_unequal", *_SHARDED)
+        return replace(self, strategy="single") if is_alone else self
+
+    @property
     def keeps_parameters(self) -> bool:
         """Return whether gathered parameters stay in memory from the forward pass to the backward pass."""
         return self.strategy == "fsdp_grad"

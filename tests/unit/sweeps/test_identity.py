@@ -77,6 +77,19 @@ def test_any_other_difference_prevents_equivalence(change):
     assert equivalent_cells([one, other]) and not equivalent_cells([one, replace(other, **change)])
 
 
+@pytest.mark.parametrize(
+    ("strategy", "shards", "equals"),
+    [("fsdp", 1, True), ("fsdp_grad", 1, True), ("single", 1, True), ("independent", 1, False), ("fsdp", 2, False)],
+)
+def test_layouts_of_one_device_train_alike_in_the_own_loop(strategy, shards, equals):
+    [one] = expanded({"device_batch_size": [32]})
+    one = replace(one, layout=Layout(strategy="ddp"))
+    other = replace(one, cell_id="other", layout=Layout(strategy=strategy, shards=shards))
+    assert bool(equivalent_cells([one, other])) == equals
+    own_code = [replace(trial, trainable="mine.training:train") for trial in (one, other)]
+    assert not equivalent_cells(own_code)
+
+
 @pytest.mark.parametrize("trainable", ["trainables.command.training:train", "mine.training:train"])
 def test_user_code_may_implement_a_rule_by_its_name(trainable):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
