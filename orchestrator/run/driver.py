@@ -95,8 +95,9 @@ def run(checked: CheckedSweep, console: Console) -> int:
             plan = sweep.plan(nodes)
             sweep.take_up(plan, here=backend is None)
             plan = sweep.run_trials(plan, backend, trackers, stack)
-        reached(Moment.ALL_RAN)
-        return sweep.end(plan)
+            reached(Moment.ALL_RAN)
+            # The answer need not wait for Ray's processes to end.
+            return sweep.end(plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,11 +218,13 @@ class SweepRun:
             if rounds.has_trials:
                 backend = backend or self.start_backend(stack)[0]
                 trial_queue = self._trial_queue(rounds, plan, retries, began_s)
-                # Called in the reverse order, before the back end closes.
+                # Called before the back end closes.
                 stack.callback(trackers.close)
-                stack.callback(session.settle)
-                backend.run(trial_queue, self.layout.root, session)
-                self._account_for(trial_queue, session, rounds)
+                try:
+                    backend.run(trial_queue, self.layout.root, session)
+                    self._account_for(trial_queue, session, rounds)
+                finally:
+                    session.settle()
         return rounds.planned
 
     def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
