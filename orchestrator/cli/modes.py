@@ -114,6 +114,12 @@ def _status(checked: CheckedSweep) -> int:
     return 0
 
 
+def _watch(checked: CheckedSweep) -> int:
+    from orchestrator.cli.watch import serve
+
+    return serve(checked.request, checked.secrets, _console())
+
+
 def _launch(checked: CheckedSweep) -> int:
     from orchestrator.cli.launch import text_of
 
@@ -157,6 +163,7 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "report": _writing(_report),
     "verify": _verify,
     "status": _printing(_status),
+    "watch": _watch,
     "launch": _printing(_launch),
     "predict": _printing(_predict),
     "compare": _printing(_compare),

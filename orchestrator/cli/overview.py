@@ -21,11 +21,14 @@ from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of
+from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder
 from orchestrator.text.numbers import counted
+from orchestrator.text.rows import trial_label
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
+from sweeps.trial import Batch
 
 
 def status_of(folder: Path) -> dict[str, Any]:
@@ -37,23 +40,28 @@ def status_of(folder: Path) -> dict[str, Any]:
     if not layout.journal.is_file():
         raise ConfigError([f"there are no results in {folder}: it has no {JOURNAL}"])
     history = read_results(layout).history
+    return state_of(layout, history, history.rows)
+
+
+def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRecord]) -> dict[str, Any]:
+    """Return the state of a sweep with this history, as `status_of`; `rows` are those of the history."""
     driver = driver_of(layout)
-    counts = Counter(str(row.status) for row in history.rows.values())
+    counts = Counter(str(row.status) for row in rows.values())
     started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
     running = [_running(layout, trial_id, history) for trial_id in started] if driver else []
-    again = sum(trial_id in history.rows for trial_id in started)
-    planned = max(history.planned, len(history.rows))
-    ended = len(history.rows) - (again if driver else 0)
+    again = sum(trial_id in rows for trial_id in started)
+    planned = max(history.planned, len(rows))
+    ended = len(rows) - (again if driver else 0)
     waiting = max(0, planned - ended - len(running))
     return {
-        "folder": str(folder),
+        "folder": str(layout.root),
         "driver": driver or None,
         "state": "running" if driver else "finished" if history.missing == 0 else "not finished",
         "planned": planned,
         "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
         "running": running,
         "interrupted": 0 if driver else len(started),
-        "left_s": _left_s(history, running, waiting) if driver else None,
+        "left_s": _left_s(rows, running, waiting) if driver else None,
     }
 
 
@@ -81,23 +89,28 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for journal in sorted(folder.glob(f"*/{JOURNAL}")):
         status = status_of(journal.parent)
-        try:
-            decided = json.loads(files.read_regular(ResultsFolder(journal.parent).table("recommendation.json")))
-        except (OSError, ValueError, RecursionError):  # no tables yet, or not this program's
-            decided = {}
-        verdict = decided.get("verdict") if isinstance(decided, dict) else None
-        chosen = decided.get("recommended") if isinstance(decided, dict) else None
+        decided = recommendation_in(ResultsFolder(journal.parent))
+        chosen = decided.get("recommended")
         rows.append(
             {
                 "sweep": journal.parent.name,
                 "state": status["state"],
                 "trials": status["planned"],
                 "ok": status["trials"].get("ok", 0),
-                "verdict": verdict,
+                "verdict": decided.get("verdict"),
                 "recommended": chosen.get("name") if isinstance(chosen, dict) else None,
             }
         )
     return rows
+
+
+def recommendation_in(layout: ResultsFolder) -> Mapping[str, Any]:
+    """Return the content of `recommendation.json`; empty before the first tables."""
+    try:
+        content = json.loads(files.read_regular(layout.table("recommendation.json")))
+    except (OSError, ValueError, RecursionError):  # no tables yet, or not this program's
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence[str], console: Console) -> None:
@@ -123,15 +136,18 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
 def _running(layout: ResultsFolder, trial_id: str, history: History) -> dict[str, Any]:
     """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
     path = layout.config(trial_id)
+    cell, since_s = "", None
     try:
-        axes = files.load(files.read_regular(path)).get("axes", {})
-        since_s: float | None = max(0.0, time.time() - path.stat().st_mtime)
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):  # not written yet
-        axes, since_s = {}, None
-    cell = ", ".join(f"{axis}={value}" for axis, value in axes.items())
+        config = files.load(files.read_regular(path))
+        since_s = max(0.0, time.time() - path.stat().st_mtime)
+        batch = Batch(**config["batch"])
+        cell = trial_label(config["axes"], config["gpus"], batch.device_batch_size, config["lr"]["rule"])
+    # Not written yet, or in a foreign folder anything else.
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError):
+        pass
     return {"trial_id": trial_id, "cell": cell, "attempt": history.of(trial_id).attempt, "running_s": since_s}
 
 
-def _left_s(history: History, running: Sequence[Mapping[str, Any]], waiting: int) -> float | None:
-    took_s = [row.wall_s for row in history.rows.values() if row.wall_s]
+def _left_s(rows: Mapping[str, TrialRecord], running: Sequence[Mapping[str, Any]], waiting: int) -> float | None:
+    took_s = [row.wall_s for row in rows.values() if row.wall_s]
     return time_left_s(took_s, [trial["running_s"] or 0.0 for trial in running], waiting, max(1, len(running)))

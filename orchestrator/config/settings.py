@@ -399,7 +399,7 @@ class Settings:
         "run",
         choice(
             *("run", "settle", "plan", "forecast", "report", "predict", "compare", "verify"),
-            *("status", "list", "launch", "init"),
+            *("status", "watch", "list", "launch", "init"),
         ),
         heading="What runs",
     )
@@ -407,8 +407,9 @@ class Settings:
     cells, and show memory, speed, time and cost of all; settle: run, then further seeds of the
     cells in question, until the verdict is CLEAR; report: write the tables from existing results; predict:
     throughput on further GPU counts; compare: with other results; verify: check that results are complete and
-    undamaged; status: what runs now, what is done, the time left; list: all sweeps in results_dir; launch: print
-    files that start a cluster; init: write a project of your own"""
+    undamaged; status: what runs now, what is done, the time left; watch: the same and more as a page in the
+    browser; list: all sweeps in results_dir; launch: print files that start a cluster; init: write a project of
+    your own"""
     sweep: SweepSection = section(SweepSection)
     strategy: str = key("auto", choice("auto", *STRATEGIES))
     """auto: one process for one rank, ddp for several

@@ -391,7 +391,7 @@ _WISHES = {
 _ACTIONS = {
     "help": "write --help",
     "show": "write mode=status, or read the trial's files in results/NAME/trials/ID",
-    "watch": "write mode=status",
+    "watch": "write mode=watch",
     **dict.fromkeys(("logs", "log"), "read results/NAME/trials/ID/*.log"),
     **dict.fromkeys(
         ("stop", "cancel"), "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json"

@@ -19,7 +19,7 @@ from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store.record import TrialOutcome, TrialRecord, figure, tokens_per_s
 from orchestrator.text.numbers import counted
-from orchestrator.text.rows import cell_label, gpus_in_words
+from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
@@ -35,6 +35,50 @@ _PURPOSES = {Purpose.PROBE: "probe", Purpose.REPETITION: "timed again", Purpose.
 
 IDLE_S = 20
 """Seconds without a running trial after which the display explains why nothing runs."""
+
+
+class Leaders:
+    """The fastest trial of each number of GPUs and the best metric, among the trials that have ended."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self._best: tuple[float, str] | None = None
+        self._fastest: dict[float, tuple[float, str, str]] = {}
+        """By number of GPUs: the highest undisturbed rate, its trial and its unit."""
+        self._on_cpu = False
+
+    def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
+        """Return a trial's rate and metric of choice by their names, as far as they are known."""
+        tokens, samples = tokens_per_s(metrics), figure(metrics, "samples_per_s")
+        figures: dict[str, float | None] = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
+        if purpose == Purpose.TRAIN:
+            figures[self._metric.short_label] = figure(metrics, self._metric.name)
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def take(self, trial: str, gpus: float, figures: Mapping[str, float], *, on_cpu: bool, is_timed: bool) -> None:
+        """Take an ok trial's label and figures; its rate counts only if it `is_timed`, that is, undisturbed."""
+        self._on_cpu = on_cpu
+        value, sign = figures.get(self._metric.short_label), self._metric.sign
+        if value is not None and (self._best is None or sign * value > sign * self._best[0]):
+            self._best = (value, trial)
+        unit, rate = next(iter(figures.items()), ("", 0.0))
+        known = self._fastest.get(gpus)
+        if is_timed and unit.endswith("/s") and (known is None or rate > known[0]):
+            self._fastest[gpus] = (rate, trial, unit)
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line each for the fastest trial, the speed-up and the best metric, as far as they are known."""
+        if self._fastest:
+            rate, trial, unit = max(self._fastest.values(), key=lambda fastest: fastest[0])
+            yield f"fastest so far: {trial}, {short_number(rate)} {unit}"
+            fewest, *others = (
+                (self._fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(self._fastest)
+            )
+            gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
+            if gains:
+                yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
+        if self._best:
+            yield f"best {self._metric.label} so far: {self._best[0]:.4f}, {self._best[1]}"
 
 
 @dataclass(kw_only=True)
@@ -62,9 +106,7 @@ class Display:
         self._disturbed = 0
         self._last: deque[tuple[TrialSpec, TrialOutcome, str]] = deque(maxlen=LAST_ENDED)
         """The last ended trials, with what disturbed their timing."""
-        self._best: tuple[float, str] | None = None
-        self._fastest: dict[float, tuple[float, TrialSpec, str]] = {}
-        """By number of GPUs, the highest undisturbed rate, its trial and its unit."""
+        self._leaders = Leaders(self._metric)
         self._took_s: list[float] = []
         self._first_start = self._idle_since = time.monotonic()
         self._idle_said = False
@@ -106,35 +148,18 @@ class Display:
         self._disturbed += bool(disturbed)
         self._last.append((trial, outcome, disturbed))
         self._bar.advance(self._task)
-        figures = self._figures(trial, outcome)
+        figures = self._leaders.figures(outcome.metrics, trial.purpose)
         if outcome.status is Status.OK:
-            self._note_leaders(trial, figures, counts=not disturbed)
+            on_cpu = trial.device == "cpu"
+            self._leaders.take(_axes(trial), trial.gpus, figures, on_cpu=on_cpu, is_timed=not disturbed)
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_axes(trial)}"
-            line += "".join(f"  {name} {_number(value)}" for name, value in figures.items())
+            line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
-
-    def _figures(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, float]:
-        """Return the rate and the metric of choice by their names, as far as they are known."""
-        tokens, samples = tokens_per_s(outcome.metrics), figure(outcome.metrics, "samples_per_s")
-        figures: dict[str, float | None] = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
-        if trial.purpose is Purpose.TRAIN:
-            figures[self._metric.short_label] = figure(outcome.metrics, self._metric.name)
-        return {name: value for name, value in figures.items() if value is not None}
-
-    def _note_leaders(self, trial: TrialSpec, figures: Mapping[str, float], *, counts: bool) -> None:
-        """Keep the best metric, and if the timing `counts`, the highest rate with this number of GPUs."""
-        value, sign = figures.get(self._metric.short_label), self._metric.sign
-        if value is not None and (self._best is None or sign * value > sign * self._best[0]):
-            self._best = (value, _axes(trial))
-        unit, rate = next(iter(figures.items()), ("", 0.0))
-        known = self._fastest.get(trial.gpus)
-        if counts and unit.endswith("/s") and (known is None or rate > known[0]):
-            self._fastest[trial.gpus] = (rate, trial, unit)
 
     def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
         """Count a trial that has the result of another one with the same training."""
@@ -180,7 +205,9 @@ class Display:
             why = "for processes that start slowly, or for resources that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {waiting} {why}", soft_wrap=not self._live)
         if self._live:
-            footer = Text("\n".join(self._footer()))
+            left = self.left_s()
+            time_left = "time left unknown" if left is None else f"about {timedelta(seconds=round(left))} left"
+            footer = Text("\n".join([time_left, *self._leaders.lines()]))
             # A live table that is higher than the terminal would be cut.
             view = Group(self._table(LAST_ENDED), self._bar, footer)
             excess = len(self._console.render_lines(view)) + 1 - self._console.height
@@ -188,23 +215,6 @@ class Display:
                 # Each ended trial takes one line.
                 view = Group(self._table(max(0, len(self._last) - excess)), self._bar, footer)
             self._live.update(view, refresh=True)
-
-    def _footer(self) -> Iterator[str]:
-        """Yield the time left, and the leaders so far."""
-        left = self.left_s()
-        yield f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
-        if self._fastest:
-            rate, trial, unit = max(self._fastest.values(), key=lambda fastest: fastest[0])
-            yield f"fastest so far: {_axes(trial)}, {_number(rate)} {unit}"
-            fewest, *others = (
-                (self._fastest[gpus][0], gpus_in_words(gpus, on_cpu=trial.device == "cpu"))
-                for gpus in sorted(self._fastest)
-            )
-            gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
-            if gains:
-                yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
-        if self._best:
-            yield f"best {self._metric.label} so far: {self._best[0]:.4f}, {self._best[1]}"
 
     def left_s(self) -> float | None:
         """Estimate the seconds until the end, from the trials that ran at once so far.
@@ -239,15 +249,15 @@ class Display:
         for heading in (*columns, "rate", "s", "state"):
             table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
         for running in self._running.values():
-            row = [_number(running.row.get(key)) for key in columns.values()]
+            row = [short_number(running.row.get(key)) for key in columns.values()]
             took = f"{time.monotonic() - running.began_s:.0f}"
             state = f"running {_PURPOSES.get(running.trial.purpose, '')}".rstrip()
             table.add_row(_id(running.trial), Text(_axes(running.trial)), *row, "", took, state)
         for trial, outcome, disturbed in list(reversed(self._last))[:most]:
-            figures = self._figures(trial, outcome)
+            figures = self._leaders.figures(outcome.metrics, trial.purpose)
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
-            row = [_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
-            rate = next((f"{_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
+            row = [short_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
+            rate = next((f"{short_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
             end = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
             table.add_row(_id(trial), Text(_axes(trial)), *row, rate, f"{outcome.wall_s:.0f}", end, style="dim")
         return table
@@ -259,17 +269,10 @@ def _id(trial: TrialSpec) -> str:
 
 
 def _axes(trial: TrialSpec) -> str:
-    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
-    others = [axis for axis in trial.axes if axis not in _IN_LABEL]
-    row = {"gpus": trial.gpus, "device_batch_size": trial.batch.device_batch_size, "lr_rule": trial.lr.rule}
-    return cell_label({**row, **{axis: trial.axes[axis] for axis in others}}, others)
+    return trial_label(trial.axes, trial.gpus, trial.batch.device_batch_size, trial.lr.rule)
 
 
-_IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
-"""Axes whose values are at the start of each label."""
-
-
-def _number(value: object) -> str:
+def short_number(value: object) -> str:
     """Return four significant digits, or an integer from 1,000 on; never an exponent such as 1.066e+04."""
     if not isinstance(value, (int, float)):
         return ""

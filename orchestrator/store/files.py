@@ -30,8 +30,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the contents of a regular file.
+def read_regular(path: Path, last: int | None = None) -> bytes:
+    """Return the contents of a regular file, or at most so many bytes at its end.
 
     Raises OSError for a pipe or a device, which a foreign folder may have in its place: reading it might never end.
     """
@@ -39,7 +39,9 @@ def read_regular(path: Path) -> bytes:
     try:
         refuse_irregular(path, file)
         with os.fdopen(file, "rb", closefd=False) as stream:
-            return stream.read()
+            if last is not None:
+                stream.seek(max(0, os.fstat(file).st_size - last))
+            return stream.read(last)
     finally:
         os.close(file)
 

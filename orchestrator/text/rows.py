@@ -77,6 +77,17 @@ def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
     return ", ".join([label, *([named(row, differing)] if differing else [])])
 
 
+_IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
+"""Axes whose values are at the start of each label."""
+
+
+def trial_label(axes: Mapping[str, Any], gpus: float, device_batch_size: int, lr_rule: str) -> str:
+    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
+    others = [axis for axis in axes if axis not in _IN_LABEL]
+    row = {"gpus": gpus, "device_batch_size": device_batch_size, "lr_rule": lr_rule}
+    return cell_label({**row, **{axis: axes[axis] for axis in others}}, others)
+
+
 def named(row: Row, columns: Sequence[str]) -> str:
     """Return a cell's values in these columns."""
     values = {column: row[column] for column in columns}

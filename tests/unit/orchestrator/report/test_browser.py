@@ -1,8 +1,6 @@
 """Tests of the page in a real browser."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +10,18 @@ from orchestrator.analysis.trials import collect
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.tables.scaling import scaling
+from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-
 DRAWN = {"trade_off", "speedup", "speedup_by_batch", "accuracy", "time_to_target", "loss", "memory"}
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its driver on this machine"),
-]
+pytestmark = BROWSER_MARKS
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """Open the report of a sweep with hostile strings in Chromium."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
@@ -38,42 +30,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     known = {"curves": curves, "driver": demo.DRIVER, "further": further}
     data = ReportData(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
     write_report(data, layout)
-    driver = webdriver.Chrome(
-        options=options(webdriver, tmp_path_factory.mktemp("profile")), service=service(webdriver)
-    )
-    driver.get(layout.page.as_uri())
-    yield driver
-    driver.quit()
-
-
-def options(webdriver: object, profile: Path) -> object:
-    found = webdriver.ChromeOptions()  # type: ignore[attr-defined]
-    found.binary_location = CHROMIUM
-    for flag in (
-        "--headless",
-        "--window-size=1280,900",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-    ):
-        found.add_argument(flag)
-    found.add_argument(f"--user-data-dir={profile}")
-    found.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return found
-
-
-def service(webdriver: object) -> object:
-    return webdriver.ChromeService(executable_path=DRIVER)  # type: ignore[attr-defined]
-
-
-def ask(browser, script: str, *values: object) -> Any:
-    return browser.execute_script(script, *values)
-
-
-def wait_for(browser, condition: str) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(browser, 60).until(lambda _: ask(browser, f"return {condition}"))
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        driver.get(layout.page.as_uri())
+        yield driver
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,264 @@
+"""`mode=watch`: a page on the loopback that shows a sweep while it runs. It only reads, and runs no code of the folder.
+
+The page asks for one JSON value again and again, so seldom that the answers take at most SHARE of a core.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hmac import compare_digest
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+from rich.console import Console
+
+from orchestrator.cli.overview import recommendation_in, state_of
+from orchestrator.config.request import Request
+from orchestrator.run.display import Leaders
+from orchestrator.store import files, trial_files
+from orchestrator.store.history import History
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import JOURNAL, TRACE, ResultsFolder
+from orchestrator.store.secrets import HIDDEN, Secrets, is_secret_name
+from orchestrator.telemetry.gpu import Gpus, gpu_models
+from orchestrator.telemetry.timing_gate import disturbed
+from orchestrator.text.rows import trial_label
+from sweeps.axes import is_number
+from sweeps.errors import ConfigError
+from sweeps.status import Status
+
+SHARE = 0.005
+"""The part of one core that answers may take."""
+EVERY_S = 2.0
+"""The shortest time between two answers."""
+
+MOST_TRIALS = 500
+"""How many of the ended trials the page lists, the last first."""
+MOST_CURVES = 8
+MOST_POINTS = 200
+MOST_LOGS = 8
+TAIL = 16_384
+"""Characters at the end of a log that are shown."""
+_LONGEST_SECRET = 8_192
+"""Bytes before the shown ones that are searched, too: a secret may begin there."""
+
+_PAGE = Path(__file__).with_name("watch.html")
+_STYLE = Path(__file__).parents[1] / "report" / "page.css"
+
+
+class Watch:
+    """Makes the JSON value that the page shows from a results directory."""
+
+    def __init__(self, request: Request, secrets: Secrets) -> None:
+        self._layout, self._request = ResultsFolder(request.results_dir), request
+        self._metric = request.metric
+        # The log of a running trial may contain what only its end hides.
+        environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
+        self._secrets = Secrets({**environment, **secrets.hidden})
+        self._gpus = Gpus(len(gpu_models()))
+        self._journal: tuple[int, int] | None = None
+        """The size and the time of change of the journal as it was read."""
+        self._history = History()
+        self._rows: Mapping[str, TrialRecord] = {}
+        self._ended: Sequence[Mapping[str, Any]] = ()
+        self._with_curve: Sequence[str] = ()
+        self._leaders: Sequence[str] = ()
+
+    def answer(self, trial_id: str = "") -> dict[str, Any]:
+        """Return the state of the sweep, and the curve and the logs of one trial if it is in the journal."""
+        began_s = time.thread_time()
+        self._read()
+        history = self._history
+        state = state_of(self._layout, history, self._rows)
+        running = [trial | self._last_row(trial["trial_id"]) for trial in state["running"]]
+        shown = [*(trial["trial_id"] for trial in running), *self._with_curve][:MOST_CURVES]
+        if trial_id in history.trials and trial_id not in shown:
+            shown.append(trial_id)
+        recommendation = recommendation_in(self._layout) if history.missing is not None else {}
+        value = {
+            "sweep": self._layout.root.name,
+            "state": state,
+            "metric": {"label": self._metric.label.capitalize(), "short": self._metric.short_label},
+            "answer": {name: recommendation.get(name) for name in ("verdict", "sentence")},
+            "machine": {"host": socket.gethostname(), "devices": self._devices()},
+            "running": running,
+            "logs": self._logs(trial_id) if trial_id in history.trials else [],
+        }
+        answer: dict[str, Any] = self._secrets.value(value)
+        curves = {shown_id: self._curve(shown_id) for shown_id in shown}
+        answer |= {"ended": self._ended, "leaders": self._leaders, "curves": curves}
+        return answer | {"again_s": max(EVERY_S, (time.thread_time() - began_s) / SHARE)}
+
+    def _read(self) -> None:
+        """Read the journal if it has changed."""
+        try:
+            status = self._layout.journal.stat()
+        except OSError:  # a folder that was moved keeps its last state
+            return
+        if self._journal == (status.st_size, status.st_mtime_ns):
+            return
+        self._journal = (status.st_size, status.st_mtime_ns)
+        self._history = read_results(self._layout).history
+        self._rows = self._history.rows
+        records = sorted(self._rows.values(), key=lambda record: record.finished_at, reverse=True)
+        self._metric = self._request.judged_by(record.metrics for record in records).metric
+        # A row that repeats another one's training has the same curve.
+        self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
+        leaders, reasons = Leaders(self._metric), disturbed(records)
+        rows = []
+        for record in records:
+            label = trial_label(record.axes, record.gpus, record.device_batch_size, record.lr_rule)
+            figures = leaders.figures(record.metrics, record.purpose)
+            why = "; ".join(reasons.get(record.trial_id, ()))
+            if record.status is Status.OK:
+                leaders.take(label, record.gpus, figures, on_cpu=record.device == "cpu", is_timed=not why)
+            unit = next((name for name in figures if name.endswith("/s")), "")
+            row = {
+                "trial_id": record.trial_id,
+                "cell": label,
+                "state": record.status.value,
+                "epoch": record.metrics.get("epochs"),
+                "metric": record.metrics.get(self._metric.name),
+                "rate": figures.get(unit),
+                "unit": unit,
+                "seconds": record.wall_s,
+                "gpu_util": record.metrics.get("gpu_util"),
+                "note": "; ".join(filter(None, [why and f"disturbed: {why}", record.note])),
+            }
+            rows.append(row)
+        self._ended, self._leaders = self._secrets.value(rows[:MOST_TRIALS]), self._secrets.value(list(leaders.lines()))
+
+    def _last_row(self, trial_id: str) -> dict[str, Any]:
+        rows = self._metrics(trial_id)
+        last = rows[-1] if rows else {}
+        state = "timed again" if self._history.of(trial_id).measures else "running"
+        return {"state": state, "epoch": last.get("epoch"), "metric": last.get(self._metric.name)}
+
+    def _metrics(self, trial_id: str) -> list[dict[str, Any]]:
+        try:
+            return trial_files.read(self._layout.metrics(trial_id))[0]
+        except OSError:  # no row yet
+            return []
+
+    def _curve(self, trial_id: str) -> list[list[float | None]]:
+        """Return the epochs, losses and metrics of a trial, thinned out; always with the last row."""
+        rows = self._metrics(trial_id)
+        step = max(1, len(rows) // MOST_POINTS)
+        kept = [row for place, row in enumerate(rows) if place % step == 0 or place == len(rows) - 1]
+        values = ([row.get(name) for name in ("epoch", "loss", self._metric.name)] for row in kept)
+        return [[value if is_number(value) else None for value in point] for point in values]
+
+    def _logs(self, trial_id: str) -> list[dict[str, str]]:
+        """Return the ends of a trial's logs and of its trace, without secrets. Links and pipes are left out."""
+        folder, logs = self._layout.trial(trial_id), []
+        for path in [folder / TRACE, *sorted(folder.glob("*.log"))[:MOST_LOGS]]:
+            with suppress(OSError):  # no such file, or a link that leads elsewhere
+                self._layout.refuse_links(trial_id)
+                files.refuse_link(path)
+                text = files.read_regular(path, TAIL + _LONGEST_SECRET).decode(errors="replace")
+                logs.append({"name": path.name, "text": self._secrets.text(text)[-TAIL:]})
+        return logs
+
+    def _devices(self) -> list[Mapping[str, Any]]:
+        """Return how busy the GPUs of this machine are, or else its processors."""
+        if not self._gpus.taps:
+            return [{"name": "CPU", "used": psutil.cpu_percent() / 100}]
+        readings = {name: tap.read(counters=False) for name, tap in self._gpus.taps.items()}
+        return [
+            {
+                "name": name.replace("gpu", "GPU "),
+                "used": figures.get("gpu_util"),
+                "memory_gb": figures.get("memory_used_gb"),
+                "power_w": figures.get("power_w"),
+            }
+            for name, figures in readings.items()
+        ]
+
+
+class Server(ThreadingHTTPServer):
+    """Serves the page and its values on a free port of the loopback, to those who know the token."""
+
+    daemon_threads = True
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch, self.token, self.lock = watch, token_urlsafe(16), threading.Lock()
+        self.nonce = token_urlsafe(16)
+        page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
+        self.page = page.encode()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # one connection for all requests of a page
+    timeout = 60
+    server: Server
+
+    def do_GET(self) -> None:
+        """Answer with the page or with its value."""
+        url = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if not self._is_from_here() or not compare_digest(query.get("token", "").encode(), self.server.token.encode()):
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"The address is that which mode=watch prints.\n")
+        elif url.path == "/":
+            self._send(HTTPStatus.OK, "text/html", self.server.page)
+        elif url.path == "/state":
+            with self.server.lock:
+                value = self.server.watch.answer(query.get("trial", ""))
+            self._send(HTTPStatus.OK, "application/json", files.encode(value))
+        else:
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"There is no such page.\n")
+
+    def _is_from_here(self) -> bool:
+        """Return whether the page is asked for under a name of the loopback: another name may be rebound to it."""
+        try:
+            return urlsplit(f"//{self.headers.get('Host', '')}").hostname in ("127.0.0.1", "localhost", "::1")
+        except ValueError:
+            return False
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        policy = f"default-src 'none'; style-src 'nonce-{self.server.nonce}'; script-src 'nonce-{self.server.nonce}';"
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        limits = "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        self.send_header("Content-Security-Policy", f"{policy} {limits}")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing: a line for each request would hide the address."""
+
+
+def serve(request: Request, secrets: Secrets, console: Console) -> int:
+    """Serve the page until Ctrl-C. Raises ConfigError if the folder has no journal."""
+    layout = ResultsFolder(request.results_dir)
+    if not layout.journal.is_file():
+        raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"])
+    with Server(Watch(request, secrets)) as server:
+        port = server.server_port
+        console.print(f"{server.url}   (Ctrl-C ends)", markup=False, soft_wrap=True)
+        tunnel = f"ssh -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"
+        console.print(f"from another machine, first: {tunnel}", markup=False, soft_wrap=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return 0

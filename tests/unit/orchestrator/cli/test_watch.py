@@ -1,0 +1,185 @@
+"""mode=watch: the value that its page shows, who may read it, and what it never contains."""
+
+import json
+import os
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli import watch
+from orchestrator.cli.app import main
+from orchestrator.cli.watch import Server
+from orchestrator.store.journal import Journal
+from orchestrator.store.record import Kind
+from orchestrator.store.results_folder import ResultsFolder
+from tests.unit.orchestrator.cli.watched import EVIL, RUNNING, SECRET, served, write_end, write_epochs, write_sweep
+from tests.unit.orchestrator.records import record_of
+
+
+@pytest.fixture
+def server(layout: ResultsFolder) -> Iterator[Server]:
+    with Journal.open(layout.journal) as journal:
+        write_sweep(journal, layout)
+        with served(layout.root) as server:
+            yield server
+
+
+def reply(server: Server, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    method = headers.pop("method", "GET")
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read().decode()
+    connection.close()
+    return answer.status, body, dict(answer.headers)
+
+
+def value(server: Server, trial_id: str = "") -> dict[str, Any]:
+    status, body, _ = reply(server, f"/state?token={server.token}&trial={trial_id}")
+    assert status == 200
+    return dict(json.loads(body))
+
+
+def test_value_of_a_running_sweep(server: Server, layout: ResultsFolder) -> None:
+    told = value(server)
+    assert told["state"]["state"] == "running"
+    assert told["state"]["trials"] == {"failed": 1, "ok": 3, "running": 1, "waiting": 1}
+    assert told["state"]["left_s"] > 0
+    (trial,) = told["running"]
+    assert {name: trial[name] for name in ("cell", "state", "epoch", "metric")} == {
+        "cell": "2×32 sqrt, seed=0",
+        "state": "running",
+        "epoch": 2,
+        "metric": 0.75,
+    }
+    assert told["curves"][RUNNING] == [[1, 1.0, 0.75], [2, 0.5, 0.75]]
+    assert [device["name"] for device in told["machine"]["devices"]]
+    write_epochs(layout, 3)
+    assert value(server)["running"][0]["epoch"] == 3
+
+
+def test_disturbed_timings_are_no_leaders(server: Server) -> None:
+    told = value(server)
+    by_id = {row["trial_id"]: row for row in told["ended"]}
+    assert by_id["ok-2-1"]["rate"] == 9000 and "disturbed" in by_id["ok-2-1"]["note"]
+    assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
+
+
+def test_a_trial_that_ends_is_shown_without_another_start(layout: ResultsFolder) -> None:
+    with Journal.open(layout.journal) as journal, served(layout.root) as server:
+        write_sweep(journal, layout)
+        before = value(server)["ended"]
+        write_end(journal, layout, record_of(8, trial_id="new-1").to_json())
+        assert len(value(server)["ended"]) == len(before) + 1
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[", "evil.example:80"])
+def test_another_host_name_is_refused(server: Server, host: str) -> None:
+    status, body, _ = reply(server, f"/state?token={server.token}", Host=host)
+    assert status == 403 and "trials" not in body
+
+
+@pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1", "[::1]:80"])
+def test_names_of_the_loopback_are_served_behind_a_tunnel(server: Server, host: str) -> None:
+    assert reply(server, f"/?token={server.token}", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/state", "/state?token=", "/?token=wrong", "/state?token=%E2%82%AC"])
+def test_without_the_token_nothing_is_served(server: Server, path: str) -> None:
+    assert reply(server, path)[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/journal.jsonl", "/../journal.jsonl", "/state/", "/trials/failed-1/trace.txt"])
+def test_no_file_of_the_folder_is_served(server: Server, path: str) -> None:
+    assert reply(server, f"{path}?token={server.token}")[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_methods_that_change_something_are_refused(server: Server, method: str) -> None:
+    assert reply(server, f"/state?token={server.token}", method=method)[0] == 501
+
+
+def test_the_page_may_load_nothing_from_elsewhere(server: Server) -> None:
+    status, body, headers = reply(server, f"/?token={server.token}")
+    policy = headers["Content-Security-Policy"]
+    assert status == 200 and "default-src 'none'" in policy and "unsafe" not in policy
+    assert policy.count(f"'nonce-{server.nonce}'") == body.count(f'nonce="{server.nonce}"') == 2
+    assert "{{" not in body and server.token not in body
+    assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+
+
+def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = value(server, RUNNING)
+    (log,) = told["logs"]
+    assert log["name"] == "rank0.log" and log["text"].endswith("last line\n") and EVIL in log["text"]
+    assert SECRET not in json.dumps(told) and "<hidden>" in json.dumps(told)
+
+
+def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server: Server, layout: ResultsFolder) -> None:
+    path = layout.trial(RUNNING) / "rank0.log"
+    # The end of the secret is the first that would be shown.
+    path.write_text("x" * 30_000 + SECRET + "y" * (watch.TAIL - 10))
+    (log,) = value(server, RUNNING)["logs"]
+    assert len(log["text"]) == watch.TAIL and SECRET[-10:] not in log["text"]
+
+
+@pytest.mark.parametrize("trial_id", ["..", "../..", "%2e%2e%2f", "unknown", "a" * 100, "%00"])
+def test_logs_of_other_folders_are_not_read(server: Server, trial_id: str) -> None:
+    told = value(server, trial_id)
+    assert told["logs"] == [] and "root" not in told["curves"]
+
+
+def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, layout: ResultsFolder) -> None:
+    folder = layout.trial("failed-1")
+    (layout.root / "private").write_text("private")
+    (folder / "a.log").symlink_to(layout.root / "private")
+    os.mkfifo(folder / "b.log")
+    (folder / "c.log").write_text("mine")
+    os.mkfifo(layout.trial("ok-1-0") / "once.log")
+    layout.metrics("ok-1-0").unlink()
+    os.mkfifo(layout.metrics("ok-1-0"))
+    told = value(server, "failed-1")
+    assert [log["name"] for log in told["logs"]] == ["c.log"] and told["curves"]["ok-1-0"] == []
+
+
+@pytest.mark.parametrize("text", ["", "[", "- 1", "{batch: 1}", "{axes: {}, batch: {shares: []}, lr: 1}"])
+def test_odd_files_of_a_running_trial_do_not_end_the_page(server: Server, layout: ResultsFolder, text: str) -> None:
+    layout.config(RUNNING).write_text(text)
+    layout.metrics(RUNNING).write_text('{"epoch": "one", "loss": [1]}\nnull\n')
+    told = value(server)
+    assert told["running"][0]["cell"] == "" and told["curves"][RUNNING] == [[None, None, None]]
+
+
+def test_a_dead_and_a_finished_sweep_are_shown(layout: ResultsFolder) -> None:
+    with Journal.open(layout.journal) as journal:
+        write_sweep(journal, layout)
+    with served(layout.root) as server:
+        told = value(server)
+        assert (told["state"]["state"], told["state"]["interrupted"]) == ("not finished", 1)
+        assert told["answer"]["sentence"] is None
+        layout.table("recommendation.json").write_text('{"verdict": "clear", "sentence": "Use it."}')
+        with Journal.open(layout.journal) as journal:
+            journal.append(Kind.ENDED, {"missing": 0})
+        told = value(server)
+        assert told["state"]["state"] == "finished"
+        assert told["answer"] == {"verdict": "clear", "sentence": "Use it."}
+
+
+def test_the_page_asks_so_seldom_that_answers_take_a_small_share(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert value(server)["again_s"] >= watch.EVERY_S
+    clock = iter((10.0, 10.5))
+    monkeypatch.setattr(watch.time, "thread_time", lambda: next(clock))
+    assert value(server)["again_s"] == pytest.approx(0.5 / watch.SHARE)
+
+
+def test_watch_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mode=watch", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
