@@ -1,4 +1,4 @@
-"""Generate reference pages from the configs, the columns and the docstrings, with every build of the site."""
+"""Generate reference pages from the configs, the columns, the keys of JSON and the docstrings, with every build of the site."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def pages() -> dict[str, str]:
     return {
         **_config_pages(),
         "reference/columns.md": "\n".join(_columns_page()),
+        "reference/recommendation.md": "\n".join(_recommendation_page()),
         "reference/api.md": "\n".join(_api_page()),
     }
 
@@ -119,6 +120,14 @@ def _columns_page() -> Iterator[str]:
     yield "Further axes and other reported metrics are columns after these.\n\n| column | meaning |\n|---|---|"
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
     yield from (f"| `{column}` | {meaning} |" for column, meaning in meanings.items())
+
+
+def _recommendation_page() -> Iterator[str]:
+    yield "# Keys of recommendation.json\n\nUnknown values are null. [Rule](../numbers.md#recommendation)."
+    sections = yaml.safe_load((ROOT / "docs/recommendation.yaml").read_text())
+    for title, keys in sections.items():
+        yield f"\n## Keys of {title}\n\n| key | meaning |\n|---|---|"
+        yield from (f"| {', '.join(f'`{key}`' for key in names.split(', '))} | {text} |" for names, text in keys.items())
 
 
 def _api_page() -> Iterator[str]:

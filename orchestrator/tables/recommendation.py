@@ -1,6 +1,6 @@
 """The recommendation in words: as Markdown, as JSON for programs, and as plain sentences for the page and the terminal.
 
-Every sentence is in `recommendation.md.j2`, which has a macro for each code of a remark. docs/how-to/library.md lists
+Every sentence is in `recommendation.md.j2`, which has a macro for each code of a remark. docs/recommendation.yaml lists
 the keys of the JSON object.
 """
 

@@ -12,6 +12,7 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
+from tests.unit.orchestrator.cli.watched import CONFIG
 from tests.unit.orchestrator.records import record_of
 
 
@@ -37,12 +38,12 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
         start_sweep(journal)
         journal.append(Kind.STARTED, {"trial_id": "running", "attempt": 1})
         layout.trial("running").mkdir()
-        layout.config("running").write_text("axes: {gpus: 2, seed: 0}")
+        layout.config("running").write_text(CONFIG)
         found = told("status")
         assert "process" in found["driver"] and found["state"] == "running"
         assert found["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
         (trial,) = found["running"]
-        assert trial["trial_id"] == "running" and trial["cell"] == "gpus=2, seed=0"
+        assert trial["trial_id"] == "running" and trial["cell"] == "2×32 sqrt, seed=0"
         assert 20 <= found["left_s"] <= 30  # two wait; the running one takes 10 s, too
     found = told("status", "sweep.name=mine")
     assert (found["driver"], found["running"], found["interrupted"]) == (None, [], 1)

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import random
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.decision.verdicts import verdicts
+from orchestrator.store import files
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.recommendation import (
     in_sentences,
@@ -293,12 +295,15 @@ def test_axes_have_the_values_of_the_sweep() -> None:
 
 
 def test_every_key_is_documented(records: list[TrialRecord]) -> None:
-    page = (Path(__file__).parents[4] / "docs/how-to/library.md").read_text()
+    meanings = files.load((Path(__file__).parents[4] / "docs/recommendation.yaml").read_text())
+    page = str(meanings)
+    documented = {key for names in meanings["the file"] for key in names.split(", ")}
     found = as_json(decided(records))
     chosen = found["recommended"]
     sections = (found, found["undecided"], found["behind_best"], found["objective"], chosen, chosen["values"])
     keys = {key for section in (*sections, chosen["figures"]) for key in section}
-    assert [key for key in keys if f"`{key}`" not in page] == []
+    assert set(found) == documented
+    assert [key for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
 FOUND = Recommendation(
