@@ -6,6 +6,7 @@ places gangs, and `kept_gang` returns which idle processes a trial may use.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -44,21 +45,8 @@ def ranks_that_fit(gang: Gang, node: Node) -> int:
 
     The gang must have at most one GPU type. If its nodes are given, a node has its part of the ranks or none.
     """
-    if gang.gpu_types and not of_type(node.gpu_type, gang.gpu_types[0]):
-        return 0
-    by_cpu = _times(gang.cpus_per_rank, node.cpus) if gang.cpus_per_rank else gang.ranks
-    by_gpu = _times(gang.gpus_per_rank, node.gpus) if gang.gpus_per_rank else gang.ranks
-    return _of_equal_parts(gang, min(by_cpu, by_gpu))
-
-
-def _of_equal_parts(gang: Gang, room: int) -> int:
-    if gang.nodes is None:
-        return room
-    return gang.ranks_per_node if room >= gang.ranks_per_node else 0
-
-
-def _times(part: float, whole: float) -> int:
-    return math.floor(whole / part + 1e-9)  # 0.3 / 0.1 is 2.9999999999999996
+    gpus = (UNITS,) * int(node.gpus)
+    return _ranks(Shape(gang=gang, timing="shared"), _Free(sum(gpus), units_of(node.cpus), gpus, "", node.gpu_type))
 
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
@@ -208,12 +196,11 @@ class Occupancy:
         self._tenants: list[list[Placement]] = [[] for _ in nodes]
         self._free = [self._look(index) for index in range(len(nodes))]
         self._empty = tuple(self._free)
+        self._kinds = set(self._empty)
         self._alike: dict[_Free, dict[int, None]] = {}
         # Nodes with equal free resources are looked at once, however many there are; the dict keeps their order.
         for index, free in enumerate(self._free):
             self._alike.setdefault(free, {})[index] = None
-        self._rooms: dict[Shape, dict[_Free, int]] = {}
-        self._on_one: dict[Shape, bool] = {}
 
     def place(self, shape: Shape, without: Set[int] = frozenset()) -> Placement | None:
         """Return where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
@@ -251,7 +238,7 @@ class Occupancy:
 
     def ranks_when_empty(self, shape: Shape, node: int) -> int:
         """Return how many of the gang's ranks fit on the node when it is empty."""
-        return self._room(shape, self._empty[node])
+        return _ranks(shape, self._empty[node])
 
     def ranks_without(self, shape: Shape, node: int, leaving: Sequence[Placement]) -> int:
         """Return how many of the gang's ranks would fit on the node without these placements."""
@@ -271,9 +258,7 @@ class Occupancy:
 
     def fits_one_node(self, shape: Shape) -> bool:
         """Return whether any single node could hold the whole gang."""
-        if shape not in self._on_one:
-            self._on_one[shape] = any(self._room(shape, free) >= shape.gang.ranks for free in set(self._empty))
-        return self._on_one[shape]
+        return any(_ranks(shape, free) >= shape.gang.ranks for free in self._kinds)
 
     def nodes_of(self, shape: Shape) -> int | None:
         """Return how many nodes the gang takes; None if as many as it needs."""
@@ -281,8 +266,8 @@ class Occupancy:
 
     def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
         """Choose the nodes of a gang with one type of GPU; returns (node, ranks on it)."""
-        ranks, known = shape.gang.ranks, self._rooms.setdefault(shape, {})
-        rooms = [(known[free] if free in known else self._room(shape, free), free) for free in self._alike]
+        ranks = shape.gang.ranks
+        rooms = [(_ranks(shape, free), free) for free in self._alike]
         if count := self.nodes_of(shape):
             # The fullest nodes that have room, which keeps the emptier ones for larger gangs.
             fullest = sorted(free for room, free in rooms if room >= shape.gang.ranks_per_node)
@@ -314,12 +299,6 @@ class Occupancy:
                 held.append(Held(node, gang.cpus_per_rank * UNITS, tuple(_take(gpus, devices(shape)))))
         return Placement(shape=shape, held=tuple(held))
 
-    def _room(self, shape: Shape, free: _Free) -> int:
-        known = self._rooms.setdefault(shape, {})
-        if free not in known:
-            known[free] = _ranks(shape, free)
-        return known[free]
-
     def _look(self, node: int) -> _Free:
         tenants = self._tenants[node]
         mode = tenants[0].shape.timing if tenants else ""
@@ -335,24 +314,25 @@ class Occupancy:
         self._alike.setdefault(self._free[node], {})[node] = None
 
 
+@functools.lru_cache(maxsize=100_000)
 def _ranks(shape: Shape, free: _Free) -> int:
-    """Return how many of the gang's ranks fit into the free resources, as `ranks_that_fit`."""
-    return _of_equal_parts(shape.gang, _room_in(shape, free))
-
-
-def _room_in(shape: Shape, free: _Free) -> int:
+    """Return how many of the gang's ranks fit into the free resources."""
     gang = shape.gang
     if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
         return 0
     if gang.gpu_types and not of_type(free.gpu_type, gang.gpu_types[0]):
         return 0
-    by_cpu = free.cpus // (gang.cpus_per_rank * UNITS) if gang.cpus_per_rank else gang.ranks
+    room = gang.ranks
+    if gang.cpus_per_rank:
+        room = min(room, free.cpus // (gang.cpus_per_rank * UNITS))
     units_per_rank = devices(shape)
-    if not units_per_rank:
-        return min(gang.ranks, by_cpu)
-    if units_per_rank < UNITS:
-        return min(gang.ranks, by_cpu, sum(units // units_per_rank for units in free.gpus))
-    return min(gang.ranks, by_cpu, sum(units == UNITS for units in free.gpus) // (units_per_rank // UNITS))
+    if 0 < units_per_rank < UNITS:
+        room = min(room, sum(units // units_per_rank for units in free.gpus))
+    elif units_per_rank:
+        room = min(room, sum(units == UNITS for units in free.gpus) // (units_per_rank // UNITS))
+    if gang.nodes is None:
+        return room
+    return gang.ranks_per_node if room >= gang.ranks_per_node else 0
 
 
 def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:

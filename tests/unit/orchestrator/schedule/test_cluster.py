@@ -17,7 +17,8 @@ def node(cpus, gpus=0.0, name="n"):
 
 
 def test_fractions_fill_a_gpu():
-    assert ranks_that_fit(gang(1, gpus=0.1), node(100, 0.3)) == 3
+    assert ranks_that_fit(gang(20, gpus=0.1), node(100, 1)) == 10
+    assert ranks_that_fit(gang(20, gpus=0.4), node(100, 2)) == 4  # a rank has its part of one GPU
 
 
 def test_a_gang_may_span_nodes_but_a_rank_may_not():
