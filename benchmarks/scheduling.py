@@ -18,14 +18,14 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import machine, tell
 from benchmarks.warmth import cold_starts
-from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.simulation import ScheduledTrial, lower_bound_s, makespan_s, simulate
+from orchestrator.schedule.cluster import Node, Shape, weight
+from orchestrator.schedule.simulation import ScheduledTrial, makespan_s, simulate
 from sweeps.layout import Gang
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
@@ -97,6 +97,14 @@ def idle_share(stays: Sequence[ScheduledTrial], gpus: int) -> float:
     """Return the share of all GPU-time until the last end in which a GPU had no trial."""
     busy_s = sum(stay.trial.gpus * (stay.end_s - stay.start_s) for stay in stays)
     return 1 - busy_s / (makespan_s(stays) * gpus)
+
+
+def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
+    """Return a lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); without GPUs in cores."""
+    have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
+    weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
+    work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
+    return max(work / have, max(map(takes_s, trials), default=0.0))
 
 
 def measure(count: int, gpus: int, seed: int) -> dict[str, Any]:

@@ -29,12 +29,13 @@ import psutil  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from benchmarks.figures import machine, tell  # noqa: E402
+from benchmarks.scheduling import lower_bound_s  # noqa: E402
 from benchmarks.warmth import cold_starts  # noqa: E402
 from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
 from orchestrator.config.settings import ClusterSection  # noqa: E402
 from orchestrator.schedule.cluster import Node  # noqa: E402
 from orchestrator.schedule.queue import TrialQueue  # noqa: E402
-from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
+from orchestrator.schedule.simulation import makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
 from orchestrator.store.record import TrialOutcome  # noqa: E402
 from sweeps.layout import Gang  # noqa: E402

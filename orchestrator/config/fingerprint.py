@@ -86,10 +86,14 @@ def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
-        above = package[: len(package) - node.level + 1] if node.level else []
-        origin = ".".join([*above, *([node.module] if node.module else [])])
-        if origin:
+        if origin := origin_of(node, package):
             yield from dict.fromkeys([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+
+
+def origin_of(node: ast.ImportFrom, package: Sequence[str]) -> str:
+    """Return the absolute name of the module that a statement inside `package` imports from."""
+    above = package[: len(package) - node.level + 1] if node.level else []
+    return ".".join([*above, *([node.module] if node.module else [])])
 
 
 def parsed(file: Path) -> tuple[ast.Module, bool]:
@@ -196,9 +200,7 @@ def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
         if not is_installed(roots[0]):
             return hash_files(sources)
-        # Names and sizes are enough for an installed package, which may have many files.
-        outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in sources)
-        return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
+        return _hash_outline(sources)
     assert origin is not None
     # A script may import the files beside it, so they count. The files beside an installed module do not.
     module = Path(origin)
@@ -209,11 +211,8 @@ def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
 def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
     """Raise ValueError if the module is missing or does not contain the name; the module is read, not imported."""
     module, _, name = dotted_path.partition(":")
-    file = Path(spec.origin) if spec.origin else None
-    for root in spec.submodule_search_locations or ():
-        inside = Path(root).joinpath(*module.split(".")[1:])
-        file = next((place for place in (inside.with_suffix(".py"), inside / "__init__.py") if place.is_file()), None)
-    if file is None or file.suffix != ".py":
+    file = source_file(module)
+    if file is None:
         if spec.submodule_search_locations:
             raise ValueError(f"{dotted_path!r}: there is no module {module!r}")
         return
@@ -232,12 +231,17 @@ def data_version(data: Mapping[str, Any]) -> str:
         return hash_files((Path(path.name), path) for path in files) if files else "absent"
     if data.get("path"):
         path = Path(data["path"]).expanduser()
-        if path.is_dir():  # many images: their names and sizes are enough
-            images = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
-            outline = "".join(f"{name}\0{file.stat().st_size}\n" for name, file in images)
-            return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
+        if path.is_dir():  # many images
+            images = [file for file in path.rglob("*") if file.is_file()]
+            return _hash_outline(sorted((file.relative_to(path), file) for file in images))
         return hash_files([(Path(), path)]) if path.is_file() else "absent"
     return str(data.get("name", ""))
+
+
+def _hash_outline(named: Iterable[tuple[Path, Path]]) -> str:
+    """Return a hash of the files' names and sizes, which is enough for an installed package or a folder of images."""
+    outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
+    return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:

@@ -1,6 +1,6 @@
 """Every key of the config, declared once: its name, type, default, allowed values, unit and comment.
 
-`python -m orchestrator.config.document` writes `conf/config.yaml` and `conf/schema.json` from here; the string under a
+`python -m benchmarks.config_document` writes `conf/config.yaml` and `conf/schema.json` from here; the string under a
 field is its comment there. The keys of `model`, `data`, `optimizer`, `schedule` and `trainable` are those of the files
 in `conf/`.
 """

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.fingerprint import SHIPPED, is_installed, parsed, source_file
+from orchestrator.config.fingerprint import SHIPPED, is_installed, origin_of, parsed, source_file
 from orchestrator.config.hydra_private import OWN_PLUGINS, Checks, ConfigFile
 from orchestrator.config.hydra_private import parsed as parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of, literal
@@ -345,9 +345,7 @@ def _is_own_binding(
             if alias.asname is None and alias.name.partition(".")[0] == name:
                 return False
     if isinstance(node, ast.ImportFrom):
-        above = inside.split(".") if inside else []
-        prefix = above[: len(above) - node.level + 1] if node.level else []
-        origin = ".".join([*prefix, *([node.module] if node.module else [])])
+        origin = origin_of(node, inside.split(".") if inside else [])
         for alias in node.names:
             if alias.name == "*" and origin.partition(".")[0] == package:
                 return _is_defined(origin, path, package, seen)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from orchestrator.schedule.cluster import Node, Placement, Shape, weight
+from orchestrator.schedule.cluster import Node, Placement
 from orchestrator.schedule.scheduler import Expected, Scheduler
 from sweeps.trial import TrialSpec
 
@@ -49,14 +49,6 @@ def simulate(
 def makespan_s(schedule: Sequence[ScheduledTrial]) -> float:
     """Return the seconds from the first start to the last end."""
     return max((place.end_s for place in schedule), default=0.0)
-
-
-def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
-    """Return a lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); without GPUs in cores."""
-    have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
-    weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
-    work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
-    return max(work / have, max(map(takes_s, trials), default=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)

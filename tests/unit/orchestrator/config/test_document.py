@@ -7,8 +7,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from benchmarks.config_document import config_yaml, json_schema
 from orchestrator.config.compose import Composition, initialised
-from orchestrator.config.document import config_yaml, json_schema
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import config_dir

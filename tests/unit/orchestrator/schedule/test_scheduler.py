@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.scheduling import lower_bound_s
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import Scheduler
-from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate
+from orchestrator.schedule.simulation import makespan_s, simulate
 from sweeps.layout import Gang
 from tests.contract.trials import trial
 

@@ -1,6 +1,6 @@
 """The documents that follow from the declaration of the keys: `conf/config.yaml` and `conf/schema.json` (for editors).
 
-`python -m orchestrator.config.document` writes both, in a clone of the project.
+`python -m benchmarks.config_document` writes both, in a clone of the project.
 """
 
 from __future__ import annotations
