@@ -1,4 +1,4 @@
-"""Generate reference pages from the configs, the columns, the keys of JSON and the docstrings, with every build of the site."""
+"""Generate reference pages from configs, columns, keys of JSON and docstrings, with every build of the site."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def _recommendation_page() -> Iterator[str]:
     sections = yaml.safe_load((ROOT / "docs/recommendation.yaml").read_text())
     for title, keys in sections.items():
         yield f"\n## Keys of {title}\n\n| key | meaning |\n|---|---|"
-        yield from (f"| {', '.join(f'`{key}`' for key in names.split(', '))} | {text} |" for names, text in keys.items())
+        yield from (
+            f"| {', '.join(f'`{key}`' for key in names.split(', '))} | {text} |" for names, text in keys.items()
+        )
 
 
 def _api_page() -> Iterator[str]:

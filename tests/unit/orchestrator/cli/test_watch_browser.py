@@ -30,7 +30,7 @@ def test_the_page_follows_the_sweep(layout: ResultsFolder, tmp_path_factory: pyt
         assert ask(browser, "return document.querySelectorAll('figure svg').length") == 2
 
         # It updates without being loaded again, and keeps the chosen trial.
-        ask(browser, f"window.mark = 1; document.querySelector('[data-trial={RUNNING}]').click()")
+        ask(browser, f"window.mark = 1; document.querySelector('button[data-trial={RUNNING}]').click()")
         wait_for(browser, "document.querySelector('#log pre')?.textContent.includes('last line')")
         write_epochs(layout, 7)
         write_end(journal, layout, record_of(8, trial_id="new-1").to_json())
