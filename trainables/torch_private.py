@@ -71,14 +71,26 @@ class FsdpCollectives:
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._groups = [group for part in parts for group in _parameter_groups(part)]
-        self._before = [(group._all_gather_comm, group._reduce_scatter_comm) for group in self._groups]
+        self._before = [{name: getattr(group, name) for name in _COLLECTIVES} for group in self._groups]
+
+    def leave_replicas(self) -> None:
+        """Let gradients be exchanged among the shards of a replica only, without an all-reduce over replicas."""
+        for group in self._groups:
+            if group._is_hsdp:
+                whole = group.mesh_info
+                kinds: Any = import_module("torch.distributed.fsdp._fully_shard._fsdp_common")
+                group.mesh_info = kinds.FSDPMeshInfo(whole.mesh, whole.shard_mesh_dim)
+                # Parameters that are gathered on another mesh after the forward pass would be divided again.
+                if group.post_forward_mesh_info is not None:
+                    group.post_forward_mesh_info = group.mesh_info
 
     def restore(self) -> None:
-        """Write the collectives back, and drop gradients that were not reduced over all replicas."""
-        for group, (gather, reduce) in zip(self._groups, self._before, strict=True):
-            group._all_gather_comm, group._reduce_scatter_comm = gather, reduce
-            group._partial_reduce_output = None
-            getattr(group, "_partial_reduce_output_layout", {}).clear()
+        """Write the collectives back."""
+        for group, before in zip(self._groups, self._before, strict=True):
+            vars(group).update(before)
+
+
+_COLLECTIVES = ("_all_gather_comm", "_reduce_scatter_comm", "mesh_info", "post_forward_mesh_info")
 
 
 def _parameter_groups(part: Any) -> Sequence[Any]:

@@ -126,13 +126,13 @@ def without_communication(model: nn.Module) -> Iterator[None]:
     for part in parts:
         part.set_custom_all_gather(_OwnGather())  # type: ignore[arg-type]
         part.set_custom_reduce_scatter(_OwnReduceScatter())  # type: ignore[arg-type]
-        part.set_requires_all_reduce(False, recurse=False)
+    # Without `set_requires_all_reduce(False)`, which leaves parameters without gradients and so without updates.
+    collectives.leave_replicas()
     try:
         yield
     finally:
         collectives.restore()
         for part in parts:
-            part.set_requires_all_reduce(True, recurse=False)
             part.reshard()  # what was gathered here must not be computed on later
 
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from sweeps.trial import LearningRate
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
-from trainables.gradient_noise import Pace
-from trainables.inputs.inputs import Feed, Inputs, Minibatch
+from trainables.inputs.inputs import Feed
 from trainables.inputs.sequences import Sequences
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth, Schedule
 from trainables.process_group import RankGroup
-from trainables.step.stopwatch import Parts, Stopwatch
-from trainables.step.training_step import TrainingStep
+from trainables.step.stopwatch import Parts
+from trainables.supervised.replica import Replica
 
 KINDS = ("epochs", "samples", "tokens", "steps", "seconds")
 ROUNDING = 1e-6
@@ -219,23 +218,6 @@ class Epoch:
     """What this rank's time was spent on; see `trainables.step.stopwatch`."""
 
 
-class Trained(Protocol):
-    """The replica that a loop trains."""
-
-    step: TrainingStep
-    inputs: Inputs
-    stopwatch: Stopwatch
-
-    def batches(self, start: int) -> Iterator[Minibatch]:
-        """Return the minibatches from sample `start` of the training on, without end."""
-
-    def pace(self) -> Pace:
-        """Return what the next step is worth."""
-
-    def enlarge(self, times: int) -> None:
-        """Change the batch to so many times the trial's initial batch; call `batches` again afterwards."""
-
-
 LOOK_EVERY_S = 1.0
 LOOK_EVERY_STEPS = 512
 """The host reads the loss and checks for stop requests about once a second, after this many steps at most."""
@@ -246,7 +228,7 @@ class Loop:
 
     def __init__(
         self,
-        replica: Trained,
+        replica: Replica,
         plan: TrainingPlan,
         *,
         clock: Clock,

@@ -22,6 +22,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         "torch._dynamo.exc:TorchDynamoException",
         "torch.cuda:_sleep",
         "torch._subclasses.fake_tensor:FakeTensorMode",
+        "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
 )

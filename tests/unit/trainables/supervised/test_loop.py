@@ -19,7 +19,8 @@ from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
-from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, Trained, TrainingPlan
+from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, TrainingPlan
+from trainables.supervised.replica import Replica
 
 BATCH, STEPS = 8, 5
 """Samples of a step, and steps of an epoch."""
@@ -88,7 +89,7 @@ def loop(
         epoch_samples=stage.epoch_samples,
     )
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
-    return Loop(cast(Trained, stage), plan, clock=clock, gang=gang, context=place, at=at)
+    return Loop(cast(Replica, stage), plan, clock=clock, gang=gang, context=place, at=at)
 
 
 def trained(stage: Stage, running: Loop) -> list[Epoch]:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sweeps.forecast import ALONE
 from tests.unit.trainables.ranks import request, run
@@ -65,6 +66,16 @@ def test_other_ranks_need_not_be_there_afterwards() -> None:
     assert dist.get_backend() == "fake"
     assert run(request())["status"] == "ok"
     assert not dist.is_initialized()
+
+
+def test_hybrid_sharding_updates_its_parameters() -> None:
+    states: list[int] = []
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: states.append(len(optimizer.state)))
+    try:
+        assert rehearsed(shares=(8,) * 4, strategy="fsdp", fsdp_size=2)["status"] == "ok"
+    finally:
+        hook.remove()
+    assert states and all(states)
 
 
 def test_a_branch_is_rehearsed_without_its_base() -> None:
