@@ -83,6 +83,14 @@ class Estimate:
         """Return so many times the estimate."""
         return self.map(lambda value: value * factor)
 
+    def plus(self, other: Estimate) -> Estimate:
+        """Return the sum with an estimate that may be off at the same time."""
+        return Estimate(value=self.value + other.value, lo=self.lo + other.lo, hi=self.hi + other.hi)
+
+    def over(self, other: Estimate) -> Estimate:
+        """Return the ratio to an estimate that may be off at the same time."""
+        return Estimate(value=self.value / other.value, lo=self.lo / other.hi, hi=self.hi / other.lo)
+
     def map(self, function: Callable[[float], float]) -> Estimate:
         """Return a monotonic function of the estimate."""
         value, *ends = function(self.value), function(self.lo), function(self.hi)
@@ -125,6 +133,9 @@ HIDDEN, SLOWED = 0.1, 3.0
 backward pass hides it, but its kernels run more slowly beside it."""
 TENSOR = 0.2
 """How much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout."""
+
+NETWORK_GB_S = 25.0
+"""Bandwidth between nodes, unless `forecast.bandwidth_gb_s` gives it: nominal for 200 Gb/s."""
 
 BESIDE_GB = 1.0
 """What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
@@ -191,6 +202,8 @@ class Forecast:
     """Seconds of the training, without evaluation."""
     duration_s: Estimate | None = None
     """Seconds of the whole trial."""
+    target_s: Estimate | None = None
+    """Seconds of training until the target."""
     source: str = REHEARSED
 
     def figures(self) -> dict[str, Any]:
@@ -233,7 +246,7 @@ class Rehearsals:
                 return alike[size]
         return None
 
-    def forecast(self, trial: TrialSpec) -> Forecast | None:
+    def forecast(self, trial: TrialSpec, between_nodes: Network | None = None) -> Forecast | None:
         """Return the forecast of a trial; None if no trial of its kind was rehearsed."""
         same = self._by_kind.get(kind_of(trial), {})
         ok = {size: same[size].figures for size in sorted(same) if same[size].status is Status.OK}
@@ -244,7 +257,7 @@ class Rehearsals:
             return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
         curve = Curve(ok)
         memory = _memory(curve, size)
-        forecast = _times(trial, curve, size, next(iter(same.values())).source)
+        forecast = _times(trial, curve, size, next(iter(same.values())).source, between_nodes or Network())
         if memory is None:
             return forecast
         device_gb = next(iter(ok.values()))["device_gb"]
@@ -353,29 +366,46 @@ def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, 
     return ("yes", "") if peak_gb.hi <= room_gb else ("unsure", text)
 
 
-def _times(trial: TrialSpec, curve: Curve, size: int, source: str) -> Forecast:
+def _times(trial: TrialSpec, curve: Curve, size: int, source: str, between_nodes: Network) -> Forecast:
     """Return the forecast of a trial's times. Whether it fits is not known."""
     accuracy = TIME if trial.device == "cuda" else TIME_ON_CPU
     own = curve.step(size, curve.error(accuracy, size) + (ELSEWHERE if source == SHIPPED else 0.0))
-    waits = communication(trial, curve.first)
-    step = Estimate(value=own.value + waits.value, lo=own.lo + waits.lo, hi=own.hi + waits.hi)
-    samples = trial.batch.global_batch_size
-    training = _training(trial, curve.first, step)
+    waits = communication(trial, curve.first).plus(between_nodes.exchange(curve.first["n_params"]))
+    step = own.plus(waits)
+    training = training_s(trial, curve.first, step)
     starts_s = curve.least("setup_s") + curve.least("first_step_s")  # later trials of a process start faster
     beside_s = starts_s + _beside_training_s(trial, curve.first, step.value, training.value)
+    forecast = of_step(trial, step, training, beside_s)
+    return replace(forecast, communication_s=waits.value, source=source)
+
+
+def of_step(trial: TrialSpec, step: Estimate, training: Estimate | None, beside_s: float) -> Forecast:
+    """Return the forecast that follows from the seconds of a step, of the training, and of what is beside it."""
+    samples = trial.batch.global_batch_size
+    beside = Estimate.within(beside_s, BESIDE)
     return Forecast(
         fits="unsure",
         step_s=step,
-        communication_s=waits.value,
         samples_per_s=step.map(lambda step_s: samples / step_s),
         train_s=training,
-        duration_s=Estimate(
-            value=training.value + beside_s,
-            lo=training.lo + beside_s / (1 + BESIDE),
-            hi=training.hi + beside_s * (1 + BESIDE),
-        ),
-        source=source,
+        duration_s=training.plus(beside) if training else None,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The nodes of a trial, and the bandwidth between them."""
+
+    nodes: int = 1
+    bandwidth_gb_s: float = NETWORK_GB_S
+
+    def exchange(self, n_params: float) -> Estimate:
+        """Return how much longer the exchange of gradients between nodes makes a step, in seconds.
+
+        A ring of M nodes sends 2 (M - 1) / M of the gradients in fp32. The backward pass may hide all of it.
+        """
+        seconds = 2 * (1 - 1 / self.nodes) * n_params * 4 / 1e9 / self.bandwidth_gb_s
+        return Estimate(value=seconds, lo=0.0, hi=2 * seconds)
 
 
 def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
@@ -399,8 +429,8 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     return Estimate(value=seconds, lo=seconds * HIDDEN, hi=seconds * SLOWED)
 
 
-def _training(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> Estimate:
-    """Return the seconds of the training."""
+def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> Estimate:
+    """Return the seconds of the training; `figures` has `epoch_samples` and `sequence_length`."""
     [(unit, amount)] = trial.length.items()
     if trial.config["trainable"].get("branch_base"):
         unit, amount = "tokens", trial.config["trainable"]["branch_window_tokens"]

@@ -116,29 +116,36 @@ def _slowest(gpus: np.ndarray) -> np.ndarray:
 
 
 LOSSES = {
-    "Amdahl": ((lambda n: n - 1,), False),
-    "USL": ((lambda n: n - 1, lambda n: n * (n - 1)), False),
-    "ring all-reduce (bandwidth, latency)": ((lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1)), False),
-    "ring all-reduce, fixed batch": ((lambda n: 2 * (n - 1), lambda n: 2 * n * (n - 1)), True),
-    "log latency": ((np.log2,), False),
-    "log latency, fixed batch": ((lambda n: n * np.log2(n),), True),
-    "stragglers": ((_slowest,), False),
-    "launch floor, fixed batch": ((), True),
+    "Amdahl": lambda n, part: n - 1,
+    "USL": lambda n, part: _mixed(n, part, lambda n: n - 1, lambda n: n * (n - 1)),
+    "ring all-reduce (bandwidth, latency)": lambda n, part: _mixed(n, part, lambda n: (n - 1) / n, lambda n: n - 1),
+    "ring all-reduce, fixed batch": lambda n, part: _mixed(n, part, lambda n: n - 1, lambda n: n * (n - 1)),
+    "ring all-reduce, partly hidden": lambda n, part: np.maximum(0.0, 1.5 * (n - 1) / n - 0.75 * part),
+    "log latency": lambda n, part: np.log2(n),
+    "log latency, fixed batch": lambda n, part: n * np.log2(n),
+    "stragglers": lambda n, part: _slowest(n),
+    "stragglers and ring": lambda n, part: _mixed(n, part, _slowest, lambda n: (n - 1) / n),
+    "NVLink between pairs": lambda n, part: np.where(n > 2, (n - 1) / n, 0.0),
+    "contention from 2 to 4 GPUs": None,
 }
-"""How the loss of throughput grows with the GPUs: the causes that it is mixed of, and whether scaling is strong. The
-launch floor is a least time for a step, which is reached somewhere between 2 and 4 GPUs."""
+"""How the loss of throughput grows with the GPUs and the part of the first of two causes. Contention is a largest
+throughput, such as a loader's, or a least time for a step of a fixed batch; it is reached between 2 and 4 GPUs."""
 
 COUNTS = np.array([1.0, 2.0, 4.0])
 """The GPU counts of which a loss is measured."""
 
 
+def _mixed(gpus: np.ndarray, part: float, one, other) -> np.ndarray:
+    four = np.array([4.0])
+    return part * one(gpus) / one(four) + (1 - part) * other(gpus) / other(four)
+
+
 def loss(truth: str, size: float, part: float, gpus: np.ndarray) -> np.ndarray:
     """Return the loss on these GPUs if it has this size on 4, with this part from the first cause."""
-    causes, _ = LOSSES[truth]
-    if not causes:
+    growth = LOSSES[truth]
+    if growth is None:
         return np.maximum(0.0, (1 + size) * gpus / 4 - 1)
-    shares = (1.0,) if len(causes) == 1 else (part, 1 - part)
-    return size * sum(share * cause(gpus) / cause(np.array([4.0])) for share, cause in zip(shares, causes, strict=True))
+    return size * growth(gpus, part) / growth(np.array([4.0]), part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from benchmarks.simulation.worlds import CLEAN, COUNTS, LOSSES, Drift, Noise, World, loss, usl
+from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
@@ -24,11 +24,10 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
+from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
 from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, proportion_interval, welch
 from orchestrator.statistics.outliers import collapsed
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.statistics.prediction import Line, Link, predict
-from orchestrator.statistics.scaling_law import USL, Fit
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.layout import Gang, Layout
 from sweeps.status import Status
@@ -344,21 +343,6 @@ def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Genera
     return np.where(found.p_within >= 0.05, cost, np.inf)
 
 
-def usl_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Return the coverage of γ, α and β; counts 1, 2, 4, 8."""
-    counts = np.array([1.0, 2.0, 4.0, 8.0])
-    hits = []
-    for _ in range(sims):
-        alpha, beta = generator.uniform(0, 0.15), generator.uniform(0, 0.01)
-        logs = noise.draw(generator, 1, len(counts), seeds)[0]
-        rates = (usl(counts, 1000.0, alpha, beta)[:, None] * np.exp(logs)).ravel()
-        fit = Fit.of(USL, np.repeat(counts, seeds), rates, np.tile(np.arange(seeds), len(counts)))
-        intervals = (fit.at(1), fit.shape_interval(0), fit.shape_interval(1))
-        truths = (1000.0, alpha, beta)
-        hits.append([bool(i.lo <= truth <= i.hi) for i, truth in zip(intervals, truths, strict=True)])
-    return dict(zip(("γ", "α", "β"), np.mean(hits, axis=0).tolist(), strict=True))
-
-
 CHANCE = 0.1
 """The accuracy of a seed that collapsed."""
 
@@ -393,35 +377,33 @@ def collapses(noise: Noise, seeds: int, sims: int, generator: np.random.Generato
     }
 
 
-def prediction_coverage(
+def extrapolation_coverage(
     truth: str, noise: Noise, seeds: int, sims: int, generator: np.random.Generator
 ) -> dict[str, float]:
-    """Return the coverage of predicted throughputs on 8 and 16 GPUs from 1, 2 and 4, and their median half widths."""
-    asked, rows = np.array([8.0, 16.0]), []
-    gpus, link = np.repeat(COUNTS, seeds), Link(gpus_per_node=None)
+    """Return the coverage of throughputs on 8 and 16 GPUs from 1, 2 and 4, their half widths, and the share refused."""
+    wanted, rows = np.array([8.0, 16.0]), []
     sizes, parts = generator.uniform(0.05, 0.5, sims), generator.uniform(0, 1, sims)
-    logs = noise.draw(generator, sims, len(COUNTS), seeds).reshape(sims, -1)
+    logs = noise.draw(generator, sims, len(COUNTS), seeds)
     for size, part, log in zip(sizes, parts, logs, strict=True):
-        line = Line(
-            name="",
-            weak=not LOSSES[truth][1],
-            gpus=gpus,
-            rates=1000 * gpus / (1 + loss(truth, size, part, gpus)) * np.exp(log),
-            seeds=np.tile(np.arange(float(seeds)), len(COUNTS)),
-            batches=32 * gpus,
-            samples_to_target=np.full(len(gpus), np.nan),
-            noise_scale=np.nan,
-            n_params=np.nan,
+        means = 1000 * COUNTS / (1 + loss(truth, size, part, COUNTS))
+        rates = dict(zip(COUNTS.tolist(), means[:, None] * np.exp(log), strict=True))
+        try:
+            intervals = [extrapolated(rates, count) for count in wanted.tolist()]
+        except NoExtrapolationError:
+            continue
+        truths = 1000 * wanted / (1 + loss(truth, size, part, wanted))
+        rows.append(
+            [
+                (each.lo <= rate <= each.hi, np.sqrt(each.hi / each.lo) - 1)
+                for each, rate in zip(intervals, truths, strict=True)
+            ]
         )
-        for count, true in zip(asked, 1000 * asked / (1 + loss(truth, size, part, asked)), strict=True):
-            found = predict(line, float(count), link).samples_per_s
-            rows.append((found.lo <= true <= found.hi, np.sqrt(found.hi / found.lo) - 1))
-    covers, half = np.array(rows, dtype=float).reshape(sims, len(asked), 2).T
+    covers, half = np.array(rows, dtype=float).reshape(len(rows), len(wanted), 2).T
     return {
         f"{what}, {count:g} GPUs": float(value)
         for what, values in (("coverage", covers.mean(axis=1)), ("half width", np.median(half, axis=1)))
-        for count, value in zip(asked, values, strict=True)
-    }
+        for count, value in zip(wanted, values, strict=True)
+    } | {"cannot be predicted": 1 - len(rows) / sims}
 
 
 NEARLY_EQUAL = 0.01

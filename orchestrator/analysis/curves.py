@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.statistics.curve_distance import Curve
-from orchestrator.statistics.intervals import Array
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import METRICS, ResultsFolder
 from orchestrator.store.trial_files import parsed
@@ -211,39 +210,3 @@ def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
         if len(curve.at):
             by_cell.setdefault(str(cell_id), {})[seed] = curve
     return by_cell
-
-
-def samples_to_target(trials: pd.DataFrame) -> Array:
-    """Return the samples up to the end of the epoch that reached the target, by row; NaN if none did.
-
-    The seconds to the target include the first epoch's compilation and warm-up. Therefore epochs are counted, by the
-    mean length of the later epochs; the first epoch counts as one, whatever it took. If a trial reports no epochs, its
-    rate is used instead, and start-up counts as samples.
-    """
-    to_target_s, later_s = _numbers(trials, "time_to_target_s"), _later_epoch_s(trials)
-    epochs, first_s = _numbers(trials, "epochs"), _numbers(trials, "first_epoch_s")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        place = 1 + np.where(epochs > 1, np.maximum(0.0, (to_target_s - first_s) / later_s), 0.0)
-        whole = np.minimum(np.round(place), epochs)
-        count = np.where(np.abs(place - epochs) < np.abs(place - whole), epochs, whole)  # the last may be a part of one
-        by_epochs = np.where(np.isnan(to_target_s), np.nan, count * _numbers(trials, "samples") / epochs)
-        by_rate = to_target_s * _numbers(trials, "samples_per_s")
-    return np.where(np.isfinite(by_epochs), by_epochs, by_rate)
-
-
-def start_up_s(trials: pd.DataFrame) -> Array:
-    """Return how much longer the first epoch took than the mean later one, by row; NaN with fewer than two epochs."""
-    return _numbers(trials, "first_epoch_s") - _later_epoch_s(trials)
-
-
-def _later_epoch_s(trials: pd.DataFrame) -> Array:
-    epochs = _numbers(trials, "epochs")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (_numbers(trials, "train_s") - _numbers(trials, "first_epoch_s")) / (epochs - 1)
-    return np.where((epochs > 1) & (mean > 0), mean, np.nan)
-
-
-def _numbers(trials: pd.DataFrame, column: str) -> Array:
-    if column not in trials:
-        return np.full(len(trials), np.nan)
-    return pd.to_numeric(trials[column], errors="coerce").to_numpy(dtype="float64")

@@ -83,13 +83,6 @@ def _report(checked: CheckedSweep) -> int:
     return driver.report(checked, _console(), lambda history: what_if(history, checked.composition))
 
 
-def _predict(checked: CheckedSweep) -> int:
-    from orchestrator.tables.scaling import predicted
-
-    _console().print(predicted(checked.request), markup=False, soft_wrap=True)
-    return 0
-
-
 def _compare(checked: CheckedSweep) -> int:
     from orchestrator.tables.compare import compared
 
@@ -165,7 +158,6 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "status": _printing(_status),
     "watch": _watch,
     "launch": _printing(_launch),
-    "predict": _printing(_predict),
     "compare": _printing(_compare),
 }
 """Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""

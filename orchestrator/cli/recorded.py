@@ -30,7 +30,7 @@ WHAT_IF_KEYS = (
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
 _PLACES = ("results_dir", "sweep.name")
-_SECTIONS = ("budget", "claims", "predict", "report", "sweep")
+_SECTIONS = ("budget", "claims", "report", "sweep")
 """Sections whose recorded values count."""
 _GROUPS = ("data", "sweep", "trainable")
 """Groups whose recorded choices count; their files are ours, or in a folder that the user names."""

@@ -28,7 +28,7 @@ AUTO_GPUS = "auto"
 RUNNING = ("run", "settle")
 """Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
 
-READING = ("report", "predict", "compare", "status", "watch")
+READING = ("report", "compare", "status", "watch")
 """Modes that only read results; they do not check that trials could run here."""
 
 

@@ -216,23 +216,16 @@ class CompareSection:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PredictSection:
-    """The keys of the section `predict`."""
-
-    gpus: Sequence[Any] = key([], list_of("a list of GPU counts like [8, 16, 32]", Number(above=0).admits))
-    """[8, 16, 32]: up to 8 times the largest count measured"""
-    bandwidth_gb_s: float | None = key(None, positive("GB/s"))
-    """GB/s between nodes …"""
-    latency_s: float | None = key(None, positive("seconds"))
-    """… and seconds per message: both are needed if no trial ran across nodes"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ForecastSection:
     """The keys of the section `forecast`."""
 
     try_anyway: bool = key(False, Flag())
     """true: run cells that do not fit into memory by their forecast; otherwise they are infeasible"""
+    bandwidth_gb_s: float = key(25.0, positive("GB/s", null=False))
+    """GB/s between nodes, for cells that take more nodes than were measured"""
+    prices: str | None = key(None, text("a CSV file"))
+    """a CSV file of what nodes cost: name, gpu, gpus, price_per_hour, currency, date; mode=forecast takes the cheapest
+    that has the GPU, where report.price_per_gpu_hour is null"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -299,7 +292,7 @@ class ClusterSection:
     )
     """H100: use only such GPUs, and no CPUs; [H100, A100]: equally many ranks on each type"""
     gpus_per_node: int | None = key(None, count(0, null=True))
-    """null: mode=launch starts nodes with 8, mode=predict takes what the trials recorded"""
+    """null: mode=launch starts nodes with 8, mode=forecast takes what this machine or cluster has"""
     labels: Any = key(
         {},
         Structure(
@@ -398,18 +391,17 @@ class Settings:
     mode: str = key(
         "run",
         choice(
-            *("run", "settle", "plan", "forecast", "report", "predict", "compare", "verify"),
+            *("run", "settle", "plan", "forecast", "report", "compare", "verify"),
             *("status", "watch", "list", "launch", "init"),
         ),
         heading="What runs",
     )
-    """run: run or continue the sweep, then report; plan: show what would run; forecast: rehearse a few
-    cells, and show memory, speed, time and cost of all; settle: run, then further seeds of the
-    cells in question, until the verdict is CLEAR; report: write the tables from existing results; predict:
-    throughput on further GPU counts; compare: with other results; verify: check that results are complete and
-    undamaged; status: what runs now, what is done, the time left; watch: the same and more as a page in the
-    browser; list: all sweeps in results_dir; launch: print files that start a cluster; init: write a project of
-    your own"""
+    """run: run or continue the sweep, then report; plan: show what would run; forecast: memory, speed, time
+    and cost of all cells, from what has run or from rehearsals, for any GPU count; settle: run, then further
+    seeds of the cells in question, until the verdict is CLEAR; report: write the tables from existing results;
+    compare: with other results; verify: check that results are complete and undamaged; status: what runs now,
+    what is done, the time left; watch: the same and more as a page in the browser; list: all sweeps in
+    results_dir; launch: print files that start a cluster; init: write a project of your own"""
     sweep: SweepSection = section(SweepSection)
     strategy: str = key("auto", choice("auto", *STRATEGIES))
     """auto: one process for one rank, ddp for several
@@ -495,8 +487,6 @@ class Settings:
     claims: ClaimsSection = section(ClaimsSection)
     forecast: ForecastSection = section(ForecastSection)
     """mode=forecast: memory, speed, time and cost of every cell before it runs; later plans and runs use it"""
-    predict: PredictSection = section(PredictSection)
-    """mode=predict: throughput and time to target on GPU counts that were not measured"""
     compare: CompareSection = section(CompareSection)
     sweeper: SweeperSection = section(SweeperSection)
     format: str = key("table", choice("table", "json"))

@@ -7,29 +7,27 @@ other ranks. On CPUs all ranks rehearse together if the machine has cores for th
 from __future__ import annotations
 
 import json
-import statistics
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.schedule.cluster import Node
+from orchestrator.config.settings import Settings
+from orchestrator.plan.measured import Measured
+from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
-from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.cpu import this_machine
 from sweeps.errors import ConfigError
-from sweeps.forecast import ALONE, TIME, Estimate, Forecast, Rehearsal, Rehearsals
+from sweeps.forecast import ALONE, Forecast, Network, Rehearsal, Rehearsals
 from sweeps.identity import LOOPS
 from sweeps.ports import free_port
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-
-JOURNAL = "journal"
-"""The source of a forecast from trials that have ended."""
 
 REHEARSE = "trainables.supervised.rehearsal:rehearse"
 _MODULE = REHEARSE.partition(":")[0]
@@ -85,36 +83,61 @@ def store(file: Path, rehearsals: Rehearsals, nodes: Iterable[Node]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecasts:
-    """The forecasts of trials: a trial's own cell in the journal counts more than rehearsals."""
+    """The forecasts of trials: from their cell in the journal, else from fewer GPUs there, else from rehearsals."""
 
     rehearsals: Rehearsals = field(default_factory=Rehearsals)
-    cells: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
-    """The ok records of each cell."""
-    try_anyway: bool = False
-    """Whether cells run that do not fit."""
+    measured: Measured = field(default_factory=Measured)
+    nodes: Sequence[Node] = ()
+    settings: Settings | None = None
     _made: dict[str, Forecast | None] = field(default_factory=dict)
     """The forecasts by cell, because a schedule is simulated with many questions."""
-
-    @staticmethod
-    def of(rehearsals: Rehearsals, records: Iterable[TrialRecord], *, try_anyway: bool = False) -> Forecasts:
-        """Return the forecasts that follow from rehearsals and from a journal's records."""
-        cells: dict[str, list[TrialRecord]] = {}
-        for record in records:
-            if record.status is Status.OK:
-                cells.setdefault(record.cell_id, []).append(record)
-        return Forecasts(rehearsals=rehearsals, cells=cells, try_anyway=try_anyway)
 
     def forecast(self, trial: TrialSpec) -> Forecast | None:
         """Return the forecast of a trial; None if nothing is known."""
         if trial.cell_id not in self._made:
-            records = self.cells.get(trial.cell_id)
-            self._made[trial.cell_id] = _as_measured(trial, records) if records else self.rehearsals.forecast(trial)
+            forecast = self._forecast(trial)
+            if forecast and forecast.samples_per_s and self.settings and self.settings.report.target is not None:
+                samples = self.measured.samples_to_target(trial)
+                target_s = samples.over(forecast.samples_per_s) if samples else None
+                forecast = replace(forecast, target_s=target_s)
+            self._made[trial.cell_id] = forecast
         return self._made[trial.cell_id]
+
+    def _forecast(self, trial: TrialSpec) -> Forecast | None:
+        own = self.measured.of_cell(trial)
+        if own:
+            return own
+        network = self._network(trial)
+        rehearsed = self.rehearsals.forecast(trial, network)
+        extrapolated = self.measured.of_line(trial, network)
+        if extrapolated is None or (rehearsed and extrapolated.step_s is None):
+            return rehearsed
+        if rehearsed is None:
+            return extrapolated
+        memory = (rehearsed.fits, rehearsed.why, rehearsed.peak_memory_gb, rehearsed.parts_gb)
+        fits, why, peak_memory_gb, parts_gb = memory
+        return replace(extrapolated, fits=fits, why=why, peak_memory_gb=peak_memory_gb, parts_gb=parts_gb)
+
+    def _network(self, trial: TrialSpec) -> Network:
+        """Return the nodes that a trial takes, and the bandwidth between them."""
+        if self.settings is None:
+            return Network()
+        a_node = self.settings.cluster.gpus_per_node if trial.device == "cuda" else None
+        if a_node is None:
+            a_node = max((ranks_that_fit(trial.gang, node) for node in self.nodes), default=0)
+        nodes = math.ceil(trial.gang.ranks / a_node) if a_node else 1
+        return Network(nodes=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
+
+    def is_from_journal(self, trial: TrialSpec) -> bool:
+        """Return whether the journal alone tells the trial's speed."""
+        extrapolated = self.measured.of_line(trial, Network())
+        return trial.cell_id in self.measured.cells or bool(extrapolated and extrapolated.step_s)
 
     def why_not(self, trial: TrialSpec) -> str:
         """Return the figures that say that a trial does not fit; empty if it may run."""
         forecast = self.forecast(trial)
-        if self.try_anyway or forecast is None or forecast.fits != "no":
+        try_anyway = self.settings is not None and self.settings.forecast.try_anyway
+        if try_anyway or forecast is None or forecast.fits != "no":
             return ""
         return f"forecast: {forecast.why} (forecast.try_anyway=true runs it)"
 
@@ -122,29 +145,6 @@ class Forecasts:
         """Return the seconds of a trial; None if unknown."""
         forecast = self.forecast(trial)
         return forecast.duration_s.value if forecast and forecast.duration_s else None
-
-
-def _as_measured(trial: TrialSpec, records: Sequence[TrialRecord]) -> Forecast:
-    """Return what the seeds of a cell had: the median, and an interval that holds all of them."""
-
-    def of(values: Iterable[Any]) -> Estimate | None:
-        known = [float(value) for value in values if value is not None]
-        if not known:
-            return None
-        within = Estimate.within(statistics.median(known), TIME.rehearsed)
-        return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
-
-    rate = of(record.metrics.get("samples_per_s") for record in records)
-    samples = trial.batch.global_batch_size
-    return Forecast(
-        fits="yes",
-        peak_memory_gb=of(record.metrics.get("peak_memory_gb") for record in records),
-        step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
-        samples_per_s=rate,
-        train_s=of(record.metrics.get("train_s") for record in records),
-        duration_s=of(record.wall_s for record in records),
-        source=JOURNAL,
-    )
 
 
 NO_FORECASTS = Forecasts()
@@ -164,8 +164,16 @@ def complete(
     machine has no GPU like the nodes', or if a process ends; its output is then beside the file.
     """
     here, rehearsals = this_machine(), stored(file, nodes)
-    lacking = [trial for trial in trials if can_rehearse(trial) and trial.cell_id not in forecasts.cells]
-    if any(trial.device == "cuda" for trial in lacking) and machine([here]) != machine(nodes):
+    is_theirs = machine([here]) == machine(nodes)
+    lacking = [
+        trial
+        for trial in trials
+        if can_rehearse(trial)
+        and trial.cell_id not in forecasts.measured.cells
+        # Memory is known from rehearsals only.
+        and not (forecasts.is_from_journal(trial) and (trial.device == "cpu" or not is_theirs))
+    ]
+    if any(trial.device == "cuda" for trial in lacking) and not is_theirs:
         there = f"the trials run on {machine(nodes)}, and this machine has {machine([here])}"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     company: Company | None = None

@@ -10,8 +10,10 @@ from typing import Any
 
 from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.request import Request
+from orchestrator.config.settings import Settings
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
+from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Timetable
@@ -160,15 +162,15 @@ class Plan:
         nodes: Sequence[Node],
         rerun: Rerun,
         layout: ResultsFolder,
-        *,
-        try_anyway: bool = False,
+        settings: Settings | None = None,
     ) -> Plan:
         """Return the plan, in which bases run again if further branches start from checkpoints that are gone.
 
-        Trials that do not fit by the folder's forecasts are infeasible, unless `try_anyway`. Raises ConfigError.
+        Trials that do not fit by the folder's forecasts are infeasible. Raises ConfigError.
         """
         rehearsals = stored(layout.rehearsals, nodes) or shipped(nodes)
-        forecasts = Forecasts.of(rehearsals, records.values(), try_anyway=try_anyway)
+        measured = Measured.of(records.values())
+        forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=settings)
         plan = Plan.of(trials, records, nodes, rerun, forecasts=forecasts)
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {
@@ -229,7 +231,7 @@ def plan_now(checked: CheckedSweep) -> Plan:
         nodes,
         request.rerun,
         ResultsFolder(request.results_dir),
-        try_anyway=request.settings.forecast.try_anyway,
+        request.settings,
     )
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 

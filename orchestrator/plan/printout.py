@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.request import Request
+from orchestrator.config.settings import Settings
+from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
+from orchestrator.plan.prices import cheapest, read_prices
 from orchestrator.schedule.cluster import Node
 from orchestrator.text.numbers import counted, number, suited
 from sweeps.axes import is_number
-from sweeps.forecast import Forecast
+from sweeps.forecast import Estimate, Forecast
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.printable import printable_line
 from sweeps.status import cost_of
@@ -111,38 +115,46 @@ _NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_
 
 
 def forecast_text(plan: Plan, request: Request) -> str:
-    """Return the forecast as a `table` or as `json`."""
-    cells = forecast_rows(plan, request.settings.report.price_per_gpu_hour)
-    totals = _totals(plan, request.settings.report.price_per_gpu_hour)
+    """Return the forecast as a `table` or as `json`. Raises ConfigError for an unreadable price list."""
+    report = request.settings.report
+    cells = forecast_rows(plan, request.settings)
     if request.settings.format == "json":
-        return json.dumps({"cells": cells, **totals}, indent=2)
+        return json.dumps({"cells": cells, **_totals(plan, report.price_per_gpu_hour)}, indent=2)
     alike: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
     shown = [_forecast_line(same) for same in alike.values()]
     empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
-    lacking = [(row["cell"], same[0]["why"]) for row, same in zip(shown, alike.values(), strict=True) if same[0]["why"]]
-    return "\n".join(
-        [
-            *_aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
-            "",
-            *(f"{cell}: {why}" for cell, why in lacking),
-            f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
-            *_expected(plan, request.settings.report.price_per_gpu_hour, request.settings.report.currency or ""),
-        ]
-    )
+    reasons = [(row["cell"], same[0]["why"]) for row, same in zip(shown, alike.values(), strict=True) if same[0]["why"]]
+    lines = [
+        *_aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
+        "",
+        *(f"{cell}: {why}" for cell, why in reasons),
+        f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
+        *_expected(plan, report.price_per_gpu_hour, report.currency or ""),
+    ]
+    if report.target is not None and not any(cell["target_s"] for cell in cells):
+        lines.append(
+            "time to report.target: unknown until trials reach it, at a cell's batch or at three other batches"
+        )
+    if any(cell["is_efficient"] for cell in cells):
+        lines.append("*: no other cell is as fast to report.target and costs less")
+    return "\n".join(lines)
 
 
-def forecast_rows(plan: Plan, price_per_gpu_hour: float | None) -> list[dict[str, Any]]:
+def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
     """Return one row per cell, as JSON values; estimates have a value and the ends of a 90% interval."""
     seeds = Counter(trial.cell_id for trial in plan.trials)
     cells = {trial.cell_id: trial for trial in reversed(plan.trials)}
-    rows = []
+    price, file = settings.report.price_per_gpu_hour, settings.forecast.prices
+    offers = read_prices(Path(file)) if file and price is None else []
+    rows: list[dict[str, Any]] = []
     for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
         forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=_UNKNOWN)
-        cost = None
-        if price_per_gpu_hour is not None and forecast.duration_s:
-            cost = asdict(forecast.duration_s.times(cost_of(trial.gpus_held / 3600, price_per_gpu_hour)))
+        offer = cheapest(offers, machine(plan.nodes), trial.gpus_held)
+        per_hour = None if price is None else cost_of(trial.gpus_held, price)
+        if offer:
+            per_hour = offer.per_hour(trial.gpus_held)
         rows.append(
             {
                 "cell_id": trial.cell_id,
@@ -150,10 +162,21 @@ def forecast_rows(plan: Plan, price_per_gpu_hour: float | None) -> list[dict[str
                 "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
                 "trials": seeds[trial.cell_id],
                 **asdict(forecast),
-                "cost": cost,
+                "cost": _cost(forecast.duration_s, per_hour),
+                "cost_to_target": _cost(forecast.target_s, per_hour),
+                "offer": asdict(offer) if offer else None,
             }
         )
+    known = [(row["target_s"]["value"], row["cost_to_target"]["value"]) for row in rows if row["cost_to_target"]]
+    for row in rows:
+        own = (row["target_s"]["value"], row["cost_to_target"]["value"]) if row["cost_to_target"] else None
+        better = [pair for pair in known if own and pair != own and pair[0] <= own[0] and pair[1] <= own[1]]
+        row["is_efficient"] = own is not None and not better
     return rows
+
+
+def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] | None:
+    return None if seconds is None or per_hour is None else asdict(seconds.times(per_hour / 3600))
 
 
 def _label(trial: TrialSpec) -> str:
@@ -172,6 +195,9 @@ def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "samples/s": _about(cell["samples_per_s"]),
         "trial s": _about(cell["duration_s"]),
         "cost": _about(cell["cost"]),
+        "offer": cell["offer"]["name"] if cell["offer"] else "",
+        "target s": _about(cell["target_s"]),
+        "target cost": _about(cell["cost_to_target"]) + " *" * cell["is_efficient"],
         "from": cell["source"],
     }
 

@@ -159,9 +159,8 @@ class SweepRun:
         """Compare the trials on these nodes with the journal."""
         rows = self.journal.history.rows_under(self._fingerprint)
         request = self.checked.request
-        try_anyway = request.settings.forecast.try_anyway
         trials = self.checked.trials(nodes)
-        return Plan.with_bases(trials, rows, nodes, request.rerun, self.layout, try_anyway=try_anyway)
+        return Plan.with_bases(trials, rows, nodes, request.rerun, self.layout, request.settings)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.

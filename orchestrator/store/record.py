@@ -75,6 +75,29 @@ def tokens_per_s(metrics: Mapping[str, Any]) -> float | None:
     return samples * length if samples is not None and length is not None else figure(metrics, "tokens_per_s")
 
 
+def samples_to_target(metrics: Mapping[str, Any]) -> float | None:
+    """Return a trial's samples up to the end of the epoch that reached the target; None if none did.
+
+    The seconds to the target include the first epoch's compilation and warm-up. Therefore epochs are counted, by the
+    mean length of the later epochs; the first epoch counts as one, whatever it took. If a trial reports no epochs, its
+    rate is used instead, and start-up counts as samples.
+    """
+    target_s, rate = figure(metrics, "time_to_target_s"), figure(metrics, "samples_per_s")
+    if target_s is None:
+        return None
+    epochs, samples = figure(metrics, "epochs"), figure(metrics, "samples")
+    first_s, train_s = figure(metrics, "first_epoch_s"), figure(metrics, "train_s")
+    if epochs and samples and epochs <= 1:
+        return samples
+    if not (epochs and samples and first_s and train_s and train_s > first_s):
+        return None if rate is None else target_s * rate
+    place = 1 + max(0.0, (target_s - first_s) / (train_s - first_s) * (epochs - 1))
+    whole = min(round(place), epochs)
+    # The last epoch may be a part of one.
+    count = epochs if abs(place - epochs) < abs(place - whole) else whole
+    return count * samples / epochs
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """How a trial ended, with everything the tables need, so that they can be rebuilt from the journal alone."""

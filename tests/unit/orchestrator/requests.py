@@ -37,10 +37,8 @@ def request(given: Request | None = None, **changes: Any) -> Request:
     result = given or _shipped()
     own = {name: changes.pop(name) for name in ("metric", "target", "reference_batch_size") if name in changes}
     grid = {name: changes.pop(name) for name in ("axes", "zip", "exclude") if name in changes}
-    if "predict" in changes:
-        changes["predict"] = replace(result.settings.predict, **changes["predict"])
     settings = replace(result.settings, budget=changes.pop("budget", result.settings.budget))  # sweep has one, too
-    for part in ("report", "sweep", "cluster", "resources", ""):
+    for part in ("report", "sweep", "cluster", "resources", "forecast", ""):
         values: Any = getattr(settings, part) if part else settings
         there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
         settings = replace(settings, **{part: replace(values, **there)} if part else there)

@@ -5,13 +5,12 @@ import math
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch, samples_to_target, start_up_s
+from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch
 from orchestrator.store.results_folder import ResultsFolder
 
 
@@ -136,64 +135,3 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
 def test_without_trials_the_frame_is_empty(layout: ResultsFolder) -> None:
     frame, findings = curves_frame(layout, [])
     assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]
-
-
-def trial(**other):
-    """Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s."""
-    given = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
-    return given | {"time_to_target_s": math.nan} | other
-
-
-def test_start_up_time_adds_no_samples():
-    # Reached at the end of the fourth epoch, after 30 + 3 · 2 s; by the rate it would be 18,000 samples.
-    trials = pd.DataFrame([trial(time_to_target_s=36.0), trial(time_to_target_s=30.0), trial()])
-    np.testing.assert_allclose(samples_to_target(trials), [4000, 1000, math.nan])
-    np.testing.assert_allclose(start_up_s(trials), [28, 28, 28])
-
-
-def test_samples_to_the_target_are_whole_epochs():
-    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=36.7)])) == pytest.approx([4000])
-    # Not more epochs than were trained.
-    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=60.0)])) == pytest.approx([10_000])
-
-
-def test_a_target_reached_in_the_second_epoch_takes_two():
-    two = trial(epochs=2, samples=2000, train_s=32.0, time_to_target_s=32.0)
-    assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
-
-
-def test_a_part_of_an_epoch_counts_as_a_part():
-    # Nine epochs and a half, 30 s and 17 s: reached in the last, or at the end of the fourth.
-    short = {"epochs": 9.5, "samples": 9500, "train_s": 47.0}
-    trials = pd.DataFrame([trial(**short, time_to_target_s=47.0), trial(**short, time_to_target_s=36.0)])
-    assert samples_to_target(trials) == pytest.approx([9500, 4000])
-    within_the_first = trial(epochs=0.25, samples=250, first_epoch_s=math.nan, train_s=1.0, time_to_target_s=1.0)
-    assert samples_to_target(pd.DataFrame([within_the_first])) == pytest.approx([250])
-
-
-def test_a_long_first_epoch_counts_as_one_epoch():
-    one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
-    assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
-    assert math.isnan(start_up_s(pd.DataFrame([one]))[0])
-
-
-def test_without_epochs_samples_are_time_by_rate():
-    trials = pd.DataFrame([{"time_to_target_s": 4.0, "samples_per_s": 500.0}])
-    assert samples_to_target(trials) == pytest.approx([2000])
-
-
-def test_a_single_epoch_has_no_start_up_time():
-    one = pd.DataFrame([trial(epochs=1, samples=1000, first_epoch_s=30.0, train_s=31.0)])
-    assert math.isnan(start_up_s(one)[0])
-
-
-def test_epochs_shorter_than_a_second_are_counted():
-    # 30 s, and nine epochs of .2 s: after 30.6 s four have passed.
-    quick = pd.DataFrame([trial(train_s=31.8, time_to_target_s=30.6)])
-    assert samples_to_target(quick) == pytest.approx([4000]) and start_up_s(quick) == pytest.approx([29.8])
-
-
-def test_epochs_reported_at_the_end_are_ignored():
-    """The script reports all its epochs at once at its end."""
-    at_once = pd.DataFrame([trial(train_s=30.0, time_to_target_s=30.0)])
-    assert samples_to_target(at_once) == pytest.approx([15_000]) and math.isnan(start_up_s(at_once)[0])

@@ -85,7 +85,6 @@ def test_shipped_config_has_no_errors():
         ("sweep.claims", ["speedup >"], ["'speedup >'"]),
         ("results_dir", "ftp://host/path", ["'ftp://host/path'", "s3://"]),
         ("report.metric", "confidence", ["better: higher"]),
-        ("mode", "predict", ["predict.gpus"]),
         ("strategy", "ddp", []),
         ("trainable._target_", "a.b.train", ["'a.b.train'"]),
         ("trainable._target_", "???", []),

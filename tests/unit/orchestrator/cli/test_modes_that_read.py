@@ -1,6 +1,5 @@
-"""mode=report with claims, mode=predict, compare and plan: from the command line to the text, on hand-made journals."""
+"""mode=report with claims, compare and plan: from the command line to the text, on hand-made journals."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,17 +36,6 @@ def start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
         return status, told.out + told.err
 
     return run
-
-
-def test_predict_prints_throughput(start: Callable[..., tuple[int, str]]) -> None:
-    status, told = start("mode=predict", "predict.gpus=[8,16]", "cluster.gpus_per_node=16")
-    assert status == 0
-    # Amdahl's law with α = .1 at 8 and 16, times the mean of the seeds.
-    predicted = [float(number) for number in re.findall(r"(\d+) \[", told)]
-    assert predicted == pytest.approx([1.01 * 800 / 1.7, 1.01 * 1600 / 2.5], rel=0.01)
-    status, told = start("mode=predict", "predict.gpus=[33]", "cluster.gpus_per_node=64")
-    assert status == 2 and told.startswith("mode=predict: ") and re.findall(r"\d+", told) == ["33", "8", "4"]
-    assert start("mode=predict")[0] == 2
 
 
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

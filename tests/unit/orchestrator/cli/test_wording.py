@@ -48,7 +48,7 @@ REQUESTS = {
             "sweep.axes=3",
             "cluster.labels=null",
             "resources=null",
-            "predict.gpus=[0]",
+            "forecast.bandwidth_gb_s=0",
         ),
     ),
     "axes": (
@@ -120,7 +120,6 @@ REQUESTS = {
         ("--config-name=mine",),
         ("--config-path=mine",),
         ("--batch-size", "32"),
-        ("mode=predict",),
         ("mode=init", "init.kind=comand"),
         ("mode=launch",),
     ),

@@ -85,7 +85,7 @@ def test_choices_are_those_that_are_implemented():
         ("report.margin", None),
         ("budget.epochs", "ten"),
         ("budget.seconds", float("inf")),
-        ("predict.gpus", [0]),
+        ("forecast.bandwidth_gb_s", 0),
         ("tune.callbacks", [{"name": "x"}]),
         ("launch.nodes", 0),
         ("launch.setup", "module load"),

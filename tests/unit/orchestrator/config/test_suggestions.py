@@ -38,7 +38,6 @@ WISHES = {
     "price=$2.50": "report.price_per_gpu_hour=2.50",
     "wall_s=10m": "sweep.budget.wall_s=600",
     "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
-    "predict.gpus=8": "predict.gpus=[8]",
 }
 
 

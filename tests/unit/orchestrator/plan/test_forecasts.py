@@ -10,6 +10,7 @@ import pytest
 from orchestrator.config.compose import initialised
 from orchestrator.plan import forecasts
 from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, store, stored
+from orchestrator.plan.measured import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.schedule.cluster import Node
@@ -33,7 +34,9 @@ KNOWN = [by_hand.rehearsal(8, gb=12.0), by_hand.rehearsal(32, gb=30.0)]
 
 def planned(*records, rehearsals=KNOWN, **settings) -> Plan:
     ends = {record.trial_id: record for record in records}
-    return Plan.of(TRIALS, ends, GPUS, forecasts=Forecasts.of(Rehearsals(rehearsals), records, **settings))
+    measured, with_settings = Measured.of(records), request(**settings).settings
+    forecasts = Forecasts(rehearsals=Rehearsals(rehearsals), measured=measured, nodes=GPUS, settings=with_settings)
+    return Plan.of(TRIALS, ends, GPUS, forecasts=forecasts)
 
 
 def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path: Path) -> None:
@@ -115,14 +118,14 @@ def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
 
 
 def test_each_cell_has_a_row_with_its_price() -> None:
-    rows = forecast_rows(planned(), 3.6)
+    rows = forecast_rows(planned(), request(price_per_gpu_hour=3.6).settings)
     assert [(row["cell_id"], row["trials"], row["fits"]) for row in rows] == [
         *(("8", 2, "yes"), ("32", 2, "yes"), ("128", 2, "no"))
     ]
     for row in rows:
         assert row["cost"]["value"] == pytest.approx(row["duration_s"]["value"] / 1000)
     assert math.isclose(sum(rows[0]["parts_gb"].values()), rows[0]["peak_memory_gb"]["value"])
-    assert forecast_rows(planned(rehearsals=[]), None)[0]["source"] == "unknown"
+    assert forecast_rows(planned(rehearsals=[]), request().settings)[0]["source"] == "unknown"
 
 
 def test_table_of_forecasts(golden) -> None:
@@ -148,7 +151,7 @@ def test_first_command_of_the_readme_has_a_shipped_duration() -> None:
     with initialised():
         sweep = unchecked("sweep=batch_scaling", "sweep.axes.gpus=[1,2]")
         trials = sweep.trials([Node(name="host", cpus=2, gpus=0)])
-    known = Forecasts.of(forecasts.shipped([]), [])
+    known = Forecasts(rehearsals=forecasts.shipped([]))
     assert all(known.duration_s(trial) for trial in trials)  # else: mode=forecast, and copy its rehearsals there
 
 

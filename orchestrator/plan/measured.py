@@ -1,0 +1,139 @@
+"""Forecasts of further trials from a sweep's journal: from their own cell, from fewer GPUs, and from other batches."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator.store.record import TrialRecord, figure, samples_to_target
+from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training_s
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+JOURNAL = "journal"
+"""The source of a forecast from trials of the same cell."""
+FEWER_GPUS = "fewer GPUs"
+"""The source of a forecast from trials that differ in GPUs."""
+
+_OF_COUNT = frozenset(("gpus", "seed"))
+_OF_BATCH = _OF_COUNT | {"device_batch_size", "global_batch_size"}
+TAIL = 0.95
+"""Quantile of the upper end of a 90% interval."""
+
+
+def _key(trial: TrialSpec | TrialRecord, free: frozenset[str]) -> str:
+    """Return a key that is equal for trials that differ only on the free axes."""
+    return repr([trial.device, *sorted((axis, repr(value)) for axis, value in trial.axes.items() if axis not in free)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The ok records of a journal, grouped by what their trials have in common."""
+
+    cells: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
+    lines: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
+    """Records that differ in GPUs, and in the side of the batch that follows from them."""
+    economies: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
+    """Records that differ in GPUs and batch."""
+
+    @staticmethod
+    def of(records: Iterable[TrialRecord]) -> Measured:
+        """Group the records."""
+        cells, lines, economies = (defaultdict[str, list[TrialRecord]](list) for _ in range(3))
+        for record in records:
+            if record.status is Status.OK:
+                cells[record.cell_id].append(record)
+                lines[_key(record, _OF_COUNT)].append(record)
+                economies[_key(record, _OF_BATCH)].append(record)
+        return Measured(cells=cells, lines=lines, economies=economies)
+
+    def of_cell(self, trial: TrialSpec) -> Forecast | None:
+        """Return what the seeds of the trial's cell had: the median, and an interval that holds all of them."""
+        if trial.cell_id not in self.cells:
+            return None
+        records = self.cells[trial.cell_id]
+
+        def of(values: Iterable[Any]) -> Estimate | None:
+            known = [float(value) for value in values if value is not None]
+            if not known:
+                return None
+            within = Estimate.within(statistics.median(known), TIME.rehearsed)
+            return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
+
+        rate = of(record.metrics.get("samples_per_s") for record in records)
+        samples = trial.batch.global_batch_size
+        return Forecast(
+            fits="yes",
+            peak_memory_gb=of(record.metrics.get("peak_memory_gb") for record in records),
+            step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
+            samples_per_s=rate,
+            train_s=of(record.metrics.get("train_s") for record in records),
+            duration_s=of(record.wall_s for record in records),
+            source=JOURNAL,
+        )
+
+    def of_line(self, trial: TrialSpec, network: Network) -> Forecast | None:
+        """Return the forecast from other GPU counts, or why they allow none; None if fewer than two were measured.
+
+        `network` has the nodes of the trial.
+        """
+        records = self.lines.get(_key(trial, _OF_COUNT), ())
+        rates: dict[float, dict[int, float]] = defaultdict(dict)
+        for record in records:
+            samples_per_s = figure(record.metrics, "samples_per_s")
+            if samples_per_s and samples_per_s > 0:
+                rates[record.gpus][record.seed] = samples_per_s
+        if len(rates) < 2:
+            return None
+        # Seeds on all counts are compared with themselves, so that what a seed does to its speed cancels out.
+        seeds = sorted(set.intersection(*(set(by_seed) for by_seed in rates.values())))
+        if not seeds:
+            return Forecast(fits="unsure", why="no seed ran on all GPU counts")
+        from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
+
+        try:
+            found = extrapolated({gpus: [rates[gpus][seed] for seed in seeds] for gpus in rates}, trial.gpus)
+        except NoExtrapolationError as error:
+            return Forecast(fits="unsure", why=str(error))
+        rate = Estimate(value=float(found.point), lo=float(found.lo), hi=float(found.hi))
+        largest = max(records, key=lambda record: record.gpus)
+        step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
+        n_params = figure(largest.metrics, "n_params")
+        # What several nodes cost is in the rates if the largest count took several.
+        if n_params and largest.gpus * network.nodes <= trial.gpus:
+            step = step.plus(network.exchange(n_params))
+        figures = {"sequence_length": figure(largest.metrics, "sequence_length")}
+        samples, epochs = (figure(largest.metrics, name) for name in ("samples", "epochs"))
+        if len(trial.length) != 1 or not (samples and epochs):
+            return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS)
+        training = training_s(trial, figures | {"epoch_samples": samples / epochs}, step)
+        trained_s = figure(largest.metrics, "train_s")
+        beside_s = max(0.0, largest.wall_s - trained_s) if trained_s else 0.0
+        return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS)
+
+    def samples_to_target(self, trial: TrialSpec) -> Estimate | None:
+        """Return the samples to the target at the trial's batch: as measured, or from three other batches."""
+        batch, by_batch = trial.batch.global_batch_size, defaultdict[int, list[float]](list)
+        for record in self.economies.get(_key(trial, _OF_BATCH), ()):
+            samples = samples_to_target(record.metrics)
+            if samples is not None:
+                by_batch[record.global_batch_size].append(samples)
+        if not by_batch:
+            return None
+        import numpy as np
+
+        from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
+        from orchestrator.statistics.intervals import Moments, student
+
+        if len(by_batch.get(batch, ())) > 1:
+            found = student(Moments.of(np.log(by_batch[batch]))).map(np.exp)
+        else:
+            pairs = np.array([(size, value) for size, values in by_batch.items() for value in values])
+            try:
+                found = BatchEconomy.of(*pairs.T).samples_at(batch, TAIL)
+            except TooFewBatchesError:
+                return None
+        return Estimate(value=float(found.point), lo=float(found.lo), hi=float(found.hi))

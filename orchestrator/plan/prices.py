@@ -1,0 +1,68 @@
+"""A price list: what nodes of GPUs cost per hour, from a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.schedule.cluster import of_type
+from orchestrator.store.files import read_regular
+from sweeps.errors import ConfigError
+
+COLUMNS = ("name", "gpu", "gpus", "price_per_hour", "currency", "date")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A node that can be rented, as one line of a price list."""
+
+    name: str
+    gpu: str
+    """A part of the GPU's name, such as H100."""
+    gpus: int
+    price_per_hour: float
+    currency: str
+    date: str
+
+    def per_hour(self, gpus: float) -> float:
+        """Return the price of an hour of as many whole nodes as these GPUs need."""
+        return math.ceil(gpus / self.gpus) * self.price_per_hour
+
+
+def read_prices(file: Path) -> list[Offer]:
+    """Return the offers of a local file. Raises ConfigError with all errors."""
+    try:
+        rows = csv.DictReader(io.StringIO(read_regular(file).decode()))
+        header = tuple(rows.fieldnames or ())
+        lines = list(rows)
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError([f"forecast.prices={file} cannot be read: {error}"]) from error
+    if header != COLUMNS:
+        raise ConfigError([f"forecast.prices={file} has the columns {', '.join(header)}: write {', '.join(COLUMNS)}"])
+    offers, errors = [], []
+    for number, line in enumerate(lines, start=2):
+        try:
+            gpus, price = int(line["gpus"]), float(line["price_per_hour"])
+        except (TypeError, ValueError):
+            gpus, price = 0, math.nan
+        if gpus < 1 or not 0 <= price < math.inf or not line["gpu"]:
+            errors.append(f"{file}, line {number}: give a GPU's name, its number and a price of at least 0")
+            continue
+        texts = {name: str(line[name] or "") for name in ("name", "gpu", "currency", "date")}
+        offers.append(Offer(gpus=gpus, price_per_hour=price, **texts))
+    currencies = sorted({offer.currency for offer in offers})
+    if len(currencies) > 1:
+        errors.append(f"{file}: prices in {' and '.join(currencies)} cannot be compared: write one currency")
+    if errors:
+        raise ConfigError(errors)
+    return offers
+
+
+def cheapest(offers: Sequence[Offer], gpu_type: str, gpus: float) -> Offer | None:
+    """Return the offer with this type of GPU whose nodes for so many GPUs cost least; None if there is none."""
+    suitable = [offer for offer in offers if of_type(gpu_type, offer.gpu)]
+    return min(suitable, key=lambda offer: offer.per_hour(gpus), default=None)

@@ -1,0 +1,138 @@
+"""Forecasts of further trials from a journal: more GPUs, other batches, and the network between nodes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.forecasts import Forecasts
+from orchestrator.plan.measured import FEWER_GPUS, Measured
+from orchestrator.plan.plan import Plan
+from orchestrator.plan.printout import forecast_rows, forecast_text
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.record import TrialRecord
+from sweeps.forecast import Network, Rehearsals, kind_of
+from sweeps.layout import Gang
+from sweeps.trial import Batch, TrialSpec
+from tests.unit.orchestrator.plan.planned import ended
+from tests.unit.orchestrator.requests import request
+from tests.unit.sweeps import test_forecast as by_hand
+
+NODES = (Node(name="host", cpus=16, gpus=8, gpu_type="NVIDIA H100"),)
+
+
+def spec(gpus: int, seed: int = 0, batch: int = 32, **other: Any) -> TrialSpec:
+    axes = {"gpus": gpus, "device_batch_size": batch, "seed": seed}
+    gang = Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=1)
+    own = {"cell_id": f"{gpus}x{batch}", "trial_id": f"{gpus}x{batch}-{seed}", "axes": axes, "gpus": gpus, "seed": seed}
+    return by_hand.trial(batch=Batch(global_batch_size=batch * gpus, shares=(batch,) * gpus), gang=gang, **own | other)
+
+
+def record(trial: TrialSpec, **metrics: Any) -> TrialRecord:
+    """By Amdahl's law with α = .1; 20,000 samples in 10 epochs; E = 1000 (1 + B/200) samples to the target."""
+    rate = 100 * trial.gpus / (1 + 0.1 * (trial.gpus - 1)) * (1 + trial.seed / 100)
+    own = {"samples_per_s": rate, "samples": 20_000, "epochs": 10, "train_s": 20_000 / rate, "n_params": 10**9}
+    return replace(ended(trial, wall_s=20_000 / rate + 7), metrics=own | metrics)
+
+
+def on_target(trial: TrialSpec) -> TrialRecord:
+    plain = record(trial)
+    samples = 1000 * (1 + trial.batch.global_batch_size / 200)
+    # Without epochs, samples follow from time and rate.
+    return record(trial, epochs=None, time_to_target_s=samples / plain.metrics["samples_per_s"])
+
+
+JOURNAL = [record(spec(gpus, seed)) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
+
+
+def test_more_gpus_follow_from_fewer() -> None:
+    forecast = Measured.of(JOURNAL).of_line(spec(8), Network())
+    assert forecast is not None and forecast.source == FEWER_GPUS
+    assert forecast.samples_per_s is not None and forecast.train_s is not None and forecast.duration_s is not None
+    assert forecast.samples_per_s.value == pytest.approx(1.01 * 800 / 1.7, rel=1e-3)
+    assert forecast.train_s.value == pytest.approx(79 * 8 * 32 / (1.01 * 800 / 1.7), rel=0.02)  # whole steps
+    assert forecast.duration_s.value == pytest.approx(forecast.train_s.value + 7)
+    assert forecast.samples_per_s.lo < forecast.samples_per_s.value < forecast.samples_per_s.hi
+
+
+def test_nodes_that_were_not_measured_add_their_exchange() -> None:
+    """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
+    measured = Measured.of(JOURNAL)
+    alone, two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    assert alone is not None and two is not None and alone.step_s is not None and two.step_s is not None
+    assert two.step_s.value - alone.step_s.value == pytest.approx(0.4)
+    assert (two.step_s.lo, two.step_s.hi) == pytest.approx((alone.step_s.lo, alone.step_s.hi + 0.8))
+    # Four GPUs took two nodes of two already.
+    four, of_two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (4, 1))
+    assert four is not None and of_two is not None and four.step_s == of_two.step_s
+
+
+@pytest.mark.parametrize(
+    ("records", "is_told"),
+    [
+        (JOURNAL[:3], False),  # one GPU count
+        (JOURNAL[:6], True),  # two
+        ([*JOURNAL[:6], record(spec(4, seed=9))], True),  # no seed ran on all
+        ([record(spec(n, s), samples_per_s=100.0 * min(n, 2)) for n in (1, 2, 4) for s in (0, 1)], True),
+    ],
+)
+def test_why_there_is_no_forecast(records: list[TrialRecord], is_told: bool) -> None:
+    forecast = Measured.of(records).of_line(spec(8), Network())
+    assert (forecast is not None and forecast.why != "") == is_told
+    assert forecast is None or (forecast.step_s, forecast.fits) == (None, "unsure")
+
+
+def test_other_axes_are_other_lines() -> None:
+    measured = Measured.of(JOURNAL)
+    assert measured.of_line(spec(8, batch=64), Network()) is None
+    assert measured.of_line(spec(8, device="cpu"), Network()) is None
+
+
+def planned(*records: TrialRecord, trials: list[TrialSpec], **settings: Any) -> Plan:
+    own = request(**settings).settings
+    forecasts = Forecasts(measured=Measured.of(records), nodes=NODES, settings=own)
+    return Plan.of(trials, {}, NODES, forecasts=forecasts)
+
+
+@pytest.mark.parametrize("batches", [(32,), (32, 64, 128)])
+def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches: tuple[int, ...]) -> None:
+    reached = [on_target(spec(1, seed, batch)) for batch in batches for seed in (0, 1)]
+    new = spec(1, batch=256)
+    rate = record(new, time_to_target_s=None)
+    own = request(price_per_gpu_hour=3.6).settings
+    own = replace(own, report=replace(own.report, target=0.9))
+    forecasts = Forecasts(measured=Measured.of([*reached, rate]), nodes=NODES, settings=own)
+    plan = Plan.of([spec(1, batch=32), new], {}, NODES, forecasts=forecasts)
+    first, other = forecast_rows(plan, own)
+    assert first["target_s"]["value"] == pytest.approx(1160 / 100.5, rel=0.01)  # as measured at this batch
+    assert first["cost_to_target"]["value"] == pytest.approx(first["target_s"]["value"] / 1000)
+    if len(batches) == 1:
+        assert other["target_s"] is None and not other["is_efficient"]
+    else:
+        assert other["target_s"]["value"] == pytest.approx(2280 / 100, rel=0.02)
+        assert (first["is_efficient"], other["is_efficient"]) == (True, False)
+
+
+def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
+    file = tmp_path / "prices.csv"
+    header = "name,gpu,gpus,price_per_hour,currency,date"
+    file.write_text(f"{header}\npair,H100,2,3.6,EUR,2026-01-01\nother,A100,1,0.1,EUR,2026-01-01\n")
+    plan = planned(*JOURNAL, trials=[spec(1), spec(2)], prices=str(file))
+    rows = forecast_rows(plan, request(prices=str(file)).settings)
+    for row in rows:  # one GPU pays for both
+        assert row["offer"]["name"] == "pair"
+        assert row["cost"]["value"] == pytest.approx(row["duration_s"]["value"] / 1000)
+    assert "pair" in forecast_text(plan, request(prices=str(file)))
+    priced = forecast_rows(plan, request(prices=str(file), price_per_gpu_hour=1.0).settings)
+    assert [row["offer"] for row in priced] == [None, None]
+
+
+def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
+    rehearsed = replace(by_hand.rehearsal(32, gb=102.0), kind=kind_of(spec(8)))
+    forecasts = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured.of(JOURNAL), nodes=NODES)
+    forecast = forecasts.forecast(spec(8))
+    assert forecast is not None and forecast.peak_memory_gb is not None
+    assert (forecast.fits, forecast.source, forecast.peak_memory_gb.value) == ("no", FEWER_GPUS, 102.0)
+    of_two = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured.of(JOURNAL[:6]), nodes=NODES)
+    forecast = of_two.forecast(spec(8))
+    assert forecast is not None and forecast.source == "rehearsal"

@@ -1,0 +1,50 @@
+"""Price lists: a CSV file with what nodes cost."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.plan.prices import cheapest, read_prices
+from sweeps.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[4] / "examples" / "prices.csv"
+HEADER = "name,gpu,gpus,price_per_hour,currency,date\n"
+
+
+def test_the_example_is_read_and_says_that_it_is_one() -> None:
+    offers = read_prices(EXAMPLE)
+    assert {offer.name.partition(" ")[0] for offer in offers} == {"example"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name", "per_hour"),
+    [(1, "one", 2.2), (3, "one", 6.6), (4, "eight", 8.0), (8, "eight", 8.0), (9, "eight", 16.0), (0.5, "one", 2.2)],
+)
+def test_the_cheapest_whole_nodes_are_taken(tmp_path: Path, gpus: float, name: str, per_hour: float) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(f"{HEADER}one,H100,1,2.2,EUR,2026-01-01\neight,H100,8,8.0,EUR,2026-01-01\nother,A100,8,1,EUR,\n")
+    offers = read_prices(file)
+    offer = cheapest(offers, "NVIDIA H100 80GB HBM3", gpus)
+    assert offer is not None and offer.name == name and offer.per_hour(gpus) == pytest.approx(per_hour)
+    assert cheapest(offers, "NVIDIA B200", gpus) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("a,b\n1,2\n", 1),
+        (f"{HEADER}x,H100,0,1,EUR,\ny,H100,1,nan,EUR,\nz,,1,1,EUR,\nw,H100,1\n", 4),
+        (f"{HEADER}x,H100,1,1,EUR,\ny,H100,1,1,USD,\n", 1),
+    ],
+)
+def test_all_errors_of_a_file_are_told(tmp_path: Path, text: str, errors: int) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_prices(file)
+    assert len(caught.value.errors) == errors and all(str(file) in error for error in caught.value.errors)
+
+
+def test_a_folder_is_no_price_list(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        read_prices(tmp_path)

@@ -1,0 +1,32 @@
+"""Figures that follow from a trial's metrics."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.store.record import samples_to_target
+
+# Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s.
+TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "samples"),
+    [
+        ({}, None),
+        ({"time_to_target_s": 36.0}, 4000),  # 30 + 3 · 2 s; by the rate it would be 18,000 samples
+        ({"time_to_target_s": 30.0}, 1000),
+        ({"time_to_target_s": 36.7}, 4000),  # targets are reached at the end of an epoch
+        ({"time_to_target_s": 60.0}, 10_000),  # no more than were trained
+        ({"epochs": 2, "samples": 2000, "train_s": 32.0, "time_to_target_s": 32.0}, 2000),
+        ({"epochs": 9.5, "samples": 9500, "train_s": 47.0, "time_to_target_s": 47.0}, 9500),  # the last is a half
+        ({"epochs": 9.5, "samples": 9500, "train_s": 47.0, "time_to_target_s": 36.0}, 4000),
+        ({"epochs": 0.25, "samples": 250, "first_epoch_s": None, "train_s": 1.0, "time_to_target_s": 1.0}, 250),
+        ({"epochs": 1, "samples": 1000, "train_s": 30.0, "time_to_target_s": 30.0}, 1000),
+        ({"epochs": None, "samples": None, "time_to_target_s": 4.0}, 2000),  # by the rate
+        ({"train_s": 31.8, "time_to_target_s": 30.6}, 4000),  # epochs of 0.2 s
+        ({"train_s": 30.0, "time_to_target_s": 30.0}, 15_000),  # all epochs were reported at the end: by the rate
+    ],
+)
+def test_samples_to_the_target_count_epochs(metrics: dict[str, Any], samples: float | None) -> None:
+    assert samples_to_target(TRIAL | metrics) == (samples if samples is None else pytest.approx(samples))
