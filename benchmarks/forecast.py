@@ -1,7 +1,8 @@
 """Forecasts of memory and speed from one GPU, against the same cells run on one and two GPUs.
 
     python -m benchmarks.forecast --out forecast.json [--limit-s 240] [--only single] [--with EARLIER.json]
-    python -m benchmarks.forecast --rehearse --out /tmp/forecast.json        # tiny models, on CPUs
+    python -m benchmarks.forecast --cpu tiny --out /tmp/forecast.json        # three tiny models, on CPUs
+    python -m benchmarks.forecast --cpu all --limit-s 600 --out cpu.json     # 120 cells
 
 A row of `GRID` is a kind: a model in a layout, with an optimizer and four micro-batches. Rehearsals are those that
 `mode=forecast` would make; kinds are divided among the GPUs. Then every cell runs through `trainables.rank.run`, those
@@ -83,6 +84,18 @@ small_cnn   ddp       2 sgd   bf16             2 4
 mlp         single    1 lars  bf16             2 4 8 16
 gpt2        fsdp      2 adamw bf16-ac          1 2
 """
+CPU = "\n".join(
+    f"{model} single 1 {optimizer} {options} 1 2 4 8 16 24 32 64"
+    for model, optimizers, options in (
+        ("mlp", ("sgd", "adamw", "lars"), "bf16"),
+        ("small_cnn", ("sgd", "adamw", "lars"), "bf16"),
+        ("gpt2", ("sgd", "adamw", "muon"), "bf16"),
+        ("gpt2", ("sgd", "adamw", "muon"), "ac"),
+        ("llama", ("sgd", "adamw", "muon"), "bf16"),
+    )
+    for optimizer in optimizers
+)
+"""Tiny models with many micro-batches: 120 cells."""
 LENGTH = 1024
 REHEARSING = 0.4
 """The share of the time after which no further kind is rehearsed; kinds without a rehearsal do not run."""
@@ -264,12 +277,12 @@ def judged(rows: Sequence[Mapping[str, Any]], rehearsals: Sequence[Rehearsal]) -
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=Path, required=True)
-    arguments.add_argument("--rehearse", action="store_true", help="tiny models, on CPUs")
+    arguments.add_argument("--cpu", choices=("tiny", "all"), help="tiny models, on CPUs")
     arguments.add_argument("--limit-s", type=float, default=240, help="no cell starts after so many seconds")
     arguments.add_argument("--only", default="", help="a part of the names of the kinds to run, like single")
     arguments.add_argument("--with", dest="earlier", type=Path, help="results of an earlier run, to complete")
     given = arguments.parse_args()
-    device = "cpu" if given.rehearse else "cuda"
+    device = "cpu" if given.cpu else "cuda"
     began = time.perf_counter()
     ranks = Ranks(2, device)
     atexit.register(lambda: ranks.close())  # also after an error
@@ -290,9 +303,9 @@ def main() -> None:
         draw = np.random.default_rng(0)
         for name, count in (("train", TOKENS), ("val", 64 * LENGTH + 1)):
             draw.integers(0, 250, count, dtype=np.uint16).tofile(Path(folder) / f"{name}.bin")
-        machine = Machine(device=device, tokens=Path(folder), tiny=given.rehearse)
+        machine = Machine(device=device, tokens=Path(folder), tiny=bool(given.cpu))
         cells: dict[str, list[TrialSpec]] = {}
-        for kind, sizes in kinds_of(TINY if given.rehearse else GRID):
+        for kind, sizes in kinds_of({"tiny": TINY, "all": CPU, None: GRID}[given.cpu]):
             trials = [machine.spec(kind, size) for size in sizes]
             if given.only in kind and any((kind, size) not in done for size in sizes):
                 cells[kind] = trials
