@@ -202,19 +202,13 @@ def test_left_out_trial_is_recorded_once_per_reason(layout: ResultsFolder) -> No
     assert kinds(layout) == ["finished", "finished"]
 
 
-def test_a_probe_has_no_curve_and_no_end(layout: ResultsFolder) -> None:
+def test_a_probe_has_one_record_and_no_files(layout: ResultsFolder) -> None:
     taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     taken_up.started(probe)
     taken_up.reported(probe, [{"epoch": 1}])
-    taken_up.finished(probe, OK)
-    assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
-
-
-def test_a_probe_of_a_language_model_keeps_the_length_of_its_sequences(layout: ResultsFolder) -> None:
-    taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
-    taken_up.started(probe)
     taken_up.finished(probe, replace(OK, metrics={"samples_per_s": 8.0, "sequence_length": 128}))
     (record,) = replay(layout.journal).records
+    assert record.kind == "probed" and not layout.trial("t").exists()
     assert (record.value["samples_per_s"], record.value["sequence_length"]) == (8.0, 128)
 
 
@@ -300,106 +294,68 @@ def attempt(taken_up: Session, layout: ResultsFolder, losses: list[float], outco
         taken_up.finished(QUIET, outcome)
 
 
-def state(layout: ResultsFolder) -> tuple[list[float], str]:
-    """Return the curve that the report plots, and the telemetry."""
-    frame, findings = curves_frame(layout, ["t"])
-    assert not findings
-    return list(frame["loss"]), layout.telemetry("t").read_text()
+def half_restore(layout: ResultsFolder, name: str) -> None:
+    """Do what a driver does before it dies while it restores the files."""
+    folder = layout.trial("t")
+    (folder / FURTHER).mkdir()
+    (folder / name).replace(folder / FURTHER / name)
 
 
-def twice(layout: ResultsFolder, journal: Journal, outcome: TrialOutcome | None) -> Session:
+RUN, RERUN, KILLED = ([3.0, 2.0], OK), ([9.0], OK), ([9.0], None)
+STORIES: dict[str, tuple[list[Any], list[float]]] = {
+    "successful rerun": ([RUN, "all", RERUN], [9.0]),
+    "failed rerun": ([RUN, "all", "driver", ([9.0], BROKEN)], [9.0]),
+    "killed rerun": ([RUN, "all", KILLED, "driver"], [3.0, 2.0]),
+    "interrupted rerun": ([RUN, "all", KILLED, "settle"], [3.0, 2.0]),
+    "killed rerun that runs again": ([RUN, ["t"], "driver", KILLED, "driver", ([8.0], OK), "driver"], [8.0]),
+    "restore cut short at the curve": ([RUN, "all", KILLED, Path("metrics.jsonl"), "driver"], [3.0, 2.0]),
+    "restore cut short at the telemetry": ([RUN, "all", KILLED, Path("telemetry.parquet"), "driver"], [3.0, 2.0]),
+    "rerun left out after an attempt": ([RUN, "driver", KILLED, SKIPPED], [3.0, 2.0]),
+    "first run after it did not fit": ([NO_ROOM, "driver", ([3.0], OK)], [3.0]),
+}
+
+
+@pytest.mark.parametrize(("events", "losses"), STORIES.values(), ids=STORIES)
+def test_the_files_of_the_effective_row_are_kept(layout: ResultsFolder, events: list[Any], losses: list[float]) -> None:
+    journal = Journal.open(layout.journal)
     taken_up = session_on(layout, journal)
-    attempt(taken_up, layout, [3.0, 2.0], OK)
-    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
-    attempt(taken_up, layout, [9.0], outcome)
-    return taken_up
-
-
-def test_successful_rerun_replaces_the_files(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    twice(layout, journal, OK)
-    assert state(layout) == ([9.0], "of [9.0]")
+    for event in events:
+        match event:
+            case "driver":
+                taken_up = session_on(layout, journal)
+            case "settle":
+                taken_up.settle()
+            case "all" | ["t"]:
+                journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": event})
+            case Path():
+                half_restore(layout, event.name)
+            case TrialOutcome():
+                taken_up.left_out([(QUIET, event)])
+            case (reported, outcome):
+                attempt(taken_up, layout, reported, outcome)
+                # The files are those of the last attempt while it runs.
+                assert list(curves_frame(layout, ["t"])[0]["loss"]) == reported
+    frame, findings = curves_frame(layout, ["t"])
+    assert list(frame["loss"]) == losses and not findings
+    assert layout.telemetry("t").read_text() == f"of {losses}"
     assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.history)) == []
-
-
-def test_next_driver_restores_files_after_a_killed_rerun(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    twice(layout, journal, None)
-    assert state(layout)[0] == [9.0]
-    session_on(layout, journal)
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
 
 
 def test_report_reads_the_snapshot_of_an_unfinished_rerun(layout: ResultsFolder) -> None:
     journal = Journal.open(layout.journal)
-    twice(layout, journal, None)
-    assert state(replace(layout, set_aside=read_results(layout).history.set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
-    assert list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
+    attempt(session_on(layout, journal), layout, *RUN)
+    attempt(session_on(layout, journal), layout, *KILLED)
+    frame, _ = curves_frame(replace(layout, set_aside=read_results(layout).history.set_aside), ["t"])
+    assert list(frame["loss"]) == list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
 
 
 @pytest.mark.parametrize("outcome", [OK, BROKEN])
 def test_report_ignores_a_snapshot_of_a_finished_rerun(layout: ResultsFolder, outcome: TrialOutcome) -> None:
     journal = Journal.open(layout.journal)
-    attempt(session_on(layout, journal), layout, [3.0], OK)
-    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
+    attempt(session_on(layout, journal), layout, *RUN)
     attempt(session_on(layout, journal), layout, [9.0], outcome)
     snapshot(layout.trial("t"))  # as if the driver had died before it removed them
     assert not read_results(layout).history.set_aside
-
-
-def test_interrupted_rerun_restores_the_files(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    twice(layout, journal, None).settle()
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "telemetry.parquet"])
-def test_next_driver_completes_an_interrupted_restore(layout: ResultsFolder, name: str) -> None:
-    journal = Journal.open(layout.journal)
-    twice(layout, journal, None)
-    folder = layout.trial("t")
-    (folder / FURTHER).mkdir()
-    (folder / name).replace(folder / FURTHER / name)  # as far as it came
-    session_on(layout, journal)
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
-
-
-def test_failed_rerun_replaces_the_files(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    attempt(session_on(layout, journal), layout, [3.0], OK)
-    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
-    attempt(session_on(layout, journal), layout, [9.0], BROKEN)
-    assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
-
-
-def test_requested_rerun_replaces_the_files_only_when_it_ends(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
-    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
-    attempt(session_on(layout, journal), layout, [9.0], None)
-    assert state(layout)[0] == [9.0]
-    taken_up = session_on(layout, journal)
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
-    attempt(taken_up, layout, [8.0], OK)
-    session_on(layout, journal)
-    assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.history)) == []
-
-
-def test_rerun_left_out_after_an_attempt_restores_the_files(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    attempt(session_on(layout, journal), layout, [3.0, 2.0], OK)
-    taken_up = session_on(layout, journal)
-    attempt(taken_up, layout, [9.0], None)
-    taken_up.left_out([(QUIET, SKIPPED)])
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.history)) == []
-    assert journal.history.all_rows["t"].status is Status.OK
-
-
-def test_trial_that_never_ran_has_no_snapshot(layout: ResultsFolder) -> None:
-    journal = Journal.open(layout.journal)
-    session_on(layout, journal).left_out([(QUIET, NO_ROOM)])
-    attempt(session_on(layout, journal), layout, [3.0], OK)
-    assert state(layout)[0] == [3.0]
 
 
 NOTE = "RequestError: model 'mine:build' has no key width"
