@@ -97,8 +97,6 @@ _IGNORED = [
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitSection:
-    """The keys of the section `init`."""
-
     dir: Any = key(None, name("a new or empty folder"))
     """a new or empty folder"""
     kind: str = key("function", choice("command", "function", "model"))
@@ -107,8 +105,6 @@ class InitSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LaunchSection:
-    """The keys of the section `launch`."""
-
     target: str | None = key(None, choice("slurm", "kuberay", "skypilot", "ssh", null=True))
     """slurm (sbatch), kuberay (RayJob), skypilot (clouds), ssh (a shell script)"""
     nodes: int = key(1, count())
@@ -130,8 +126,6 @@ class LaunchSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TuneSection:
-    """The keys of the section `tune`."""
-
     callbacks: Sequence[Any] = key([], list_of("a list like [{_target_: package.module.Class, …}]", names_code))
     """[{_target_: ray.tune.logger.JsonLoggerCallback}, …]: called for every trial, after the journal. Needs
     backend=ray"""
@@ -141,8 +135,6 @@ class TuneSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerWandbSection:
-    """The keys of the section `tracker.wandb`."""
-
     enabled: bool = key(False, Flag())
     mode: str = key("offline", choice("offline", "online"))
     """offline: below <results_dir>/<sweep.name>/wandb, for `wandb sync`; online"""
@@ -154,8 +146,6 @@ class TrackerWandbSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerMlflowSection:
-    """The keys of the section `tracker.mlflow`."""
-
     enabled: bool = key(False, Flag())
     uri: str | None = key(None, text("a URI"))
     """http://host:5000, sqlite:///mlflow.db, file:mlruns; null: MLFLOW_TRACKING_URI or MLflow's default"""
@@ -165,8 +155,6 @@ class TrackerMlflowSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerTensorboardSection:
-    """The keys of the section `tracker.tensorboard`."""
-
     enabled: bool = key(False, Flag())
     dir: str | None = key(None, text("a folder"))
     """null: <results_dir>/<sweep.name>/tensorboard"""
@@ -174,8 +162,6 @@ class TrackerTensorboardSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerSection:
-    """The keys of the section `tracker`."""
-
     tensorboard: TrackerTensorboardSection = section(TrackerTensorboardSection)
     mlflow: TrackerMlflowSection = section(TrackerMlflowSection)
     wandb: TrackerWandbSection = section(TrackerWandbSection)
@@ -183,16 +169,12 @@ class TrackerSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TelemetrySection:
-    """The keys of the section `telemetry`."""
-
     hz: float = key(5, Number(at_least=0))
     """samples per second of GPU, power, memory and process; 0: only at the ends of a trial's phases"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweeperObjectiveSection:
-    """The keys of the section `sweeper.objective`."""
-
     column: str | None = key(None, text("a column of summary.csv"))
     """a column of summary.csv; null: nothing"""
     best: str = key("max", choice("max", "min"))
@@ -201,24 +183,18 @@ class SweeperObjectiveSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweeperSection:
-    """The keys of the section `sweeper`."""
-
     objective: SweeperObjectiveSection = section(SweeperObjectiveSection)
     """what a Hydra sweeper (-m hydra/sweeper=…) receives for a whole sweep"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CompareSection:
-    """The keys of the section `compare`."""
-
     with_: str | None = key(None, text("a folder of results"))
     """mode=compare: the folder of another sweep's results, results/other"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ForecastSection:
-    """The keys of the section `forecast`."""
-
     try_anyway: bool = key(False, Flag())
     """true: run cells that do not fit into memory by their forecast; otherwise they are infeasible"""
     bandwidth_gb_s: float = key(25.0, positive("GB/s", null=False))
@@ -230,8 +206,6 @@ class ForecastSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClaimsSection:
-    """The keys of the section `claims`."""
-
     fail_on: str | None = key(None, choice("refuted", "inconclusive", null=True))
     """refuted: exit with status 1 if a claim in sweep.claims is refuted; inconclusive: also then"""
 
@@ -242,8 +216,6 @@ AT_YOUR_PRICE = "at your price"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReportSection:
-    """The keys of the section `report`."""
-
     objective: str = key("time", choice("time", "energy", "cost", "none"))
     """what the recommendation minimises: time, energy or cost, until report.target if it is set and reached, else for
     the whole budget; none: no recommendation, because the cells do different work (other data, other models)"""
@@ -278,8 +250,6 @@ class ReportSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClusterSection:
-    """The keys of the section `cluster`."""
-
     address: str | None = key(None, text("auto or host:port"))
     """null: start Ray here; auto or host:port: a running cluster (or set RAY_ADDRESS)"""
     gpu_type: Any = key(
@@ -310,8 +280,6 @@ class ClusterSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ResourcesSection:
-    """The keys of the section `resources`."""
-
     device: str = key("auto", choice("auto", "cuda", "cpu"))
     """cuda, cpu; auto: cuda if there are GPUs"""
     cpus_per_worker: int | str = key("auto", Number(above=0, whole=True, words=("auto",)))
@@ -323,8 +291,6 @@ class ResourcesSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BudgetSection:
-    """The keys of the section `budget`."""
-
     epochs: float | None = key(10, positive())
     samples: int | None = key(None, Number(above=0, whole=True, null=True))
     tokens: int | None = key(None, Number(above=0, whole=True, null=True))
@@ -337,8 +303,6 @@ class BudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepBudgetSection:
-    """The keys of the section `sweep.budget`."""
-
     gpu_hours: float | None = key(None, Number(at_least=0, null=True))
     """of all trials in the journal; worker-hours on machines without GPUs"""
     wall_s: float | None = key(None, Number(at_least=0, unit="seconds", null=True))
@@ -349,8 +313,6 @@ class SweepBudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepSection:
-    """The keys of the section `sweep`."""
-
     name: Any = key("???", Form(described="a plain folder name of at most 100 characters", fits=is_folder_name))
     axes: Axes = key(dict.fromkeys(AXES), Structure(described=f"a section with {', '.join(AXES)}", fits=is_mapping))
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
