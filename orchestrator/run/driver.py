@@ -268,16 +268,17 @@ class SweepRun:
             self._report_interrupt(plan)  # before the tables, which a busy machine may not get to
         flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
         findings = [Finding(where=self.layout.journal.name, what=flaw) for flaw in flaws]
-        with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
+        with console.status("writing the tables …") if console.is_terminal else nullcontext():
             # After an interruption there are a few seconds, and the page alone may take longer.
             in_time = interrupt.signal is None
             summary = SweepSummary.of(
                 self.checked.request, self.layout, history, planned=plan.trials, findings=findings, in_time=in_time
             )
         reached(Moment.TABLES_WRITTEN)
+        summary.show(console, time.monotonic() - self.began_s)
+        summary.complete(history, console)
         self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})
         reached(Moment.SWEEP_ENDED)
-        summary.show(console, time.monotonic() - self.began_s)
         return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
 
     def _report_interrupt(self, plan: Plan) -> None:
@@ -324,4 +325,5 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         layout.output.mkdir(parents=True, exist_ok=True)
         summary = SweepSummary.of(request, layout, history, findings=results.findings)
         summary.show(console)
+        summary.complete(history, console)
         return summary.exit_status

@@ -1,6 +1,7 @@
 """The end of a sweep: writes its tables and report, prints them with what failed and why, and gives the exit status.
 
-The tables are written before everything else, and no failure of a later step affects them.
+The tables are written before everything else, and no failure of a later step affects them. The answer is printed next:
+`report.html` takes seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,9 +83,9 @@ class SweepSummary:
         findings: Sequence[Finding] = (),
         in_time: bool = True,
     ) -> SweepSummary:
-        """Write the tables and the report of the sweep. Without `planned`, the journal says what is missing.
+        """Write the tables of the sweep. Without `planned`, the journal says what is missing.
 
-        `in_time`: whether there is time for `report.html`, which takes seconds.
+        `in_time`: whether there is time for `report.html`, which `complete` writes.
         """
         rows = history.rows
         missing = sum(trial.trial_id not in rows for trial in planned or ())
@@ -149,6 +150,18 @@ class SweepSummary:
             console.print(f"{label}: {text}", markup=False, soft_wrap=True)
         console.print(f"journal: {self.layout.journal}", markup=False, soft_wrap=True)
 
+    def complete(self, history: History, console: Console) -> None:
+        """Write the files that take seconds, and print what went wrong with them."""
+        if self.report is None:
+            return
+        with console.status("writing the report …") if console.is_terminal else nullcontext():
+            findings, troubles = self.report.write_rest(self.layout, history)
+        for label, text in [
+            *(("Damaged", str(finding)) for finding in findings),
+            *(("Failed", text) for text in troubles),
+        ]:
+            console.print(f"{label}: {text}", markup=False, soft_wrap=True)
+
 
 def have_not_run(count: int) -> str:
     """Return the line on planned trials that have not run; after an interrupt the count may be 0."""
@@ -171,8 +184,6 @@ class Document:
     text: str
     tables: Sequence[TextTable]
     """Its tables for the page and the terminal; empty if the document only explains why there are none."""
-    printed: bool = True
-    """Whether `report.show=all` prints it."""
     rows: pd.DataFrame | None = None
     """Its numbers, for a CSV file beside it and a plot."""
     line: tuple[str, str] | None = None
@@ -203,7 +214,13 @@ class Report:
     troubles: Sequence[str]
     """A line for each step that failed, with the file that has the trace."""
     has_page: bool
-    """Whether report.html was written for these records."""
+    """Whether `write_rest` writes report.html."""
+    fingerprint: Mapping[str, Any]
+    """The config of the sweep."""
+    curves: _Curves | None = None
+    """The learning curves, if they have been read."""
+    branches: pd.DataFrame | None = None
+    """The rows of the critical batch by branching; None without branches."""
 
     def show(
         self,
@@ -233,11 +250,47 @@ class Report:
         )
         show(end, console)
 
+    def write_rest(self, layout: ResultsFolder, history: History) -> tuple[Sequence[Finding], Sequence[str]]:
+        """Write the files that take seconds and do not change the answer: LaTeX, curves and report.html.
+
+        Return further findings, and a line for each step that failed. Raises OSError if the disk is full.
+        """
+        steps = _Steps(layout)
+        steps.run("the LaTeX tables", lambda: write_latex(layout, self.cells, self.recommendation.terms.metric))
+        if not self.has_page:
+            return (), steps.troubles
+        curves = self.curves or steps.run("the curves", lambda: _read_curves(layout, self.trials))
+        if curves is None:
+            return (), steps.troubles
+        steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
+        steps.run("loss_distance.md", lambda: _write_distances(layout, self.cells, curves.by_cell))
+        further = curves.findings if self.curves is None else ()
+
+        def write_page() -> list[Finding]:
+            from orchestrator.report.facts import ReportData
+            from orchestrator.report.page import write_report  # imports Jinja
+
+            data = ReportData(
+                trials=self.trials,
+                cells=self.cells,
+                recommendation=self.recommendation,
+                curves=curves.rows,
+                further=[table for document in self.documents for table in document.tables],
+                branches=self.branches,
+                driver=history.driver,
+                fingerprint=self.fingerprint,
+                findings=[*self.findings, *further],
+            )
+            return write_report(data, layout)
+
+        unsound = steps.run("report.html", write_page)
+        return [*further, *(unsound or ())], steps.troubles
+
     def markdown(self) -> list[str]:
         """Return the printed documents, the recommendation and the claims first."""
         claims = [document.text for document in self.documents if document.file == CLAIMS]
         others = [document for document in self.documents if document.file != CLAIMS]
-        last = [document.text for document in others if document.tables and document.printed]
+        last = [document.text for document in others if document.tables]
         tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.terms.metric)]
         return [text for text in (self.decision, *claims, *tables, *last) if text]
 
@@ -251,7 +304,7 @@ def report_on(
     unfinished: bool = False,
     in_time: bool = True,
 ) -> Report:
-    """Write the tables, the recommendation and the report of a sweep of which at least one trial has ended.
+    """Write the tables and the recommendation of a sweep of which at least one trial has ended.
 
     `in_time`: whether there is time for `report.html`.
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a line in `troubles`
@@ -293,39 +346,6 @@ def report_on(
         if document.rows is not None:
             texts[f"{Path(document.file).stem}.csv"] = document.rows.to_csv(index=False)
     write_tables(layout, trials, cells, texts, terms.metric)
-    steps.run("the LaTeX tables", lambda: write_latex(layout, cells, terms.metric))
-
-    # The report.
-    has_html = request.settings.report.html and in_time
-    if has_html:
-        curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
-    findings = [*findings, *(curves.findings if curves else ())]
-    unsound = None
-    if has_html and curves:
-        rows, by_cell = curves.rows, curves.by_cell
-        steps.run("curves.parquet", lambda: write_curves(layout, rows))
-        distances = steps.run("loss_distance.md", lambda: _write_distances(layout, cells, by_cell))
-        if distances:
-            documents.append(distances)
-
-        def write_page() -> list[Finding]:
-            from orchestrator.report.facts import ReportData
-            from orchestrator.report.page import write_report  # imports Jinja
-
-            data = ReportData(
-                trials=trials,
-                cells=cells,
-                recommendation=recommendation,
-                curves=rows,
-                further=[table for document in documents if document.printed for table in document.tables],
-                branches=branched.rows if branched else None,
-                driver=history.driver,
-                fingerprint=fingerprint,
-                findings=findings,
-            )
-            return write_report(data, layout)
-
-        unsound = steps.run("report.html", write_page)
     from orchestrator.report.facts import trained
 
     return Report(
@@ -337,9 +357,12 @@ def report_on(
         decision=decision,
         verdicts=judged,
         documents=documents,
-        findings=[*findings, *(unsound or ())],
+        findings=[*findings, *(curves.findings if curves else ())],
         troubles=steps.troubles,
-        has_page=unsound is not None,
+        has_page=request.settings.report.html and in_time,
+        fingerprint=fingerprint,
+        curves=curves,
+        branches=branched.rows if branched else None,
     )
 
 
@@ -373,14 +396,11 @@ def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame)
     return Document.of("critical_batch.md", table, rows=rows, line=line)
 
 
-def _write_distances(layout: ResultsFolder, cells: pd.DataFrame, by_cell: LossCurves) -> Document | None:
-    """Write the distances between the cells' loss curves; None if no cell has two seeds."""
+def _write_distances(layout: ResultsFolder, cells: pd.DataFrame, by_cell: LossCurves) -> None:
+    """Write the distances between the cells' loss curves, unless no cell has two seeds."""
     table = distance_table(cells, by_cell)
-    if table is None:
-        return None
-    document = Document.of("loss_distance.md", table, printed=False)
-    write_durably(layout.table(document.file), document.text.encode())
-    return document
+    if table is not None:
+        write_durably(layout.table("loss_distance.md"), table.document(table.title).encode())
 
 
 class _Steps:

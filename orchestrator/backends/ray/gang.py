@@ -202,6 +202,10 @@ LEAVE_S = 10.0
 """How long processes may take to leave their process group before they are replaced."""
 
 
+PREPARE_S = 60.0
+"""How long a trial waits for the imports of ranks that it does not need."""
+
+
 class WorkerGroup:
     """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
 
@@ -228,12 +232,17 @@ class WorkerGroup:
         if not self._actors:
             nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
             self.nodes = [nodes[index] for index in sorted(nodes)]
-        for rank in ranks:
-            if rank not in self._actors:
-                # For Ray's dashboard; each call of the actor shows its own trial's name.
-                later = "" if self._workers == "fresh" else " and following"
-                name = f"{trial.label}{later}/rank{rank}/{uuid4().hex[:6]}"
-                self._actors[rank] = _start(trial, rank, name, lost)
+        new = [rank for rank in range(len(self.nodes)) if rank not in self._actors]
+        for rank in new:
+            # For Ray's dashboard; each call of the actor shows its own trial's name.
+            later = "" if self._workers == "fresh" else " and following"
+            name = f"{trial.label}{later}/rank{rank}/{uuid4().hex[:6]}"
+            self._actors[rank] = _start(trial, rank, name, lost)
+        # The ranks that only larger trials need start at the same time: later, each would delay a trial by seconds.
+        # The trial waits for them, because their imports would disturb its timing.
+        if any(rank not in ranks for rank in new):
+            preparing = [self._actors[rank].prepare.remote(trial.trainable) for rank in new]
+            ray.wait(preparing, num_returns=len(preparing), timeout=PREPARE_S)
         return [self._actors[rank] for rank in ranks]
 
     def names(self, ranks: int) -> list[str]:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -68,6 +68,13 @@ class Rank:
         """Return `tcp://host:port` with a free port of this rank's node."""
         host = ray.util.get_node_ip_address()
         return f"tcp://{host}:{free_port(host)}"
+
+    def prepare(self, trainable: str) -> None:
+        """Import what a trial needs of this project; a user's own module is imported by the trial."""
+        with suppress(Exception):  # a trial reports what cannot be imported
+            resolve_name(RANK_ENTRY)
+            if trainable.startswith("trainables."):
+                resolve_name(trainable)
 
     def run(
         self,

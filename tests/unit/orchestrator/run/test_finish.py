@@ -3,6 +3,7 @@ import json
 import os
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def history(records: list[TrialRecord]) -> History:
     return made
 
 
+def reported_on(asked: Request, layout: ResultsFolder, history: History, **settings: Any) -> Report:
+    """Write all files; the report has the findings and troubles of all steps."""
+    report = report_on(asked, layout, history, **settings)
+    findings, troubles = report.write_rest(layout, history)
+    return replace(report, findings=[*report.findings, *findings], troubles=[*report.troubles, *troubles])
+
+
 @pytest.fixture
 def layout(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", RECORDS)
@@ -77,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, Repo
     (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
     (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    return layout, report_on(request(claims=claims), layout, history(RECORDS), findings=[TORN])
+    return layout, reported_on(request(claims=claims), layout, history(RECORDS), findings=[TORN])
 
 
 def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Report]) -> None:
@@ -93,8 +101,7 @@ def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Repor
 
 def test_claims_and_laws_are_in_all_forms(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
-    printed = [document for document in reported.documents if document.printed]
-    assert [table.name for document in printed for table in document.tables] == ["claims", "scaling"]
+    assert [table.name for document in reported.documents for table in document.tables] == ["claims", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text()):
         assert "Two are faster." in form and "Amdahl" in form
@@ -104,7 +111,7 @@ def test_claims_and_laws_are_in_all_forms(whole: tuple[ResultsFolder, Report]) -
 
 @pytest.mark.parametrize(("html", "in_time"), [(False, True), (True, False)])
 def test_without_html_or_time_only_tables_are_written(layout: ResultsFolder, html: bool, in_time: bool) -> None:
-    reported = report_on(request(html=html), layout, history(RECORDS), in_time=in_time)
+    reported = reported_on(request(html=html), layout, history(RECORDS), in_time=in_time)
     assert not reported.has_page and not layout.page.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
@@ -113,8 +120,8 @@ def test_tables_need_no_package_for_plots(layout: ResultsFolder, monkeypatch: py
     for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert not report_on(request(html=False), layout, history(RECORDS)).troubles
-    (trouble,) = report_on(request(), layout, history(FEW)).troubles
+    assert not reported_on(request(html=False), layout, history(RECORDS)).troubles
+    (trouble,) = reported_on(request(), layout, history(FEW)).troubles
     assert trouble.startswith("report.html ") and "vl_convert" in trouble
 
 
@@ -128,19 +135,19 @@ def test_claims_on_curves_need_the_curves(tmp_path: Path, html: bool) -> None:
     records = [record for record in demo.records() if record.cell_id in ("1-32-none", "2-32-none")]
     layout = demo.results(tmp_path / "demo", records)
     asked = request(html=html, claims=[{"sentence": "They learn alike.", "expression": f"{CURVES} < 10"}])
-    (judged,) = report_on(asked, layout, history(records)).verdicts or ()
+    (judged,) = reported_on(asked, layout, history(records)).verdicts or ()
     assert judged.verdict == "confirmed" and judged.left > 0
     for record in records:
         layout.metrics(record.trial_id).unlink()
-    without = report_on(asked, layout, history(records))
+    without = reported_on(asked, layout, history(records))
     assert without.troubles == [] and "no such file" in str(without.findings[0])
     assert "| inconclusive: no curves: " in layout.table("claims.md").read_text()
 
 
 def test_a_failing_report_leaves_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     layout.page.mkdir()
-    reported = report_on(request(), layout, history(FEW))
-    assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
+    reported = reported_on(request(), layout, history(FEW))
+    assert not layout.page.is_file() and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
     assert all(each in reported.troubles[0] for each in ("report.html", "IsADirectoryError"))
     assert "Traceback" in layout.report_trace.read_text()
 
@@ -150,7 +157,7 @@ def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeyp
         raise ZeroDivisionError("no seeds")
 
     monkeypatch.setattr(finish, "decide", broken)
-    reported = report_on(request(), layout, history(FEW))
+    reported = reported_on(request(), layout, history(FEW))
     assert reported.recommendation.cell_id is None and reported.has_page
     assert all(each in reported.troubles[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
     assert layout.table("speedup.md").exists()
@@ -164,7 +171,7 @@ def test_a_failing_disk_raises_after_the_tables(layout: ResultsFolder, monkeypat
 
     monkeypatch.setattr(finish, "write_latex", full)
     with pytest.raises(OSError, match="No space left"):
-        report_on(request(), layout, history(RECORDS))
+        reported_on(request(), layout, history(RECORDS))
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
@@ -172,7 +179,7 @@ def test_unwritable_tables_raise(layout: ResultsFolder) -> None:
     layout.tables.rmdir()
     layout.tables.write_text("a file instead of a folder")
     with pytest.raises(OSError):
-        report_on(request(), layout, history(RECORDS))
+        reported_on(request(), layout, history(RECORDS))
 
 
 ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
@@ -200,7 +207,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
 def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
     ends = odd_ends(random.Random(seed))
     layout = demo.results(tmp_path / "demo", [])
-    assert report_on(request(html=seed % 10 == 0), layout, history(ends)).troubles == []
+    assert reported_on(request(html=seed % 10 == 0), layout, history(ends)).troubles == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,7 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path, changes: dict[st
     odd = checked_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
     assert odd is not None
     layout = demo.results(tmp_path / "demo", [])
-    assert report_on(request(html=False), layout, history([odd, *RECORDS[1:]])).troubles == []
+    assert reported_on(request(html=False), layout, history([odd, *RECORDS[1:]])).troubles == []
 
 
 def test_damaged_files_are_findings(whole: tuple[ResultsFolder, Report]) -> None:

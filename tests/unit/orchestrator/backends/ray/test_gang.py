@@ -1,5 +1,6 @@
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
@@ -8,6 +9,7 @@ from orchestrator.backends.ray import gang
 from orchestrator.backends.ray.gang import WorkerGroup, all_settled, exit_by, settled
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
+from tests.unit.orchestrator.plan.planned import TRIALS
 
 GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")
 CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
@@ -104,3 +106,32 @@ def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch: pytest.M
     workers.nodes = ["a", "a", "b", "lost"]
     assert workers.names(2) == ["rank 0", "rank 1"]
     assert workers.names(4)[1:] == ["rank 1 on left", "rank 2 on right", "rank 3 on lost"]
+
+
+class FakeActor:
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+        self.prepare = SimpleNamespace(remote=self.prepared.append)
+
+
+@pytest.mark.parametrize(("bundles", "started", "prepared"), [(1, [0], 0), (2, [0, 1], 2)])
+def test_ranks_of_a_kept_gang_start_together(
+    monkeypatch: pytest.MonkeyPatch, bundles: int, started: list[int], prepared: int
+) -> None:
+    actors: dict[int, FakeActor] = {}
+
+    def start(trial: object, rank: int, *_: object) -> FakeActor:
+        return actors.setdefault(rank, FakeActor())
+
+    table = {"bundles_to_node_id": {index: "a" for index in range(bundles)}}
+    waits: list[int] = []
+    monkeypatch.setattr(gang, "_start", start)
+    monkeypatch.setattr(gang.ray.util, "get_current_placement_group", lambda: None)
+    monkeypatch.setattr(gang.ray.util, "placement_group_table", lambda group: table)
+    monkeypatch.setattr(gang.ray, "wait", lambda calls, num_returns, timeout: waits.append(num_returns))
+    (trial,) = [trial for trial in TRIALS if trial.gang.ranks == 1][:1]
+    workers = WorkerGroup("per_seed")
+    assert workers.take(trial) == [actors[0]] and sorted(actors) == started
+    assert sum(len(actor.prepared) for actor in actors.values()) == prepared
+    workers.take(trial)
+    assert waits == [2] * (bundles > 1)  # once
