@@ -43,7 +43,9 @@ class Interval:
 
     def map(self, increasing: Callable[[Array], Array]) -> Interval:
         """Return the interval of an increasing function of the quantity."""
-        return Interval(point=increasing(self.point), lo=increasing(self.lo), hi=increasing(self.hi))
+        # The end of a very wide interval may be infinite.
+        with np.errstate(over="ignore"):
+            return Interval(point=increasing(self.point), lo=increasing(self.lo), hi=increasing(self.hi))
 
     def negated(self) -> Interval:
         """Return the interval of the quantity with the other sign."""

@@ -1,0 +1,146 @@
+"""Sweeps whose trials have random faults: whatever happens, no choice and no speed rests on a faulty measurement."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.decision.recommendation import CLEAR, SPEED_ONLY, Recommendation
+from orchestrator.store.record import TrialRecord
+from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import decided
+from tests.unit.orchestrator.records import record_of
+
+SAMPLES, EPOCHS, MARGIN = 60_000, 8, 0.01
+
+OF_TIMING: Mapping[str, Mapping[str, Any]] = {
+    "disturbed": {"foreign_cpu": 0.88, "foreign_cpu_by": "bash"},
+    "too short": {"window_s": 0.2, "window_steps": 9},
+    "assumed": {"rate_source": "assumed"},
+    "one worker": {"workers": 1},
+    "throttled": {"throttle_reasons": "hw_thermal_slowdown"},
+}
+"""Metrics that make a timing invalid; one worker, only on several GPUs."""
+
+OF_METRIC = {"missing": None, "nan": math.nan, "infinite": -math.inf}
+OTHERS = ("shared", "short", "collapsed", "failed", "oom", "no rate", "one seed")
+FAULTS = (*OF_TIMING, *OF_METRIC, *OTHERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A simulated trial: its record and its fault, if any."""
+
+    record: TrialRecord
+    fault: str
+
+    @property
+    def is_ok(self) -> bool:
+        return self.record.status is Status.OK
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its speed is a measurement of all GPUs alone on their machine."""
+        is_alone = self.fault == "one worker" and self.record.gpus == 1
+        return self.is_ok and (is_alone or self.fault not in (*OF_TIMING, "shared", "no rate"))
+
+
+def trial_of(gpus: int, batch: int, seed: int, rate: float, accuracy: float, fault: str) -> Trial:
+    metrics: dict[str, Any] = {"samples_per_s": rate, "samples": SAMPLES, "epochs": EPOCHS, "val_accuracy": accuracy}
+    metrics |= {"window_s": 5.0, "window_steps": 600, "train_s": SAMPLES / rate, "steps": SAMPLES // (batch * gpus)}
+    metrics |= OF_TIMING.get(fault, {})
+    if fault in OF_METRIC:
+        metrics["val_accuracy"] = OF_METRIC[fault]
+    if fault == "short":
+        metrics |= {name: metrics[name] / 2 for name in ("samples", "epochs", "train_s", "steps")}
+    if fault == "collapsed":
+        metrics["val_accuracy"] = 0.1
+    if fault == "no rate":
+        metrics = {"val_accuracy": accuracy}
+    status = {"failed": Status.FAILED, "oom": Status.OOM}.get(fault, Status.OK)
+    record = record_of(
+        gpus,
+        seed,
+        status,
+        batch=batch,
+        metrics=metrics if status is Status.OK else {},
+        timing="shared" if fault == "shared" else "device",
+        budget={"epochs": EPOCHS},
+        wall_s=SAMPLES / rate + 20,
+    )
+    return Trial(record=record, fault=fault)
+
+
+def sweep_of(generator: np.random.Generator) -> list[Trial]:
+    """Return a random sweep, of which some trials, some cells or all trials have a fault."""
+    counts = generator.choice([1, 2, 4], generator.integers(1, 4), replace=False)
+    batches = generator.choice([32, 64, 128], generator.integers(1, 4), replace=False)
+    seeds, share = generator.integers(1, 5), generator.choice([0.0, 0.1, 0.4, 0.9])
+    everywhere = generator.choice(FAULTS) if generator.random() < 0.15 else ""
+    economy, lost = generator.uniform(0.2, 0.9), generator.uniform(0, 0.008)
+    trials = []
+    for gpus in counts:
+        for batch in batches:
+            of_cell = str(generator.choice(FAULTS)) if generator.random() < share / 2 else ""
+            for seed in range(1 if of_cell == "one seed" else seeds):
+                # What is faulty looks better than what is not.
+                fault = everywhere or of_cell or (generator.choice(FAULTS) if generator.random() < share else "")
+                flatters = generator.uniform(1.0, 3.0) if fault else 1.0
+                rate = 1000 * gpus**economy * (batch / 32) ** 0.3 * flatters * (1 + 0.003 * generator.standard_normal())
+                accuracy = 0.9 - lost * math.log2(gpus * batch / 32) + 0.001 * generator.standard_normal()
+                trials.append(trial_of(int(gpus), int(batch), seed, rate, accuracy, fault))
+    return trials
+
+
+def broken_promises(trials: Sequence[Trial], found: Recommendation) -> list[str]:
+    """Return what the recommendation states without a valid measurement."""
+    if found.cell_id is None:
+        return [] if found.verdict not in (CLEAR, SPEED_ONLY) else ["a verdict without a choice"]
+    cells: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.is_ok:
+            cells.setdefault(trial.record.cell_id, []).append(trial)
+    chosen, broken = cells[found.cell_id], []
+    has_metric = any(trial.fault not in OF_METRIC for trial in trials if trial.is_ok)
+    if not any(trial.is_timed for trial in chosen):
+        broken.append("a choice without a valid timing")
+    if has_metric and any(trial.fault in OF_METRIC for trial in chosen):
+        broken.append("a choice without the metric where others have it")
+    if not has_metric and found.verdict == CLEAR:
+        broken.append("CLEAR without a metric")
+    candidates = [
+        cell for cell in cells.values() if any(t.is_timed for t in cell) and not any(t.fault in OF_METRIC for t in cell)
+    ]
+    is_short = any(trial.fault == "short" for trial in chosen)
+    if is_short and not all(any(trial.fault == "short" for trial in cell) for cell in candidates):
+        broken.append("a choice that did less than its work")
+    is_collapsed = any(trial.fault == "collapsed" for trial in chosen)
+    if found.verdict == CLEAR and (len(chosen) < 3 or is_short or is_collapsed):
+        broken.append("CLEAR over a faulty cell")
+    if found.baseline_cell_id in (None, found.cell_id) or found.deciding_time != "time":
+        return broken
+    baseline = cells[found.baseline_cell_id]
+    if not any(trial.is_timed for trial in baseline):
+        return [*broken, "a speed over a baseline without a valid timing"]
+    rates = [[t.record.metrics["samples_per_s"] for t in cell if t.is_timed] for cell in (chosen, baseline)]
+    own, of_baseline = (math.exp(np.log(cell).mean()) for cell in rates)
+    (headline,) = (remark for remark in (found.headline, *found.details) if remark.code == "use")
+    gain = headline.values["gain"].value
+    if not math.isnan(gain) and not math.isclose(gain, own / of_baseline, rel_tol=1e-6):
+        broken.append(f"{gain:.3f}× instead of {own / of_baseline:.3f}×")
+    return broken
+
+
+@pytest.mark.parametrize("numbers", [range(8, 20), pytest.param(range(20, 320), marks=pytest.mark.slow)])
+def test_nothing_rests_on_a_faulty_measurement(numbers: range) -> None:
+    broken, chosen = {}, 0
+    for number in numbers:
+        trials = sweep_of(np.random.default_rng([number, 2026]))
+        found = decided([trial.record for trial in trials], margin=MARGIN, budget={"epochs": EPOCHS})
+        chosen += found.cell_id is not None
+        if promises := broken_promises(trials, found):
+            broken[number] = promises
+    assert not broken and chosen >= len(numbers) / 3
