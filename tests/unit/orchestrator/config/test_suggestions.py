@@ -2,13 +2,15 @@
 
 import re
 import shlex
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.schema import AXES, SCHEMA, key_errors
-from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, meant, mode_meant
+from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, dash_errors, meant, mode_meant
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -53,16 +55,42 @@ def test_old_key_names_the_new_one(key: str) -> None:
     assert key in line and override in line
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_suggestion_can_be_copied(wish: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["sweep=batch_scaling", *([] if wish == "plan" else ["mode=plan"])]
-    assert main([*asked, *wish.split(" ")]) == 2
-    told = capsys.readouterr().err.strip()
-    written = re.split(r"write |brackets, |dashes: |spaces: ", told)[-1]
+def suggestion(line: str) -> str:
+    """Return the first of the overrides that an error offers."""
+    written = re.split(r"write |brackets, |dashes: |spaces: ", line)[-1]
     (copied,) = shlex.split(re.split(r" or | \(|; ", written)[0])
-    assert copied == WISHES[wish]
-    assert main([*[each for each in asked if each != copied], copied]) == 0
-    assert "trials" in capsys.readouterr().out
+    return copied
+
+
+def test_options_have_a_suggestion() -> None:
+    options = {wish: offered for wish, offered in WISHES.items() if wish.startswith("--")}
+    assert {wish: suggestion(line) for wish in options for line in dash_errors(wish.split(" "))} == options
+
+
+def rounds(overrides: Iterable[str]) -> list[list[str]]:
+    """Return the overrides in few requests: those of one key apart, since its error hides others, and each axis."""
+    requests: dict[tuple[bool, str, int], list[str]] = {}
+    count: Counter[str] = Counter()
+    for override in overrides:
+        key = override.partition("=")[0]
+        own = override if key.startswith("sweep.axes.") else ""
+        requests.setdefault((key in SCHEMA, own, count[key]), []).append(override)
+        count[key] += 1
+    return list(requests.values())
+
+
+def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    for wishes in rounds(wish for wish in WISHES if not wish.startswith("--")):
+        assert main(["sweep=batch_scaling", *wishes]) == 2
+        lines = capsys.readouterr().err.splitlines()
+        for wish in wishes:
+            key = wish.partition("=")[0]
+            by_wish, by_key = ([line for line in lines if word in line] for word in (repr(wish), key))
+            (line,) = by_wish or by_key or lines
+            assert suggestion(line) == WISHES[wish]
+    for offered in rounds(dict.fromkeys(WISHES.values())):
+        assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
+        assert "trials" in capsys.readouterr().out
 
 
 def test_suggestions_are_keys_or_groups() -> None:
