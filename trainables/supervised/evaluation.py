@@ -106,23 +106,6 @@ class Workload:
             epoch_size=self.epoch_size,
         )
 
-    def evaluation(self, part: Part | Sequences, gang: RankGroup, settings: Settings, *, most: int) -> Evaluation:
-        """Return the evaluation of a part, which the ranks of the gang divide among themselves.
-
-        Sequences are evaluated `most` at a time, those of a training pass, because their outputs are large.
-        """
-        size = min(settings.eval_batch_size, most) if self.sequence_length else settings.eval_batch_size
-        return Evaluation(
-            part,
-            gang=gang,
-            form=self.form,
-            precision=self.precision,
-            batch_size=size,
-            shrinks=settings.micro_batch == "auto",
-            mirrored=settings.eval_mirrored,
-            together=self.layout.is_sharded,
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -136,32 +119,24 @@ class Evaluation:
     """A set of which each rank holds a slice, so that every sample counts exactly once."""
 
     def __init__(
-        self,
-        part: Part | Sequences,
-        *,
-        gang: RankGroup,
-        form: Form,
-        precision: Precision,
-        batch_size: int,
-        shrinks: bool = False,
-        mirrored: bool = False,
-        together: bool = False,
+        self, part: Part | Sequences, workload: Workload, settings: Settings, *, gang: RankGroup, most: int
     ) -> None:
         """Move the rank's slice of the part to its device.
 
-        `shrinks`: halve a batch that does not fit into memory, which changes no score.
-        `mirrored`: evaluate an image by the mean outputs of itself and its mirror image.
-        `together`: a forward pass needs all ranks, which therefore take the same number of passes.
+        Sequences are evaluated `most` at a time, those of a training pass, because their outputs are large.
         """
+        self._form, self._precision, self._gang = workload.form, workload.precision, gang
         inputs, targets = part.take(gang.share_of(len(part)))
-        self._inputs, self._targets = form.place(inputs), targets.to(form.device)
+        self._inputs, self._targets = self._form.place(inputs), targets.to(self._form.device)
         self._count = len(part)
-        self._gang, self._form, self._precision = gang, form, precision
-        self._most = math.ceil(self._count / gang.data_ranks) if together else len(self._targets)
-        self._batch_size = max(1, min(batch_size, self._most))  # so that halving shrinks the first batch
-        self._shrinks, self._mirrored, self._together = shrinks, mirrored, together
+        # A forward pass of a sharded model needs all ranks, which therefore take the same number of passes.
+        self._together = workload.layout.is_sharded
+        self._most = math.ceil(self._count / gang.data_ranks) if self._together else len(self._targets)
+        size = min(settings.eval_batch_size, most) if workload.sequence_length else settings.eval_batch_size
+        self._batch_size = max(1, min(size, self._most))  # so that halving shrinks the first batch
+        self._shrinks, self._mirrored = settings.micro_batch == "auto", settings.eval_mirrored
         # A rank without samples takes its passes with one of another rank.
-        self._stand_in = self._inputs if len(self._targets) else form.place(part.take(slice(1))[0])
+        self._stand_in = self._inputs if len(self._targets) else self._form.place(part.take(slice(1))[0])
 
     @property
     def batches(self) -> int:

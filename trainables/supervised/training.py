@@ -198,7 +198,7 @@ class SupervisedTrial:
     def evaluation(self, part: Part | Sequences) -> Evaluation:
         """Return the evaluation of a part of the data by all ranks."""
         most = max(self._replicas.context.batch.shares)
-        return self.workload.evaluation(part, self._replicas.gang, self._settings, most=most)
+        return Evaluation(part, self.workload, self._settings, gang=self._replicas.gang, most=most)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):

@@ -8,9 +8,11 @@ from torch import nn
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.inputs.inputs import Form, Part
+from trainables.inputs.inputs import Form, Part, Split
+from trainables.process_group import RankGroup
 from trainables.step.training_step import PRECISIONS
-from trainables.supervised.evaluation import Evaluation, Score
+from trainables.supervised.evaluation import Evaluation, Score, Workload
+from trainables.supervised.settings import Settings
 
 FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))
 
@@ -25,10 +27,19 @@ def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch
     return head.double(), images, targets
 
 
-def evaluation(images: torch.Tensor, targets: torch.Tensor, *, batch_size: int = 2, **other: Any) -> Evaluation:
-    gang = other.pop("gang", None) or process_group.join(Context.alone())
-    part, precision = Part(images=images, targets=targets), PRECISIONS["fp64"]
-    return Evaluation(part, gang=gang, form=FORM, precision=precision, batch_size=batch_size, **other)
+def evaluation(
+    images: torch.Tensor, targets: torch.Tensor, *, gang: RankGroup | None = None, **other: Any
+) -> Evaluation:
+    part = Part(images=images, targets=targets)
+    workload = Workload(
+        split=Split(train=part, validation=part, test=part),
+        form=FORM,
+        precision=PRECISIONS["fp64"],
+        input_shape=(1, 4, 4),
+        num_classes=3,
+    )
+    settings = Settings(**{"eval_batch_size": 2} | other)
+    return Evaluation(part, workload, settings, gang=gang or process_group.join(Context.alone()), most=1)
 
 
 def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
@@ -68,7 +79,7 @@ def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)
     views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
-    found = evaluation(images, targets, batch_size=4, mirrored=True).score(model)
+    found = evaluation(images, targets, eval_batch_size=4, eval_mirrored=True).score(model)
     assert found.loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
 
 
@@ -82,7 +93,7 @@ def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(take)
-    shrinking = evaluation(images, targets, batch_size=1024, shrinks=True)
+    shrinking = evaluation(images, targets, eval_batch_size=1024, micro_batch="auto")
     shrinking.score(model)
     assert tried == [5, 2, 2, 1]
     shrinking.score(model)
@@ -98,8 +109,8 @@ def test_oom_if_one_sample_does_not_fit_or_without_shrinking() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(take)
-    for shrinks, seen in ((True, [4, 2, 1]), (False, [4])):
+    for micro_batch, seen in (("auto", [4, 2, 1]), ("off", [4])):
         tried.clear()
         with pytest.raises(torch.OutOfMemoryError):
-            evaluation(images, targets, batch_size=4, shrinks=shrinks).score(model)
+            evaluation(images, targets, eval_batch_size=4, micro_batch=micro_batch).score(model)
         assert tried == seen
