@@ -27,7 +27,7 @@ from orchestrator.store.history import History, difference
 from orchestrator.store.journal import encode, replay
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import JOURNAL, METRICS, WHAT_IF, ResultsFolder
-from studies import published_plots, published_tables
+from studies import loss_distance, published_plots, published_tables
 from sweeps.status import Status
 
 KEPT = ("tables/*.md", "tables/summary.csv")
@@ -91,6 +91,7 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
     subprocess.run([*command, *where, *overrides], check=True, cwd=results.parent, env=environment, stdout=sys.stderr)
     for made in (results / WHAT_IF).glob("*"):  # with settings that no run had, these are the tables to keep
         shutil.copytree(made, results, dirs_exist_ok=True)
+    loss_distance.write(results / "tables")
 
 
 def kept(results: Path, into: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from rich.console import Console
 
-from orchestrator.analysis.curves import LossCurves, curves_frame, loss_curves
+from orchestrator.analysis.curves import curves_frame, loss_curves
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.claims import Claim, needs_curves
@@ -26,7 +26,7 @@ from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
-from orchestrator.store.files import write_durably, write_whole
+from orchestrator.store.files import write_whole
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
@@ -36,7 +36,6 @@ from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.forecast import against_measured, forecast_table
-from orchestrator.tables.loss_distance import distance_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.speedup import speedup_markdown
@@ -178,7 +177,7 @@ def _failed_claims(judged: Sequence[Verdict] | None, fail_on: str | None) -> lis
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A Markdown file beside those of speed-up and accuracy: claims, scaling laws, distances of loss curves."""
+    """A Markdown file beside those of speed-up and accuracy: claims, scaling laws."""
 
     file: str
     text: str
@@ -263,7 +262,6 @@ class Report:
         if curves is None:
             return (), steps.troubles
         steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
-        steps.run("loss_distance.md", lambda: _write_distances(layout, self.cells, curves.by_cell))
         further = curves.findings if self.curves is None else ()
 
         def write_page() -> list[Finding]:
@@ -319,7 +317,7 @@ def report_on(
     # The decision. Only some claims need the curves, which take long to read in a large sweep.
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
     curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
-    by_cell = curves.by_cell if curves else None
+    by_cell = loss_curves(trials, curves.rows) if curves else None
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
     terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments") or ()), unfinished=unfinished)
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
@@ -372,7 +370,6 @@ class _Curves:
 
     rows: pd.DataFrame
     """As returned by `curves.curves_frame`."""
-    by_cell: LossCurves
     findings: Sequence[Finding]
     """Damaged metrics files."""
 
@@ -380,7 +377,7 @@ class _Curves:
 def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> _Curves:
     with_curve = trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"]
     rows, findings = curves_frame(layout, with_curve)
-    return _Curves(rows=rows, by_cell=loss_curves(trials, rows), findings=findings)
+    return _Curves(rows=rows, findings=findings)
 
 
 def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
@@ -394,13 +391,6 @@ def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame)
     table = critical_batch_table(rows, metric, margin, reference)
     line = ("Branches", f"critical batch {in_one_line(rows)}")
     return Document.of("critical_batch.md", table, rows=rows, line=line)
-
-
-def _write_distances(layout: ResultsFolder, cells: pd.DataFrame, by_cell: LossCurves) -> None:
-    """Write the distances between the cells' loss curves, unless no cell has two seeds."""
-    table = distance_table(cells, by_cell)
-    if table is not None:
-        write_durably(layout.table("loss_distance.md"), table.document(table.title).encode())
 
 
 class _Steps:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import combinations, islice
 from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.curves import LossCurves
+from orchestrator.analysis.curves import LossCurves, loss_curves
 from orchestrator.statistics.curve_distance import between_cells, between_seeds
 from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, cell_label, varying
@@ -27,6 +28,16 @@ _ABOUT = (
 )
 
 
+def write(tables: Path) -> None:
+    """Write `loss_distance.md` among a sweep's tables, unless it has no curves, or none of two seeds."""
+    if not (tables / "curves.parquet").exists():
+        return
+    trials, cells, curves = (pd.read_parquet(tables / f"{name}.parquet") for name in ("trials", "summary", "curves"))
+    table = distance_table(cells, loss_curves(trials, curves))
+    if table is not None:
+        (tables / "loss_distance.md").write_text(table.document(table.title))
+
+
 def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None:
     """Return a row for each pair of cells, nearest first; None without two cells that have curves of two seeds."""
     repeated = cells[cells["n_ok"] > 1]
@@ -40,10 +51,10 @@ def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None
     known = cells[cells["cell_id"].isin(list(by_cell))]
     names = {row["cell_id"]: cell_label(row, differing) for row in known.to_dict("records")}
     both = [pair for pair in pairs if by_cell.keys() >= set(pair)]
-    found = [row for one, other in both if (row := _row(one, other, by_cell, names))]
-    if not found:
+    rows = [row for one, other in both if (row := _row(one, other, by_cell, names))]
+    if not rows:
         return None
-    frame = pd.DataFrame([row for _, row in sorted(found, key=itemgetter(0))])
+    frame = pd.DataFrame([row for _, row in sorted(rows, key=itemgetter(0))])
     remarks = [f"Only the first {MOST_PAIRS} pairs are compared."] if len(pairs) == MOST_PAIRS else []
     title = "Distance between loss curves"
     return TextTable(name="loss_distance", title=title, about=[_ABOUT], frame=frame, remarks=remarks)
@@ -53,9 +64,9 @@ def _row(one: str, other: str, by_cell: LossCurves, names: Mapping[str, str]) ->
     """Return the distance of two cells and its row; None if they share fewer than two seeds."""
     seeds = [seed for seed in by_cell[one] if seed in by_cell[other]]
     first, second = ([by_cell[cell_id][seed] for seed in seeds] for cell_id in (one, other))
-    found = between_cells(first, second)
-    point, lo, hi = (float(getattr(found, end)[0]) for end in ("point", "lo", "hi"))
-    chance = float(np.mean([between_seeds(list(by_cell[each].values())) for each in (one, other)]))
+    interval = between_cells(first, second)
+    point, lo, hi = (float(ends[0]) for ends in (interval.point, interval.lo, interval.hi))
+    chance = float(np.mean([between_seeds(list(by_cell[cell_id].values())) for cell_id in (one, other)]))
     if len(seeds) < 2 or np.isnan(point) or np.isnan(chance):
         return None
     return point, {
