@@ -68,7 +68,7 @@ def test_options_have_a_suggestion() -> None:
 
 
 def rounds(overrides: Iterable[str]) -> list[list[str]]:
-    """Return the overrides in few requests: those of one key apart, since its error hides others, and each axis."""
+    """Return the overrides in few requests, with each key once, since its error hides others; an axis is alone."""
     requests: dict[tuple[bool, str, int], list[str]] = {}
     count: Counter[str] = Counter()
     for override in overrides:
