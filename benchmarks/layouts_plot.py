@@ -5,8 +5,8 @@ python -m benchmarks.layouts_plot docs/results/layouts/four_h200.json docs/pictu
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -24,11 +24,14 @@ LABELS = {
 
 
 def main() -> None:
-    results, picture = map(Path, sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("picture", type=Path)
+    given = parser.parse_args()
     matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": MODEL}  # text stays text; equal data, equal file
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
-    for row in json.loads(results.read_text())["rows"]:
+    for row in json.loads(given.results.read_text())["rows"]:
         model, _, options = row["case"].split(":")
         if model != MODEL:
             continue
@@ -43,7 +46,7 @@ def main() -> None:
     axes.set(xlabel="GB per GPU", ylabel="thousand tokens/s", title="3B parameters on four H200, 16 sequences of 2,048")
     axes.set(xlim=(10, 52), ylim=(0, 130))
     axes.legend(loc="lower right", frameon=False, fontsize=8)
-    figure.savefig(picture, metadata={"Date": None})
+    figure.savefig(given.picture, metadata={"Date": None})
 
 
 if __name__ == "__main__":
