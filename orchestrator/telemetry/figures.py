@@ -43,6 +43,7 @@ class Device:
 
     def energy_j(self, over: Spans) -> tuple[float, str]:
         """Return the energy used in these spans and its source, `counter` or `power` (trapezoidal rule), or NaN."""
+        # The counter misses nothing between two samples, which the power does.
         for source, total in (("counter", self._column("energy_j")), ("power", self._integrated("power_w"))):
             parts = [self._growth(total, *span) for span in over]
             if parts and not np.isnan(parts).any():
@@ -88,6 +89,7 @@ class Device:
     def _growth(self, total: Floats, began: float, end: float) -> float:
         """Return the increase of a running total, which may be sampled less often; NaN if its samples end too early."""
         end = min(end, self._time_s[-1])
+        # Counters are read less often than the other figures, so that most of their samples are empty.
         known = ~np.isnan(total)
         time_s, total = self._time_s[known], total[known]
         if not len(time_s) or began < time_s[0] - EDGE_S or end > time_s[-1] + EDGE_S or end < began:
@@ -164,6 +166,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(reading)) for reading, device in seen]
     measured: dict[str, Any] = {}
+    # A program that leaves GPUs idle trained on fewer than the trial has.
     if len(used) > 1 and max(used) >= LEAST_UTIL:
         measured["busy_gpus"] = sum(share >= IDLE_SHARE * max(used) for share in used)
     return (
@@ -192,6 +195,7 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
             (reading, device) for reading, device in _devices(readings, "cpu") if "energy_j" in reading.series["cpu"]
         ]
         source_of_cpu = "RAPL"
+        # The counters are those of a host, so that the energy of a host without a reading is missing.
         if {reading.where for reading, _ in devices} != {reading.where for reading in readings}:
             return {}
     whole = [device.energy_j(trained(reading)) for reading, device in devices]
@@ -281,6 +285,7 @@ def with_telemetry(
     if not readings:
         return outcome
     complete = len(readings) == trial.gang.ranks
+    # Energy is that of the whole device, so that only a trial with its devices to itself has some.
     on_cpu, timing = trial.device == "cpu", trial.timing
     alone = timing == "exclusive" if on_cpu else timing != "shared" and trial.gang.gpus_per_rank >= 1
     seen = figures(readings, outcome.metrics, alone=alone) if complete else {}

@@ -104,6 +104,7 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
     }
     if others:
         load["foreign_cpu_by"] = after.processes[max(others, key=lambda pid: others[pid])].name
+    # Time that the hypervisor gave to other guests belongs to no process here.
     steal_s = after.steal_s - before.steal_s
     if steal_s > max(others.values(), default=0.0):
         load["foreign_cpu_by"] = "other guests of the host"
@@ -245,6 +246,7 @@ class TimedForeignLoad:
     def figures(self, driver: int | None) -> dict[str, float | str]:
         """Return columns of the trial's row. The work of the `driver`, if it is on this machine, is not foreign."""
         first, last = self._first, self._last
+        # Reports that follow at once span too little of the trial.
         if self._by_reports and first is not None and (last is None or last.time_s - first.time_s < SHORTEST_S):
             first, last = self._earliest, last or first
         if first is None or last is None or last.time_s <= first.time_s:

@@ -84,6 +84,7 @@ def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
     row = rows.get(record.measures or record.trial_id)
     if row is None or record.status is not Status.OK or row.status is not Status.OK:
         return ""
+    # The clocks of other trials on the device tell whether this one's was slow.
     others = [other for other in rows.values() if other.trial_id != row.trial_id]
     same = _comparable(record.provenance, row.provenance)
     if record.measures:
@@ -119,6 +120,7 @@ def superlinear(records: Sequence[TrialRecord]) -> set[str]:
     alike: dict[tuple[str, ...], list[tuple[TrialRecord, float]]] = {}
     for record in records:
         rate = figure(record.metrics, "samples_per_s")
+        # A speed that was taken over from another trial is no second measurement.
         if record.status is not Status.OK or record.timed_with or not rate:
             continue
         others = {axis: value for axis, value in record.axes.items() if axis not in _OF_SPEED}
@@ -139,6 +141,7 @@ _OF_SPEED = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_mu
 
 def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
     """Return the trials whose last timing was disturbed, is slow, or is superlinear, so that a repetition can tell."""
+    # Rows with the timing of another trial follow when that one is repeated.
     own = [row for row in rows.values() if not row.timed_with]
     faults = {trial_id: judgement.fault for trial_id, judgement in judged(own).items()}
     slow = {trial_id for trial_id in slow_timings(own) if faults[trial_id] in (None, Fault.STRAGGLER)}
@@ -182,21 +185,22 @@ multiple of what these differ by, in logarithms (Dixon, "Processing data for out
 def _outvoted(records: Sequence[TrialRecord], judgements: Mapping[str, Judgement]) -> set[str]:
     """Return the stragglers whose timing has no other fault, and against which other seeds of their cell agree."""
     slow = slow_timings(records)
+    sound = [record for record in records if record.trial_id in judgements and not judgements[record.trial_id].fault]
     rates: dict[str, list[float]] = {}
-    for record in records:
-        if record.trial_id in judgements and not judgements[record.trial_id].fault and record.trial_id not in slow:
-            rates.setdefault(record.cell_id, []).extend(filter(None, [figure(record.metrics, "samples_per_s")]))
-    own = {
-        record.trial_id: record
-        for record in records
-        if record.trial_id in slow and not judgements[record.trial_id].fault
-    }
-    return {
-        trial_id
-        for trial_id, record in own.items()
-        if len(others := rates.get(record.cell_id, [])) > 1
-        and math.log(min(others) / record.metrics["samples_per_s"]) > AGREEING * math.log(max(others) / min(others))
-    }
+    for record in sound:
+        rate = figure(record.metrics, "samples_per_s")
+        if rate and record.trial_id not in slow:
+            rates.setdefault(record.cell_id, []).append(rate)
+    outvoted = set()
+    for record in sound:
+        others = rates.get(record.cell_id, [])
+        # One other seed cannot tell which of the two is the slow one.
+        if record.trial_id not in slow or len(others) < 2:
+            continue
+        distance = math.log(min(others) / record.metrics["samples_per_s"])
+        if distance > AGREEING * math.log(max(others) / min(others)):
+            outvoted.add(record.trial_id)
+    return outvoted
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
@@ -259,10 +263,9 @@ def _waiting_share(metrics: Mapping[str, Any]) -> float:
 
 def _foreign_cpu(metrics: Mapping[str, Any], share: float) -> str:
     limit = FOREIGN_CPU / share if share else math.inf
-    reason, by = _more_than(metrics, "foreign_cpu", limit, "others took {:.0%} of the cores' time"), ""
-    if reason and metrics.get("foreign_cpu_by"):
-        by = f", most of it {metrics['foreign_cpu_by']}"
-    return reason + by
+    reason = _more_than(metrics, "foreign_cpu", limit, "others took {:.0%} of the cores' time")
+    busiest = metrics.get("foreign_cpu_by")
+    return f"{reason}, most of it {busiest}" if reason and busiest else reason
 
 
 def _more_than(metrics: Mapping[str, Any], name: str, limit: float, text: str) -> str:
