@@ -51,6 +51,7 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
         if wrong := list(_errors(trial, point)):
             errors += wrong
             continue
+        # What branches share must not depend on their own rule, rate or batch.
         axes = {**trial.axes, **{axis: DEFAULTS[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}}
         axes |= {_SIDE: trial.lr.reference_batch_size, POINT: None}
         base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
@@ -64,6 +65,7 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
         )
     if errors:
         raise ConfigError(list(dict.fromkeys(errors)))
+    # A base may be a trial of the sweep itself, which then runs once for both purposes.
     first = {base.trial_id: known.get(base.trial_id, base) for base in bases.values()}
     return [
         *(_with(base, branch_points=sorted(points[key])) for key, base in first.items()),
@@ -89,6 +91,7 @@ def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
         yield f"{POINT}={point} cannot be combined with lr_rule={trial.lr.rule} and schedule={schedule}"
     if trial.axes.get("device_batch_size") is not None:
         yield f"{POINT}={point} needs sweep.axes.global_batch_size in place of sweep.axes.device_batch_size"
+    # Without these numbers the divisibility below cannot be checked.
     if epoch is None or length is None or whole is None:
         yield f"{POINT}={point} needs budget.tokens, and data.epoch_tokens, after which losses are measured"
         return

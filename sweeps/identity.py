@@ -85,6 +85,7 @@ def axes_without_effect(trials: Iterable[TrialSpec], axes: Iterable[str]) -> lis
 def _training_digest(trial: TrialSpec) -> str:
     """Hash what a cell's ranks receive, without names and rules that are applied before training."""
     request, lr = trial.rank_request(0), trial.lr
+    # Names and seeds differ between cells that train alike; the rate is compared by its numbers below.
     named = ("trial_id", "label", "seed", "lr")
     kept = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
@@ -101,6 +102,7 @@ def _canonical(value: Any) -> Any:
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_canonical(item) for item in value]
+    # YAML reads 1 and 1.0 as different types, and both configure the same training.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

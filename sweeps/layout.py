@@ -63,6 +63,7 @@ class Gang:
         if len(types) < 2:
             return [self]
         counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
+        # A node has one type of GPU, so that each type gets its share of the nodes.
         nodes = self.nodes and max(1, self.nodes // len(counts))
         return [replace(self, ranks=count, nodes=nodes, gpu_types=(kind,)) for kind, count in counts.items()]
 
@@ -164,6 +165,7 @@ def layout_of(
     degrees = [model_parallel.get(name, 1) for name in MODEL_PARALLEL]
     tensor, context, pipeline = degrees
     if strategy == "auto":
+        # DDP cannot train divided layers: each rank would have to hold all of them.
         strategy = "fsdp" if tensor > 1 else "single" if gang.ranks == 1 else "ddp"
     size = math.prod(degrees)
     text = " × ".join(f"{name}={count}" for name, count in model_parallel.items() if count > 1)
@@ -175,6 +177,7 @@ def layout_of(
         axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
         left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"
         raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {left_out}")
+    # Divided layers exchange activations many times a step, for which a network between nodes is too slow.
     per_node = devices // (gang.nodes or 1)
     if strategy != OWN_RANKS and per_node % tensor:
         raise ValueError(
@@ -239,6 +242,7 @@ def gang(
     else:
         per_rank = min(1, gpus)
     ranks = int(gpus / per_rank)
+    # Without GPUs, a rank that would drive several starts as many processes, each with its own cores.
     if device == "cpu":
         cores = int(per_rank) * (cpus_per_worker or 1)
         return Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=int(per_rank), nodes=nodes)

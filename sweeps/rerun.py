@@ -110,6 +110,7 @@ def _values(trial: TrialSpec) -> dict[str, Any]:
 
 def _id_errors(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
     selected = _selected(named, trials)
+    # A cell's id names all of its seeds on purpose; only different owners make a prefix ambiguous.
     owners = [trial.trial_id for trial in selected if trial.trial_id.startswith(named)]
     owners += dict.fromkeys(trial.cell_id for trial in selected if trial.cell_id.startswith(named))
     if not selected:

@@ -139,6 +139,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
         errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")
         raise ConfigError(errors)
+    # A setup is composed by Hydra, which takes longer than everything else here.
     setups: dict[str, Setup | None] = {}
     specs: list[TrialSpec] = []
     for point in points(axes, zipped, exclude):
@@ -171,6 +172,7 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     if errors:  # with valid placeholder numbers, other errors still show
         values |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
+    # Each part is tried even if another is wrong, so that all errors are reported at once.
     held, layout, batch, lr = None, None, None, None
     try:
         held = _gang(values, setup)
@@ -185,6 +187,7 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     except ValueError as error:
         errors.append(str(error))
     try:
+        # Independent models see only their share of the batch, and need the rate for that.
         models = layout.models if layout else 1
         lr = learning_rate(
             values["lr_rule"],

@@ -62,6 +62,7 @@ class Layerwise(torch.optim.Optimizer):
                 raise ValueError(f"optimizer.betas={list(value)} are not numbers from 0 to below 1")
             if name not in ("lr", "betas") and not value >= 0:
                 raise ValueError(f"optimizer.{name}={value} is not at least 0")
+        # An iterator could be read only once, and it is needed for both groups.
         every = list(parameters)
         layers = {"params": [parameter for parameter in every if parameter.ndim > 1], "adapts": True}
         others = {"params": [parameter for parameter in every if parameter.ndim <= 1], "adapts": False}
@@ -100,6 +101,7 @@ class Layers:
 
     def norms(self, parts: list[torch.Tensor]) -> torch.Tensor:
         """Return the Euclidean norm over all ranks of the tensor of each layer, one value per layer."""
+        # One kernel for all layers: hundreds of small ones would take longer to launch than to run.
         norms = torch.stack(list(torch._foreach_norm(parts)))
         if not self._groups:
             return norms

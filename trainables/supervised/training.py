@@ -78,6 +78,7 @@ class SupervisedTrial:
         self.clock = Clock(context.device)
         self._replicas = Replicas.of(context, self.gang)
         own, gang = self._replicas.context, self._replicas.gang
+        # All ranks of a model draw the same initial weights.
         torch.manual_seed(own.seed)
         precision = precision_on(self._settings.precision, context.device)
         precision = precision.with_master_weights(self._settings.master_weights)
@@ -87,6 +88,7 @@ class SupervisedTrial:
         self._model_config = config["model"]
         self.workload = Workload.of(config, self._settings, precision, own)
         restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
+        # On another layout the shares must be settled again, by its ranks' speeds and memory.
         settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
         self.replica = replica_type(config, own, self.workload, gang=gang, clock=self.clock, settled=settled)
 
