@@ -54,10 +54,15 @@ def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
     if not gang.is_divisible:
         types = f" of {len(gang.gpu_types)} types" if len(gang.gpu_types) > 1 else ""
         return f"{gang.ranks} ranks{types} cannot be divided equally among nodes={gang.nodes}"
-    rooms = ((part, sum(ranks_that_fit(part, node) for node in nodes)) for part in gang.parts())
-    gang, room = next(((part, room) for part, room in rooms if room < part.ranks), (gang, gang.ranks))
-    if room >= gang.ranks:
-        return ""
+    for part in gang.parts():
+        room = sum(ranks_that_fit(part, node) for node in nodes)
+        if room < part.ranks:
+            return _lack(part, room, nodes)
+    return ""
+
+
+def _lack(gang: Gang, room: int, nodes: Sequence[Node]) -> str:
+    """Return what a gang of one GPU type needs, and what the nodes have."""
     kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
     rank = _counted(gang.cpus_per_rank, "CPU")
     rank += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""

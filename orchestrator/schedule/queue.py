@@ -130,7 +130,8 @@ class SystematicFailures:
     def witnesses(self) -> list[TrialSpec]:
         """Release the few trials to try first: if they fail, too, every value of every axis has failed."""
         tried = {value for _, trial in self._failed.values() for value in _values(trial)}
-        untried, witnesses = {value for trial in self._held for value in _values(trial)} - tried, list[TrialSpec]()
+        untried = {value for trial in self._held for value in _values(trial)} - tried
+        witnesses: list[TrialSpec] = []
         # Greedy: the trial with the most untried values comes first, so that few trials have to fail.
         while untried:
             witnesses.append(max(self._held, key=lambda trial: len(untried & _values(trial))))
