@@ -130,6 +130,32 @@ class TrialSpec:
         share = self.gang.gpus_per_rank
         return self.gang.ranks * (share if self.timing == "shared" else math.ceil(share))
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The trial as it was asked, under the names of its row's columns."""
+        return {
+            "trial_id": self.trial_id,
+            "cell_id": self.cell_id,
+            "sweep": self.sweep,
+            "axes": dict(self.axes),
+            "gpus": self.gpus,
+            "gpus_held": self.gpus_held,
+            "ranks": self.gang.ranks,
+            "device": self.device,
+            "strategy": self.layout.strategy,
+            "timing": self.timing,
+            "global_batch_size": self.batch.global_batch_size,
+            "device_batch_size": self.batch.device_batch_size,
+            "grad_accum_steps": self.batch.grad_accum_steps,
+            "lr_rule": self.lr.rule,
+            "lr_multiplier": self.lr.multiplier,
+            "lr": self.lr.value,
+            "seed": self.seed,
+            "budget": self.length,
+            "purpose": self.purpose.value,
+            "measures": self.measures,
+        }
+
     def rank_request(self, rank: int) -> dict[str, Any]:
         """The request to one rank of the gang, as JSON values; the back end adds where to meet and where to write."""
         return {

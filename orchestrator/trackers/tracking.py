@@ -41,7 +41,7 @@ class Run:
     params: Mapping[str, Any]
     """The trial's batch, learning rate and config, under dotted keys."""
     tags: Mapping[str, str]
-    """sweep, trial_id, cell_id, device, strategy and timing."""
+    """The sweep, the ids, device, strategy and timing, by which tools group runs."""
 
 
 class Tracker(Protocol):
@@ -64,28 +64,19 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
     """Return the run of a trial, without secrets."""
     axes = {f"axes.{key}": value for key, value in secrets.value(trial.axes).items()}
     config = {key: value for key, value in flat(secrets.value(trial.config)) if value not in (None, {})}
-    trial_numbers = {
-        "gpus": trial.gpus,
-        "global_batch_size": trial.batch.global_batch_size,
-        "device_batch_size": trial.batch.device_batch_size,
-        "grad_accum_steps": trial.batch.grad_accum_steps,
-        "lr_rule": trial.lr.rule,
-        "lr_multiplier": trial.lr.multiplier,
-        "lr": trial.lr.value,
-        "seed": trial.seed,
-    }
+    columns = trial.columns
     return Run(
         name=secrets.text(trial.label.partition("/")[2]),
-        params={**trial_numbers, **config, **axes},
-        tags={
-            "sweep": trial.sweep,
-            "trial_id": trial.trial_id,
-            "cell_id": trial.cell_id,
-            "device": trial.device,
-            "strategy": trial.layout.strategy,
-            "timing": trial.timing,
-        },
+        params={**{name: columns[name] for name in _PARAMS}, **config, **axes},
+        tags={name: columns[name] for name in _TAGS},
     )
+
+
+_PARAMS = (
+    *("gpus", "global_batch_size", "device_batch_size", "grad_accum_steps"),
+    *("lr_rule", "lr_multiplier", "lr", "seed"),
+)
+_TAGS = ("sweep", "trial_id", "cell_id", "device", "strategy", "timing")
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
