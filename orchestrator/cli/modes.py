@@ -76,6 +76,14 @@ def _forecast(checked: CheckedSweep) -> int:
     return 1 if failures else 0
 
 
+def _predict(checked: CheckedSweep) -> int:
+    from orchestrator.plan.plan import plan_now
+    from orchestrator.plan.printout import forecast_text
+
+    print(printable(forecast_text(plan_now(checked), checked.request)))
+    return 0
+
+
 def _report(checked: CheckedSweep) -> int:
     from orchestrator.cli.recorded import what_if
     from orchestrator.run import driver
@@ -153,6 +161,7 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "settle": _writing(_run),
     "plan": _printing(_plan),
     "forecast": _writing(_printing(_forecast)),
+    "predict": _printing(_predict),
     "report": _writing(_report),
     "verify": _verify,
     "status": _printing(_status),

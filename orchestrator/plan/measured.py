@@ -91,13 +91,13 @@ class Measured:
         # Seeds on all counts are compared with themselves, so that what a seed does to its speed cancels out.
         seeds = sorted(set.intersection(*(set(by_seed) for by_seed in rates.values())))
         if not seeds:
-            return Forecast(fits="unsure", why="no seed ran on all GPU counts")
+            return Forecast(fits="unsure", source=FEWER_GPUS, why="no seed ran on all GPU counts")
         from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
 
         try:
             found = extrapolated({gpus: [rates[gpus][seed] for seed in seeds] for gpus in rates}, trial.gpus)
         except NoExtrapolationError as error:
-            return Forecast(fits="unsure", why=str(error))
+            return Forecast(fits="unsure", source=FEWER_GPUS, why=str(error))
         rate = Estimate(value=float(found.point), lo=float(found.lo), hi=float(found.hi))
         largest = max(records, key=lambda record: record.gpus)
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)

@@ -27,6 +27,9 @@ from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+_A_NODE = Node(name="a node like the trials'", cpus=1024, gpus=8)
+"""Stands in for a machine that a prediction is for: 8 GPUs are usual, and its cores cannot limit the trials."""
+
 SPARE = 1.2
 """The allocator's blocks may fit less well the next time, and with too little memory the trial would end as `oom`."""
 
@@ -213,18 +216,18 @@ class Plan:
 def plan_now(checked: CheckedSweep) -> Plan:
     """Return the plan of the sweep now; starts and writes nothing, but asks a cluster for its nodes.
 
-    Raises ConfigError if `results_dir` cannot be read.
+    A prediction is for nodes like those that ran the trials. Raises ConfigError if `results_dir` cannot be read.
     """
     request = checked.request
-    nodes = _nodes(request)
     journal = ResultsFolder(request.results_dir).journal
     try:
         history = History(replay(journal).records if journal.exists() else ())
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     sweep = checked.with_outputs(history.outputs)
-    fingerprint = sweep.fingerprint()
-    rows = history.rows_under(fingerprint)
+    fingerprint, is_prediction = sweep.fingerprint(), request.settings.mode == "predict"
+    rows = history.rows if is_prediction else history.rows_under(fingerprint)
+    nodes = _nodes_of(rows, request) if is_prediction else _nodes(request)
     planned = Plan.with_bases(
         sweep.trials(nodes),
         rows,
@@ -234,6 +237,18 @@ def plan_now(checked: CheckedSweep) -> Plan:
         request.settings,
     )
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
+
+
+def _nodes_of(rows: Mapping[str, TrialRecord], request: Request) -> Sequence[Node]:
+    """Return a node like those that ran the trials. Raises ConfigError if none ran."""
+    records = [record for record in rows.values() if record.status is Status.OK]
+    if not records:
+        raise ConfigError([f"mode=predict extrapolates from trials that ran: {request.results_dir} has none"])
+    largest = max(records, key=lambda record: record.gpus)
+    if largest.device == "cpu":
+        return (replace(_A_NODE, gpus=0),)
+    model = str(largest.provenance.get("device_model", ""))
+    return (replace(_A_NODE, gpus=request.settings.cluster.gpus_per_node or _A_NODE.gpus, gpu_type=model),)
 
 
 def _nodes(request: Request) -> Sequence[Node]:

@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its speed is a measurement of all GPUs alone on their machine."""
+        """Return whether its speed is a measurement of all GPUs alone on their machine."""
         is_alone = self.fault == "one worker" and self.record.gpus == 1
         return self.is_ok and (is_alone or self.fault not in (*OF_TIMING, "shared", "no rate"))
 
