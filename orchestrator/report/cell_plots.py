@@ -61,6 +61,9 @@ from sweeps.status import Status
 _FEW = 60
 """With more cells than this, only the Pareto front's intervals are drawn."""
 
+_FEWEST_SHOWN = 4
+"""How many of the fastest cells the chart's range includes if the baseline is chosen."""
+
 _ENDS = ("", "_lo", "_hi")
 
 
@@ -234,8 +237,11 @@ def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float)
     """Return the cells that may be chosen and those near them; the chart draws the others on its edges."""
     near = known[sign * (known["metric"] - baseline) >= -4 * margin]
     named = known[known["role"] != ""]
-    slowest = 1.1 * (named if len(named) else near)["time"].max()
-    competing = near[near["time"] <= slowest]
+    in_range = named if len(named) else near
+    if named["time"].nunique() == 1:
+        # A chosen baseline is the only named cell, and is compared with the fastest of the others.
+        in_range = pd.concat([named, near.nsmallest(_FEWEST_SHOWN, "time")])
+    competing = near[near["time"] <= 1.1 * in_range["time"].max()]
     return competing if len(competing) else known
 
 

@@ -137,13 +137,6 @@ def band(encoding: Mapping[str, Any], *, where: str) -> dict[str, Any]:
     return mark("area", {**encoding, **ends}, where=f"{where} && isValid(datum.{y['field']}_lo)", opacity=0.13)
 
 
-def level_line(y: Spec, level: float | None) -> list[Spec]:
-    """Return a layer with a dashed line at this value of `y`; none for None."""
-    if level is None:
-        return []
-    return [mark("rule", {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}, strokeDash=[5, 4])]
-
-
 ZOOM = {
     "name": "zoom",
     "select": {"type": "interval", "zoom": "wheel![event.shiftKey]", "clear": "dblclick"},
@@ -187,8 +180,9 @@ def lines_in_panels(
     drawn = f"isValid(datum.{y['field']})" + (" && datum.compared" if level is not None else "")
     look = {"x": x, "y": y, "color": colour}
     points = mark("point", {**look, **FADED, **PALE, **TIP}, where=drawn, size=55, filled=True)
+    guide = {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}
     layers = [
-        *level_line(y, level),
+        *([mark("rule", guide, strokeDash=[5, 4])] if level is not None else ()),
         band(look, where=drawn),
         mark("line", {**look, **FADED}, where=drawn),
         {**points, "params": [ZOOM, picked(colour["field"])]},

@@ -34,7 +34,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
-from orchestrator.tables.files import write_curves, write_latex, write_tables
+from orchestrator.tables.files import write_curves, write_tables
 from orchestrator.tables.forecast import against_measured, forecast_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
@@ -250,14 +250,13 @@ class Report:
         show(end, console)
 
     def write_rest(self, layout: ResultsFolder, history: History) -> tuple[Sequence[Finding], Sequence[str]]:
-        """Write the files that take seconds and do not change the answer: LaTeX, curves and report.html.
+        """Write the files that take seconds and do not change the answer: curves and report.html.
 
         Return further findings, and a line for each step that failed. Raises OSError if the disk is full.
         """
         steps = _Steps(layout)
-        steps.run("the LaTeX tables", lambda: write_latex(layout, self.cells, self.recommendation.terms.metric))
         if not self.has_page:
-            return (), steps.troubles
+            return (), ()
         curves = self.curves or steps.run("the curves", lambda: _read_curves(layout, self.trials))
         if curves is None:
             return (), steps.troubles

@@ -31,8 +31,8 @@ from sweeps.errors import ConfigError
 from sweeps.printable import printable
 from sweeps.status import Status
 
-_TABLES = (".csv", ".md", ".parquet", ".tex", ".json")
-_END_OF_TABLES = {".csv": b"\n", ".md": b"\n", ".parquet": b"PAR1", ".tex": b"\n", ".json": b"}\n"}
+_TABLES = (".csv", ".md", ".parquet", ".json")
+_END_OF_TABLES = {".csv": b"\n", ".md": b"\n", ".parquet": b"PAR1", ".json": b"}\n"}
 """How whole tables end."""
 
 

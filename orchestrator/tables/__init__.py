@@ -1,1 +1,1 @@
-"""The tables of a sweep: Markdown, LaTeX, CSV, Parquet, and the output on a terminal."""
+"""The tables of a sweep: Markdown, CSV, Parquet, and the output on a terminal."""

@@ -1,4 +1,4 @@
-"""Writes the tables of a sweep: CSV and Parquet for programs, Markdown and LaTeX for people."""
+"""Writes the tables of a sweep: CSV and Parquet for programs, Markdown for people."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pandas as pd
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.store.files import make_directory, write_durably, write_whole
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
-from orchestrator.tables.speedup import speedup_frame, speedup_markdown
+from orchestrator.tables.accuracy import accuracy_markdown
+from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text.numbers import not_a_formula
-from orchestrator.text.rows import latex_table
 
 
 def write_tables(
@@ -38,18 +37,6 @@ def write_tables(
     make_directory(layout.tables)
     for name, content in contents.items():
         write_durably(layout.table(name), content)
-    return [layout.table(name) for name in contents]
-
-
-def write_latex(layout: ResultsFolder, cells: pd.DataFrame, metric: Metric) -> list[Path]:
-    """Write the tables for papers; return the paths."""
-    sweep = cells["sweep"].iloc[0]
-    contents = {
-        "speedup.tex": latex_table(speedup_frame(cells), f"Speed-up: {sweep}"),
-        "accuracy.tex": latex_table(accuracy_frame(cells, metric), f"{metric.label.capitalize()}: {sweep}"),
-    }
-    for name, text in contents.items():
-        write_durably(layout.table(name), text.encode(errors="replace"))
     return [layout.table(name) for name in contents]
 
 

@@ -1,7 +1,4 @@
-r"""Shared parts of the tables for people: headings, order and labels of cells, and lines on cells not ok.
-
-Tables of text for Markdown, HTML and the terminal, and as LaTeX (`\usepackage{booktabs,longtable,amssymb}`).
-"""
+"""Shared parts of the tables for people: headings, order and labels of cells, lines on cells not ok, text tables."""
 
 from __future__ import annotations
 
@@ -237,34 +234,3 @@ class TextTable:
     def document(self, title: str) -> str:
         """Return the table as a Markdown document."""
         return "\n".join([f"# {numbers.plain(title)}", "", *self.markdown()])
-
-
-_SIGNS: dict[str, str | int | None] = {
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "†": r"$^\dagger$",
-    "▼": r"$\blacktriangledown$",
-    "▲": r"$\blacktriangle$",
-    "–": "--",
-    "…": r"\ldots{}",
-}
-"""Characters that pdfTeX lacks or maps differently; the triangles are amssymb's."""
-
-_LONG = 40
-"""A column with longer texts is wrapped, because a note on one line would leave the page."""
-
-
-def latex_table(frame: pd.DataFrame, caption: str) -> str:
-    """Return the frame as a longtable; all values and the caption are plain text."""
-    text = frame.map(lambda value: numbers.one_line(str(value), most=400))
-    text = text.rename(columns=lambda name: numbers.one_line(str(name)))
-    # Only long columns are wrapped, because numbers must stay on one line.
-    wrapped = text.map(len).max() > _LONG
-    columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
-    body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
-    # pandas escapes the caption as it escapes the heading of a table.
-    heading = pd.DataFrame({numbers.one_line(caption, most=400): []}).to_latex(index=False, escape=True)
-    title = heading.splitlines()[2].removesuffix(r" \\")
-    head, begin, rest = body.partition(r"\toprule")
-    document = f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{title}}} \\\\\n{begin}{rest}"
-    return document.translate(str.maketrans(_SIGNS))

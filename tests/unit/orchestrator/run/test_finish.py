@@ -167,9 +167,9 @@ def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeyp
 
 def test_a_failing_disk_raises_after_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("accuracy.tex")))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("curves.parquet")))
 
-    monkeypatch.setattr(finish, "write_latex", full)
+    monkeypatch.setattr(finish, "write_curves", full)
     with pytest.raises(OSError, match="No space left"):
         reported_on(request(), layout, history(RECORDS))
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()

@@ -157,7 +157,7 @@ def test_tables_half_written_on_a_full_disk_are_told(files: ResultsFolder) -> No
         "summary.parquet": b"PAR1\0\0",
         "recommendation.json": b'{"verdict": ',
         "speedup.md": b"| a",
-        "x.tex": b"",
+        "x.csv": b"",
     }
     wholes = {"accuracy.md": b"text.\n", "trials.parquet": b"PAR1..PAR1", "claims.json": b"{}\n"}
     for name, content in (halves | wholes).items():

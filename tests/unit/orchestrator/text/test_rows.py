@@ -1,13 +1,12 @@
-"""Labels of cells, the lines about cells that are not ok, and tables in LaTeX."""
+"""Labels of cells, and the lines about cells that are not ok."""
 
-import re
 from itertools import product
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from orchestrator.text.rows import cell_label, gpus_in_words, latex_table, not_ok
+from orchestrator.text.rows import cell_label, gpus_in_words, not_ok
 
 CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_size": 256, "global_batch_size": 512}
 
@@ -93,60 +92,3 @@ IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({
 def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame: pd.DataFrame, lines: list[str]) -> None:
     differing = [column for column in ("strategy", "trainable.input") if column in frame]
     assert not_ok(frame, differing) == lines
-
-
-LATEX = r"""% needs booktabs, longtable and amssymb
-\begin{longtable}{lllll}
-\caption{Speed-up: 100\% \$x\_y\$} \\
-\toprule
-cell & global batch & samples/s & speed-up & efficiency \\
-\midrule
-\endfirsthead
-\toprule
-cell & global batch & samples/s & speed-up & efficiency \\
-\midrule
-\endhead
-\midrule
-\multicolumn{5}{r}{Continued on next page} \\
-\midrule
-\endfoot
-\bottomrule
-\endlastfoot
-1$\times$32 a\&b\_\{ & 32 & 1,000 & 1$\times$ (baseline) &  \\
-2$\times$32 a\&b\_\{ & 64 & 1,900 & 1.90$\times$ & 95\% \\
-\end{longtable}
-"""
-
-
-def test_latex_escapes_text_and_signs() -> None:
-    frame = pd.DataFrame(
-        {
-            "cell": ["1×32 a&b_{", "2×32 a&b_{"],
-            "global batch": [32, 64],
-            "samples/s": ["1,000", "1,900"],
-            "speed-up": ["1× (baseline)", "1.90×"],
-            "efficiency": ["", "95%"],
-        }
-    )
-    assert latex_table(frame, "Speed-up: 100% $x_y$") == LATEX
-
-
-@pytest.mark.parametrize(
-    "evil", ["\x1b[2J", "\r\n", "\x9b1m", "\u202e", "\\input{/etc/passwd}", "^^5cinput", "%", "~$a_b$"]
-)
-def test_latex_has_no_control_characters_and_no_commands_of_a_text(evil: str) -> None:
-    lines = latex_table(pd.DataFrame({f"a{evil}": [f"b{evil}"]}), f"c{evil}").splitlines()
-    assert not [char for line in lines for char in line if not char.isprintable()]
-    assert len(lines) == len(latex_table(pd.DataFrame({"a": ["b"]}), "c").splitlines())
-    (caption,) = (line for line in lines if line.startswith(r"\caption"))
-    assert set(re.findall(r"\\[a-z]+", caption)) <= {
-        r"\caption",
-        r"\textbackslash",
-        r"\textasciicircum",
-        r"\textasciitilde",
-    }
-
-
-def test_latex_wraps_long_texts() -> None:
-    frame = pd.DataFrame({"gpus": ["1", "2"], "note": ["", "others took 47% of the cores' time, most of it python"]})
-    assert latex_table(frame, "Speed-up").splitlines()[1] == r"\begin{longtable}{lp{0.3\linewidth}}"
