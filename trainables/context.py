@@ -107,18 +107,6 @@ class Mailbox(Protocol):
         """Return the messages that have arrived since the last call."""
 
 
-class NoMailbox:
-    """The mailbox of a single rank."""
-
-    def send(self, rank: int, message: Mapping[str, Any]) -> None:
-        """Raise RuntimeError: there is no other rank."""
-        raise RuntimeError(f"this trial has no rank {rank} to send to")
-
-    def received(self) -> Sequence[Mapping[str, Any]]:
-        """Return nothing."""
-        return ()
-
-
 _TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy", "val_loss": "val_loss"}
 """{key of a row: the trial's metric that its last value becomes}"""
 
@@ -154,7 +142,8 @@ class Context:
     Also called with `reported` whenever the trial reports something, which marks the timed part of a trial without
     phases.
     """
-    mailbox: Mailbox = field(default_factory=NoMailbox, repr=False)
+    mailbox: Mailbox | None = field(default=None, repr=False)
+    """None for a rank without others to send to."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics set by `summarize`; those of rank 0 become the trial's row."""
     remarks: list[str] = field(default_factory=list)

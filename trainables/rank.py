@@ -30,7 +30,6 @@ from trainables.context import (
     DivergedError,
     GivenUpError,
     Mailbox,
-    NoMailbox,
     PortInUseError,
     RequestError,
     TrialTimeoutError,
@@ -140,7 +139,7 @@ def run(
     before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe
-    context.mailbox = mailbox or NoMailbox()
+    context.mailbox = mailbox
     try:
         metrics = _train(request, context)
         rank_exit = RankExit(rank=context.rank, status=Status.OK, note="; ".join(context.remarks), metrics=metrics)

@@ -69,7 +69,8 @@ class Nodes:
 
     def read(self) -> None:
         """Read what the other nodes have sent."""
-        for message in self._context.mailbox.received() if self.count > 1 else ():
+        mailbox = self._context.mailbox
+        for message in mailbox.received() if mailbox else ():
             node = message["node"]
             if message.get("ready"):
                 self._ready.add(node)
@@ -143,12 +144,16 @@ class Nodes:
 
     def _tell_first(self, **message: Any) -> None:
         if not self.is_first:
-            self._context.mailbox.send(0, {"node": self.number, **message})
+            self._send(0, message)
 
     def _tell_others(self, **message: Any) -> None:
         if self.is_first:
             for node in range(1, self.count):
-                self._context.mailbox.send(node, {"node": self.number, **message})
+                self._send(node, message)
+
+    def _send(self, node: int, message: Mapping[str, Any]) -> None:
+        assert self._context.mailbox is not None
+        self._context.mailbox.send(node, {"node": self.number, **message})
 
 
 def file_of(trial_dir: Path, name: str, node: int) -> Path:

@@ -130,9 +130,7 @@ SLOWER = (
 
 
 def single(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
-    """Prepare a model for one process and one device. Raises ValueError with several ranks."""
-    if context.world_size != 1:
-        raise ValueError(f"strategy={context.layout.strategy} has one rank, not {context.world_size}: use ddp")
+    """Prepare a model for one process and one device."""
     return Strategy(forward=model, loss_scale=1 / context.batch.global_batch_size)
 
 
@@ -140,13 +138,9 @@ def data_parallel(model: nn.Module, context: Context, exchange: Exchange) -> Str
     """Prepare a model for nn.DataParallel, which scatters the rank's share over its GPUs and gathers the outputs.
 
     Gradients of all replicas add up on the first GPU, where the loss is summed over the whole share: the update equals
-    that of a single GPU. Running statistics are those of the first GPU's part. Raises ValueError without GPUs, with
-    several ranks, and for a compiled model, whose replicas would all run on the first GPU.
+    that of a single GPU. Running statistics are those of the first GPU's part. Raises ValueError for a compiled model,
+    whose replicas would all run on the first GPU.
     """
-    if context.device == "cpu":
-        raise ValueError("strategy=data_parallel drives a rank's GPUs, and this one has none: use ddp or single")
-    if context.world_size != 1:
-        raise ValueError(f"strategy=data_parallel has one rank, not {context.world_size}: use ddp")
     if model._compiled_call_impl is not None:
         raise ValueError("strategy=data_parallel cannot train a compiled model: set trainable.compile=off")
     if len(context.devices) > 1:
