@@ -147,10 +147,10 @@ def test_shipped_rehearsals_are_scaled_by_the_pace_of_a_core(monkeypatch: pytest
     assert len(forecasts.shipped(GPUS)) == 0
 
 
-def test_first_command_of_the_readme_has_a_shipped_duration() -> None:
+@pytest.mark.parametrize("name", ["batch_scaling", "lm_scaling", "lm_critical_batch", "lm_layouts"])
+def test_shipped_sweeps_for_two_cores_have_a_duration(name: str) -> None:
     with initialised():
-        sweep = unchecked("sweep=batch_scaling", "sweep.axes.gpus=[1,2]")
-        trials = sweep.trials([Node(name="host", cpus=2, gpus=0)])
+        trials = unchecked(f"sweep={name}").trials([Node(name="host", cpus=2, gpus=0)])
     known = Forecasts(rehearsals=forecasts.shipped([]))
     assert all(known.duration_s(trial) for trial in trials)  # else: mode=forecast, and copy its rehearsals there
 
