@@ -170,6 +170,8 @@ def complete(
         for trial in trials
         if can_rehearse(trial)
         and trial.cell_id not in forecasts.measured.cells
+        # On CPUs ranks slow each other down: they rehearse together, on a core or more each.
+        and (trial.device == "cuda" or trial.gang.ranks <= here.cpus)
         # Memory is known from rehearsals only.
         and not (forecasts.is_from_journal(trial) and (trial.device == "cpu" or not is_theirs))
     ]
@@ -182,8 +184,7 @@ def complete(
         while trial := rehearsals.next(lacking):
             say(f"rehearsing {trial.label} …")
             file.parent.mkdir(parents=True, exist_ok=True)
-            # On CPUs ranks slow each other down, so all of them rehearse if there are cores for them.
-            ranks = trial.gang.ranks if trial.device == "cpu" and trial.gang.ranks <= here.cpus else 1
+            ranks = trial.gang.ranks if trial.device == "cpu" else 1
             if company is None or company.size < ranks:
                 if company:
                     company.close()

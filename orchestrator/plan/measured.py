@@ -95,10 +95,10 @@ class Measured:
         from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
 
         try:
-            found = extrapolated({gpus: [rates[gpus][seed] for seed in seeds] for gpus in rates}, trial.gpus)
+            interval = extrapolated({gpus: [rates[gpus][seed] for seed in seeds] for gpus in rates}, trial.gpus)
         except NoExtrapolationError as error:
             return Forecast(fits="unsure", source=FEWER_GPUS, why=str(error))
-        rate = Estimate(value=float(found.point), lo=float(found.lo), hi=float(found.hi))
+        rate = _estimate(interval)
         largest = max(records, key=lambda record: record.gpus)
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
         n_params = figure(largest.metrics, "n_params")
@@ -129,11 +129,15 @@ class Measured:
         from orchestrator.statistics.intervals import Moments, student
 
         if len(by_batch.get(batch, ())) > 1:
-            found = student(Moments.of(np.log(by_batch[batch]))).map(np.exp)
+            interval = student(Moments.of(np.log(by_batch[batch]))).map(np.exp)
         else:
             pairs = np.array([(size, value) for size, values in by_batch.items() for value in values])
             try:
-                found = BatchEconomy.of(*pairs.T).samples_at(batch, TAIL)
+                interval = BatchEconomy.of(*pairs.T).samples_at(batch, TAIL)
             except TooFewBatchesError:
                 return None
-        return Estimate(value=float(found.point), lo=float(found.lo), hi=float(found.hi))
+        return _estimate(interval)
+
+
+def _estimate(interval: Any) -> Estimate:
+    return Estimate(value=float(interval.point), lo=float(interval.lo), hi=float(interval.hi))

@@ -85,13 +85,13 @@ def extrapolated(rates: Mapping[float, Sequence[float]], gpus: float) -> Interva
     return Interval(point=np.asarray(rate), lo=np.asarray(lowest), hi=np.asarray(highest_rate))
 
 
-def _growth(ratio: float, step: float, further: float) -> float:
-    """Return the growth in further doublings, in units of that in the last `step` of them."""
+def _growth(ratio: float, step: float, doublings: float) -> float:
+    """Return the growth in so many further doublings, in units of that in the last `step` of them."""
     if ratio == 0:
         return 0.0
     if abs(ratio - 1) < 1e-6:
-        return further / step
-    return float(ratio**step * (ratio**further - 1) / (ratio**step - 1))
+        return doublings / step
+    return float(ratio**step * (ratio**doublings - 1) / (ratio**step - 1))
 
 
 def _ratio(before: float, after: float, between: float) -> float:

@@ -94,10 +94,10 @@ def _forecast(rates: pd.DataFrame, factor: int) -> str:
     if not rates.size:
         return "no seed ran on all GPU counts"
     try:
-        found = extrapolated(by_count, factor * max(by_count))
+        interval = extrapolated(by_count, factor * max(by_count))
     except NoExtrapolationError as error:
         return str(error)
-    return _interval(found)
+    return _interval(interval)
 
 
 def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

@@ -117,6 +117,13 @@ def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_processes_without_cores_are_not_rehearsed(tmp_path: Path) -> None:
+    gang = replace(by_hand.GPU, ranks=10_000, gpus_per_rank=0)
+    many = replace(TRIALS[0], trainable="trainables.supervised.training:train", device="cpu", gang=gang)
+    assert complete([many], Forecasts(), [], tmp_path / "forecast.json", print) == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_each_cell_has_a_row_with_its_price() -> None:
     rows = forecast_rows(planned(), request(price_per_gpu_hour=3.6).settings)
     assert [(row["cell_id"], row["trials"], row["fits"]) for row in rows] == [
