@@ -82,7 +82,11 @@ class Watch:
         self._read()
         history = self._history
         state = state_of(self._layout, history, self._rows)
-        running = [trial | self._last_row(trial["trial_id"]) for trial in state["running"]]
+        running = []
+        for trial in state["running"]:
+            last = (self._metrics(trial["trial_id"]) or [{}])[-1]
+            word = "timed again" if history.of(trial["trial_id"]).measures else "running"
+            running.append(trial | {"state": word, "epoch": last.get("epoch"), "metric": last.get(self._metric.name)})
         shown = [*(trial["trial_id"] for trial in running), *self._with_curve][:MOST_CURVES]
         if trial_id in history.trials and trial_id not in shown:
             shown.append(trial_id)
@@ -139,12 +143,6 @@ class Watch:
             }
             rows.append(row)
         self._ended, self._leaders = self._secrets.value(rows[:MOST_TRIALS]), self._secrets.value(list(leaders.lines()))
-
-    def _last_row(self, trial_id: str) -> dict[str, Any]:
-        rows = self._metrics(trial_id)
-        last = rows[-1] if rows else {}
-        state = "timed again" if self._history.of(trial_id).measures else "running"
-        return {"state": state, "epoch": last.get("epoch"), "metric": last.get(self._metric.name)}
 
     def _metrics(self, trial_id: str) -> list[dict[str, Any]]:
         try:
