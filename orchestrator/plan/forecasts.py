@@ -164,19 +164,20 @@ def complete(
     machine has no GPU like the nodes', or if a process ends; its output is then beside the file.
     """
     here, rehearsals = this_machine(), stored(file, nodes)
-    is_theirs = machine([here]) == machine(nodes)
-    lacking = [
-        trial
-        for trial in trials
-        if can_rehearse(trial)
-        and trial.cell_id not in forecasts.measured.cells
+    has_their_gpu = here.gpus > 0 and machine([here]) == machine(nodes)
+
+    def is_rehearsed(trial: TrialSpec) -> bool:
+        if not can_rehearse(trial) or trial.cell_id in forecasts.measured.cells:
+            return False
         # On CPUs ranks slow each other down: they rehearse together, on a core or more each.
-        and (trial.device == "cuda" or trial.gang.ranks <= here.cpus)
-        # Memory is known from rehearsals only.
-        and not (forecasts.is_from_journal(trial) and (trial.device == "cpu" or not is_theirs))
-    ]
-    if any(trial.device == "cuda" for trial in lacking) and not is_theirs:
-        there = f"the trials run on {machine(nodes)}, and this machine has {machine([here])}"
+        if trial.device == "cpu" and trial.gang.ranks > here.cpus:
+            return False
+        # The memory of a GPU is known from rehearsals only.
+        return (trial.device == "cuda" and has_their_gpu) or not forecasts.is_from_journal(trial)
+
+    lacking = [trial for trial in trials if is_rehearsed(trial)]
+    if any(trial.device == "cuda" for trial in lacking) and not has_their_gpu:
+        there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)}"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     company: Company | None = None
     failures: list[str] = []

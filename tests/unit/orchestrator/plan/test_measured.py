@@ -1,16 +1,18 @@
 """Forecasts of further trials from a journal: more GPUs, other batches, and the network between nodes."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.plan.forecasts import Forecasts
+from orchestrator.plan.forecasts import Forecasts, complete
 from orchestrator.plan.measured import FEWER_GPUS, Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialRecord
+from sweeps.errors import ConfigError
 from sweeps.forecast import Network, Rehearsals, kind_of
 from sweeps.layout import Gang
 from sweeps.trial import Batch, TrialSpec
@@ -125,6 +127,15 @@ def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
     assert "pair" in forecast_text(plan, request(prices=str(file)))
     priced = forecast_rows(plan, request(prices=str(file), price_per_gpu_hour=1.0).settings)
     assert [row["offer"] for row in priced] == [None, None]
+
+
+def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
+    own = [replace(trial, trainable="trainables.supervised.training:train") for trial in (spec(1), spec(8))]
+    forecasts = Forecasts(measured=Measured.of(JOURNAL), nodes=NODES)
+    assert complete(own, forecasts, NODES, tmp_path / "forecast.json", print) == []
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError):  # eight times the largest count is the farthest
+        complete([replace(own[1], gpus=64)], forecasts, NODES, tmp_path / "forecast.json", print)
 
 
 def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
