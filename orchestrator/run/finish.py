@@ -261,7 +261,7 @@ class Report:
         if curves is None:
             return (), steps.troubles
         steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
-        further = curves.findings if self.curves is None else ()
+        new_findings = curves.findings if self.curves is None else ()
 
         def write_page() -> list[Finding]:
             from orchestrator.report.facts import ReportData
@@ -276,12 +276,12 @@ class Report:
                 branches=self.branches,
                 driver=history.driver,
                 fingerprint=self.fingerprint,
-                findings=[*self.findings, *further],
+                findings=[*self.findings, *new_findings],
             )
             return write_report(data, layout)
 
         unsound = steps.run("report.html", write_page)
-        return [*further, *(unsound or ())], steps.troubles
+        return [*new_findings, *(unsound or ())], steps.troubles
 
     def markdown(self) -> list[str]:
         """Return the printed documents, the recommendation and the claims first."""
