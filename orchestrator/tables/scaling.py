@@ -106,8 +106,9 @@ def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame
     for values, group in cells[cells["status"] == Status.OK.value].groupby(key, sort=False, dropna=False):
         reached = trials[trials["cell_id"].isin(group["cell_id"]) & trials["time_to_target_s"].notna()]
         batches = reached["global_batch_size"].to_numpy(dtype="float64")
-        metrics: list[Any] = reached.to_dict("records")
-        samples = np.array([samples_to_target(trial) for trial in metrics], dtype="float64")
+        # In a frame, what a trial did not report is NaN instead of absent.
+        known = [{str(name): value for name, value in row.dropna().items()} for _, row in reached.iterrows()]
+        samples = np.array([samples_to_target(metrics) for metrics in known], dtype="float64")
         scale = float(group["noise_scale_samples"].mean())
         try:
             by_samples = _interval(BatchEconomy.of(batches, samples).critical_batch())

@@ -146,7 +146,7 @@ def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     ]
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert all(told in page.text for told in ("-0.2 [-0.3, -0.1]", "Amdahl", "USL"))
+    assert "-0.2 [-0.3, -0.1]" in page.text
 
 
 def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
