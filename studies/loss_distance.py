@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from operator import itemgetter
 from pathlib import Path
@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.curves import LossCurves, loss_curves
-from orchestrator.statistics.curve_distance import between_cells, between_seeds
+from orchestrator.statistics.curve_distance import Curve, distance, distances
+from orchestrator.statistics.intervals import Interval, mean_interval
 from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, cell_label, varying
 
@@ -58,6 +59,18 @@ def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None
     remarks = [f"Only the first {MOST_PAIRS} pairs are compared."] if len(pairs) == MOST_PAIRS else []
     title = "Distance between loss curves"
     return TextTable(name="loss_distance", title=title, about=[_ABOUT], frame=frame, remarks=remarks)
+
+
+def between_cells(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Interval:
+    """Return the mean distance of pairs with the same seed, with its interval; arrays of one element."""
+    return mean_interval(distances(ones, others)[None, :])
+
+
+def between_seeds(curves: Sequence[Curve | None]) -> float:
+    """Return the mean distance between different seeds of one cell; NaN for fewer than two."""
+    pairs = np.array([distance(one, other) for one, other in combinations(curves, 2)])
+    known = pairs[~np.isnan(pairs)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _row(one: str, other: str, by_cell: LossCurves, names: Mapping[str, str]) -> tuple[float, dict[str, str]] | None:

@@ -1,8 +1,7 @@
 """Turns the frames of a sweep into its recommendation, as data.
 
-A recommendation has a shortlist (the chosen cell, its baseline, and cells that users may prefer), the Pareto front of
-time, accuracy and cost, the best cell for each number of GPUs, and the cells that need more seeds with the command that
-runs them.
+A recommendation has a shortlist (the chosen cell, its baseline, and cells that users may prefer), the best cell for
+each number of GPUs, and the cells that need more seeds with the command that runs them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.analysis.trials import parsed_cell
@@ -58,12 +58,11 @@ _WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "ac
 """Columns of the summary with an interval, and their units."""
 
 
-def shortlist(contenders: Contenders, front: Sequence[TradeOff], others: Collection[str] = ()) -> tuple[Setting, ...]:
+def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Setting, ...]:
     """Return the chosen cell, then by objective the front, the cells that may be best, `others`, and the baseline."""
-    chosen, level = contenders.chosen, contenders.choice.log_objective.point
-    on_front = np.asarray(contenders.cells["cell_id"].isin([point.cell_id for point in front]))
+    chosen, level, is_on_front = contenders.chosen, contenders.choice.log_objective.point, on_front(contenders)
     is_named = contenders.cells["cell_id"].isin(list(others)).to_numpy()
-    noticed = on_front | is_named | (contenders.choice.p_best >= NOTICED)
+    noticed = is_on_front | is_named | (contenders.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, contenders.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
     intervals = {name: (total.intervals(), total.unit) for name, total in contenders.totals.items()}
@@ -78,7 +77,7 @@ def shortlist(contenders: Contenders, front: Sequence[TradeOff], others: Collect
         intervals["speedup"] = (behind.negated().map(np.exp), "1")
     worse = contenders.choice.accuracy_difference.intervals()
     intervals[f"{metric}_difference"] = (worse if contenders.metric.higher_is_better else worse.negated(), "1")
-    return tuple(_setting(contenders, row, intervals, on_front=bool(on_front[row])) for row in rows)
+    return tuple(_setting(contenders, row, intervals, on_front=bool(is_on_front[row])) for row in rows)
 
 
 def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
@@ -159,25 +158,17 @@ def trade_offs(contenders: Contenders) -> list[TradeOff]:
     ]
 
 
-def front(contenders: Contenders) -> tuple[TradeOff, ...]:
-    """Return the candidates that no other one beats in time, accuracy and cost at once."""
-    points = trade_offs(contenders)
-    return pareto_front([points[row] for row in contenders.candidates.index], contenders.metric.sign)
+def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
+    """Return which cells are candidates that no other one equals in all known figures and beats in one.
 
-
-def pareto_front(points: Sequence[TradeOff], sign: float) -> tuple[TradeOff, ...]:
-    """Return the cells that no other one equals in all known figures and beats in one; sorted by time.
-
-    `sign` is the metric's, as in `Metric`.
+    The figures are time, metric and cost, means over the seeds.
     """
-    kept = [point for point in points if not any(_beats(other, point, sign) for other in points)]
-    return tuple(sorted(kept, key=lambda point: (math.isnan(point.time_s), point.time_s)))
-
-
-def _beats(one: TradeOff, other: TradeOff, sign: float) -> bool:
-    gains = [other.time_s - one.time_s, sign * (one.metric - other.metric), other.cost - one.cost]
-    known = [gain for gain in gains if not math.isnan(gain)]
-    return bool(known) and min(known) >= 0 and max(known) > 0
+    times, costs = (contenders.totals[name].means() for name in (contenders.deciding_time, "cost"))
+    figures = np.column_stack([-times, contenders.cells["score"].to_numpy(dtype="float64"), -costs])
+    is_candidate = ~np.isnan(contenders.choice.log_objective.point)
+    gains = figures[is_candidate, None, :] - figures[None, :, :]
+    beats = (np.fmin.reduce(gains, axis=2) >= 0) & (np.fmax.reduce(gains, axis=2) > 0)
+    return np.asarray(is_candidate & ~beats.any(axis=0))
 
 
 def largest_batch(contenders: Contenders, chosen: int) -> str | None:
@@ -223,7 +214,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         headline, *details = [*too_few_workers(trials), *without_objective(trials, cells, judged)]
         return Recommendation(terms=terms, headline=headline, details=tuple(details), provisional=False)
     contenders = Contenders.of(trials, cells, terms)
-    chosen, baseline, unbeaten = contenders.chosen, contenders.baseline, front(contenders)
+    chosen, baseline = contenders.chosen, contenders.baseline
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
     counts = gpu_counts(contenders)
@@ -250,14 +241,13 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         details=tuple(details),
         verdict=UNDECIDED,
         provisional=True,
-        front=unbeaten,
         gpu_counts=counts,
         gpu_steps=gpu_steps(contenders),
         on_cpu=contenders.on_cpu,
         deciding_time=contenders.deciding_time,
         cost_unit=contenders.totals["cost"].unit,
         left_out=tuple(contenders.left_out),
-        shortlist=shortlist(contenders, unbeaten, named),
+        shortlist=shortlist(contenders, named),
         probabilities={
             str(cell_id): (float(contenders.choice.p_within[row]), contenders.p_best(row))
             for row, cell_id in enumerate(contenders.cells["cell_id"])

@@ -15,9 +15,6 @@ from orchestrator.config.request import VAL_ACCURACY, Metric, Terms
 NO_OBJECTIVE = "none"
 """The objective of a sweep whose cells do different work: nothing is recommended."""
 
-OBJECTIVES = ("time", "energy", "cost", NO_OBJECTIVE)
-"""The values of `report.objective`."""
-
 SURE = 0.9
 """Below this probability, a recommendation is provisional and asks for more seeds."""
 
@@ -239,8 +236,6 @@ class Recommendation:
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
     """The command that runs the further seeds, if there are any."""
-    front: tuple[TradeOff, ...] = ()
-    """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
     """From the fewest GPUs to the most; empty if only one number was tried."""
     gpu_steps: tuple[GpuStep, ...] = ()
@@ -250,7 +245,7 @@ class Recommendation:
     deciding_time: str = "time"
     """The name of the figure with the time that decides: `time`, or `total_time`, which includes start-up."""
     cost_unit: str = ""
-    """Unit of the costs in the front and the GPU counts."""
+    """Unit of the costs of the GPU counts."""
     left_out: tuple[Remark, ...] = ()
     """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
     shortlist: tuple[Setting, ...] = ()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.statistics.intervals import Array, Interval, logs, mean_interval
+from orchestrator.statistics.intervals import Array, logs
 
 FEWEST = 5
 """Curves with fewer positions in their common range are not compared."""
@@ -65,20 +65,10 @@ def distances(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> A
     return np.array([distance(one, other) for one, other in zip(ones, others, strict=True)], dtype=np.float64)
 
 
-def between_cells(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Interval:
-    """Return the mean distance of pairs with the same seed, with its interval; arrays of one element."""
-    return mean_interval(distances(ones, others)[None, :])
-
-
-def between_seeds(curves: Sequence[Curve | None]) -> float:
-    """Return the mean distance between different seeds of one cell; NaN for fewer than two."""
-    pairs = _pairs(curves)
-    known = pairs[~np.isnan(pairs)]
-    return float(known.mean()) if len(known) else float("nan")
-
-
 def pseudo_values(curves: Sequence[Curve | None]) -> Array:
-    """Return the pseudo-values of `between_seeds`, shape (seeds,); NaN without a curve or with too few seeds.
+    """Return the pseudo-values of the mean distance U between seeds, shape (seeds,).
+
+    NaN without a curve or with too few seeds.
 
     With the mean distance d of a seed to the n − 1 others, n·U − (n − 1)·U₋ is (2(n − 1)·d − n·U) / (n − 2).
     """
@@ -94,8 +84,8 @@ def pseudo_values(curves: Sequence[Curve | None]) -> Array:
 
 def _pairs(curves: Sequence[Curve | None]) -> Array:
     """Return the distances of all pairs, shape (seeds, seeds), NaN on the diagonal."""
-    found = np.full((len(curves), len(curves)), np.nan)
+    pairs = np.full((len(curves), len(curves)), np.nan)
     for i, one in enumerate(curves):
         for j, other in enumerate(curves[:i]):
-            found[i, j] = found[j, i] = distance(one, other)
-    return found
+            pairs[i, j] = pairs[j, i] = distance(one, other)
+    return pairs

@@ -228,14 +228,13 @@ def least_error(difference: Array, samples: Array) -> Array:
     return np.asarray(np.where((squared > 0) & (difference != 0), np.sqrt(np.maximum(squared, 0.0)), 0.0))
 
 
-def at_least(found: Interval, error: Array) -> Interval:
+def at_least(interval: Interval, error: Array) -> Interval:
     """Return the interval, widened to the normal one with this standard error."""
     from scipy.special import ndtri  # slow to import
 
     half = float(ndtri(TAIL)) * error
-    return Interval(
-        point=found.point, lo=np.minimum(found.lo, found.point - half), hi=np.maximum(found.hi, found.point + half)
-    )
+    point = interval.point
+    return Interval(point=point, lo=np.minimum(interval.lo, point - half), hi=np.maximum(interval.hi, point + half))
 
 
 def bootstrap_mean(values: Array) -> Interval:

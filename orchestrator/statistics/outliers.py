@@ -56,9 +56,9 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
 
     known = ~np.isnan(values)
     several = known.sum(axis=1) >= fewest
-    found = np.zeros(values.shape, dtype=bool)
+    is_collapsed = np.zeros(values.shape, dtype=bool)
     if not several.any():
-        return found
+        return is_collapsed
     drops = _below(values[several])
     if len(drops) >= _FEWEST_CELLS:
         # The first quartile, because a third of the seeds of most cells may collapse.
@@ -67,8 +67,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     freedom = _INFORMATION * (count - several.sum())
     scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR * margin**2) / (freedom + _PRIOR))
     limit = np.maximum(_LEAST * margin, stdtrit(freedom + _PRIOR, 1 - _LEVEL / count) * scale)
-    found[several] = np.nan_to_num(drops) > limit[:, None]
-    return found
+    is_collapsed[several] = np.nan_to_num(drops) > limit[:, None]
+    return is_collapsed
 
 
 def _below(values: Array) -> Array:

@@ -60,8 +60,8 @@ class Likeness:
 
     def groups(self) -> tuple[Likeness, npt.NDArray[np.int_]]:
         """Return the distinct batches and recipes, and the group of each cell, which has its smooth parts."""
-        found, of_cell = np.unique(np.stack([self.batch, self.recipe]), axis=1, return_inverse=True)
-        return Likeness(batch=found[0], recipe=found[1].astype(int)), of_cell.ravel()
+        groups, of_cell = np.unique(np.stack([self.batch, self.recipe]), axis=1, return_inverse=True)
+        return Likeness(batch=groups[0], recipe=groups[1].astype(int)), of_cell.ravel()
 
     def weights(self) -> Array:
         """Return how alike any two cells are, from 0 to 1, shape (cells, cells); 0 on the diagonal.

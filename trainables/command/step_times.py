@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trainables.command.numbers import as_number
+
 SHORTEST_S = 1.0
 """The shortest window that gives a time: lines are read every 0.1 s, and may leave a buffer all at once."""
 
@@ -149,7 +151,6 @@ class StepTimes:
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """Codes for colours and the cursor."""
 
-_SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME = r"(?:\d+:)?\d+:\d\d"
 _TQDM = re.compile(
     r"(?P<done>\d[\d.]*)(?P<done_scale>[kMGT]?)(?:/(?P<total>\d[\d.]*|\?)(?P<total_scale>[kMGT]?)|\s?[A-Za-z_]+)\s*"
@@ -202,17 +203,10 @@ class BarState:
         title = _PERCENT.split(text[: match.start()])[0]
         return BarState(
             name=" ".join(_NOT_OF_NAME.sub(" ", title).split()),
-            done=float(parts["done"]) * _SCALES[parts.get("done_scale") or ""],
-            total=float(parts["total"]) * _SCALES[parts.get("total_scale") or ""] if has_total else None,
-            elapsed_s=_seconds(parts["elapsed"]) if parts.get("elapsed") else None,
+            done=as_number(parts["done"] + (parts.get("done_scale") or ""), "steps") or 0.0,
+            total=as_number(parts["total"] + (parts.get("total_scale") or ""), "steps") if has_total else None,
+            elapsed_s=as_number(parts.get("elapsed")),
         )
-
-
-def _seconds(text: str) -> float:
-    seconds = 0.0
-    for part in text.split(":"):
-        seconds = seconds * 60 + float(part)
-    return seconds
 
 
 @dataclass

@@ -1,12 +1,14 @@
 """Decisions on small sweeps whose figures are worked out by hand, the Pareto front, and further seeds."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from orchestrator.decision.decide import pareto_front
+from orchestrator.decision.decide import on_front
 from orchestrator.decision.more_seeds import with_more
-from orchestrator.decision.recommendation import TradeOff
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, target, values
@@ -21,10 +23,8 @@ def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None
     assert found.p_best > 0.99 and found.headline.values["objective"] == pytest.approx(0.05)
     time = found.shortlist[0].figures["time"]
     assert time.unit == "s" and round(time.value) in (30, 60)
-    assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
-        ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
-        ("2-32-none", 0.05),
-    }
+    costs = {cell.cell_id: round(cell.value("cost"), 6) for cell in found.shortlist if cell.on_front}
+    assert costs == {"4-32-none": round(4 * 20 / 3600 * 3, 6), "2-32-none": 0.05}
 
 
 def test_a_wider_margin_admits_the_fast_cell(records: list[TrialRecord]) -> None:
@@ -50,7 +50,8 @@ def test_time_to_target_counts_seeds_that_missed_it() -> None:
     found = decided(records, target=target(0.95))
     assert found.cell_id == "1-32-none"
     assert found.measure.startswith("time to the target ") and "0.95" in found.measure
-    assert {p.cell_id: p.time_s for p in found.front} == pytest.approx({"1-32-none": 15})
+    times_s = {cell.cell_id: cell.value("time") for cell in found.shortlist if cell.on_front}
+    assert times_s == pytest.approx({"1-32-none": 15})
 
 
 def test_energy_is_minimised_if_measured() -> None:
@@ -277,25 +278,37 @@ def test_ties_at_a_gpu_count_are_decided_by_accuracy() -> None:
     assert found.cell_id == "2-32-none"
 
 
-def point(name, time_s, val_accuracy, cost=math.nan):
-    return TradeOff(cell_id=name, name=name, time_s=time_s, metric=val_accuracy, cost=cost)
+def names_on_front(*figures: tuple[str, float, float] | tuple[str, float, float, float]) -> set[str]:
+    """Return the names on the front of cells given as (name, time, metric, cost)."""
+    rows = [(*row, math.nan)[:4] for row in figures]
+    names, times, scores, costs = zip(*rows, strict=True)
+    totals = {
+        "time": SimpleNamespace(means=lambda: np.array(times)),
+        "cost": SimpleNamespace(means=lambda: np.array(costs)),
+    }
+    contenders = SimpleNamespace(
+        deciding_time="time",
+        totals=totals,
+        cells=pd.DataFrame({"score": scores}),
+        choice=SimpleNamespace(log_objective=SimpleNamespace(point=np.log(times))),
+    )
+    return {name for name, is_on in zip(names, on_front(contenders), strict=True) if is_on}
 
 
-def names(*points):
-    return [each.name for each in pareto_front(points, 1.0)]
-
-
-def test_pareto_front_is_sorted_by_time():
-    assert names(point("slow", 3, 0.9), point("fast", 1, 0.8), point("beaten", 3, 0.85)) == ["fast", "slow"]
-
-
-def test_equal_cells_are_both_on_the_front():
-    assert names(point("a", 1, 0.9), point("b", 1, 0.9)) == ["a", "b"]
-
-
-def test_the_front_ignores_missing_figures():
-    assert names(point("a", 1, 0.9, 5), point("b", 2, 0.9, 4)) == ["a", "b"]
-    assert names(point("a", 1, math.nan), point("b", 2, 0.9)) == ["a"]
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ([("slow", 3, 0.9), ("fast", 1, 0.8), ("beaten", 3, 0.85)], {"fast", "slow"}),
+        ([("a", 1, 0.9), ("b", 1, 0.9)], {"a", "b"}),  # equal cells
+        ([("a", 1, 0.9, 5), ("b", 2, 0.9, 4)], {"a", "b"}),
+        ([("a", 1, math.nan), ("b", 2, 0.9)], {"a"}),  # missing figures are ignored
+        ([("untimed", math.nan, 0.95, 1), ("b", 2, 0.9, 4)], {"b"}),
+    ],
+)
+def test_no_cell_beats_one_on_the_front(
+    figures: list[tuple[str, float, float] | tuple[str, float, float, float]], expected: set[str]
+) -> None:
+    assert names_on_front(*figures) == expected
 
 
 def test_further_seeds_are_the_smallest_free_ones():

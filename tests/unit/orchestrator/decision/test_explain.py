@@ -26,7 +26,7 @@ def without_objective(records: list[TrialRecord], *expressions: str) -> Recommen
 
 def test_without_an_objective_claims_and_speedup_are_reported(records: list[TrialRecord]) -> None:
     found = without_objective(records, "gpus(gpus=2) > 1.5", "accuracy() > 2")
-    assert (found.cell_id, found.provisional, found.more_seeds, found.front) == (None, False, (), ())
+    assert (found.cell_id, found.provisional, found.more_seeds, found.shortlist) == (None, False, (), ())
     assert found.headline.values == {"counts": {"confirmed": 1, "inconclusive": 1}}
     assert codes(found.details) == ["largest_speedup", "not_requested"]
     largest = found.details[0].values

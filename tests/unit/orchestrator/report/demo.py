@@ -162,10 +162,6 @@ RECOMMENDATION = Recommendation(
     sensitivity=(remark("one_gpu_count", gpus=8),),
     more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="8×128 sqrt", seeds=3),),
     commands=(f"python '{EVIL}'",),
-    front=(
-        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02),
-        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017),
-    ),
     gpu_counts=(
         GpuCount(
             gpus=1,

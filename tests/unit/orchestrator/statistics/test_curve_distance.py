@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from orchestrator.statistics.curve_distance import (
     FEWEST,
     Curve,
-    between_cells,
-    between_seeds,
     distance,
     distances,
     pseudo_values,
 )
+from studies.loss_distance import between_cells, between_seeds
 
 CURVE = np.array([2.0, 1.0, 0.5, 0.25, 0.125])
 EPOCHS = np.arange(1.0, 6.0)

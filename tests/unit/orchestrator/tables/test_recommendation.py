@@ -16,12 +16,12 @@ import pytest
 import orchestrator.decision as decision
 from orchestrator.analysis.trials import axis_columns, collect
 from orchestrator.config.request import Metric, Terms
+from orchestrator.config.schema import SCHEMA
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
-    OBJECTIVES,
     Recommendation,
     not_made,
     remark,
@@ -366,7 +366,7 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     frames = collect(list(records.values()), scaling=chance.choice(["weak", "strong"]), reference_batch_size=32)
     goal = chance.choice([None, target(0.9)])
     terms = Terms(
-        report=ReportSection(objective=chance.choice(OBJECTIVES), price_per_gpu_hour=price),
+        report=ReportSection(objective=chance.choice(SCHEMA["report.objective"].words), price_per_gpu_hour=price),
         target=goal,
         axes=AXES | axis_columns(list(records.values())),
     )
