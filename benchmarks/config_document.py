@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import json
@@ -118,6 +119,7 @@ def _of_kind(kind: Kind) -> dict[str, Any]:
 
 def main() -> None:
     """Write both documents."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     config = config_dir() / "config.yaml"
     config.write_text(config_yaml(config.read_text(encoding="utf-8")), encoding="utf-8")
     schema = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
