@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -286,7 +287,7 @@ def names_on_front(*figures: tuple[str, float, float] | tuple[str, float, float,
         "time": SimpleNamespace(means=lambda: np.array(times)),
         "cost": SimpleNamespace(means=lambda: np.array(costs)),
     }
-    contenders = SimpleNamespace(
+    contenders: Any = SimpleNamespace(
         deciding_time="time",
         totals=totals,
         cells=pd.DataFrame({"score": scores}),
