@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -50,9 +51,9 @@ MOST_CURVES = 8
 MOST_POINTS = 200
 MOST_LOGS = 8
 TAIL = 16_384
-"""Characters at the end of a log that are shown."""
+"""The most characters at the end of a log that are shown."""
 _LONGEST_SECRET = 8_192
-"""Bytes before the shown ones that are searched, too: a secret may begin there."""
+"""Bytes before them that are searched, too, because a secret may begin there."""
 
 _PAGE = Path(__file__).with_name("watch.html")
 _STYLE = Path(__file__).parents[1] / "report" / "page.css"
@@ -87,7 +88,8 @@ class Watch:
             last = (self._metrics(trial["trial_id"]) or [{}])[-1]
             word = "timed again" if history.of(trial["trial_id"]).measures else "running"
             running.append(trial | {"state": word, "epoch": last.get("epoch"), "metric": last.get(self._metric.name)})
-        shown = [*(trial["trial_id"] for trial in running), *self._with_curve][:MOST_CURVES]
+        # A trial that runs again is also among the ended ones.
+        shown = list(dict.fromkeys([*(trial["trial_id"] for trial in running), *self._with_curve]))[:MOST_CURVES]
         if trial_id in history.trials and trial_id not in shown:
             shown.append(trial_id)
         recommendation = recommendation_in(self._layout) if history.missing is not None else {}
@@ -113,7 +115,6 @@ class Watch:
             return
         if self._journal == (status.st_size, status.st_mtime_ns):
             return
-        self._journal = (status.st_size, status.st_mtime_ns)
         self._history = read_results(self._layout).history
         self._rows = self._history.rows
         records = sorted(self._rows.values(), key=lambda record: record.finished_at, reverse=True)
@@ -143,11 +144,15 @@ class Watch:
             }
             rows.append(row)
         self._ended, self._leaders = self._secrets.value(rows[:MOST_TRIALS]), self._secrets.value(list(leaders.lines()))
+        self._journal = (status.st_size, status.st_mtime_ns)
 
     def _metrics(self, trial_id: str) -> list[dict[str, Any]]:
+        path = self._layout.metrics(trial_id)
         try:
-            return trial_files.read(self._layout.metrics(trial_id))[0]
-        except OSError:  # no row yet
+            files.refuse_link(path.parent)
+            files.refuse_link(path)
+            return trial_files.read(path)[0]
+        except OSError:  # no row yet, or a link that leads elsewhere
             return []
 
     def _curve(self, trial_id: str) -> list[list[float | None]]:
@@ -165,8 +170,11 @@ class Watch:
             with suppress(OSError):  # no such file, or a link that leads elsewhere
                 self._layout.refuse_links(trial_id)
                 files.refuse_link(path)
-                text = files.read_regular(path, TAIL + _LONGEST_SECRET).decode(errors="replace")
-                logs.append({"name": path.name, "text": self._secrets.text(text)[-TAIL:]})
+                content = files.read_regular(path, TAIL + _LONGEST_SECRET)
+                text = self._secrets.text(content.decode(errors="replace"))
+                # A secret that began before these bytes is not recognised, and has at most so many characters here.
+                is_cut = len(content) == TAIL + _LONGEST_SECRET
+                logs.append({"name": path.name, "text": text[_LONGEST_SECRET if is_cut else 0 :][-TAIL:]})
         return logs
 
     def _devices(self) -> list[Mapping[str, Any]]:
@@ -196,6 +204,11 @@ class Server(ThreadingHTTPServer):
         page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
         self.page = page.encode()
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the error, unless the browser has closed the connection."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

@@ -114,18 +114,21 @@ class Forecasts:
             return rehearsed
         if rehearsed is None:
             return extrapolated
-        memory = (rehearsed.fits, rehearsed.why, rehearsed.peak_memory_gb, rehearsed.parts_gb)
-        fits, why, peak_memory_gb, parts_gb = memory
-        return replace(extrapolated, fits=fits, why=why, peak_memory_gb=peak_memory_gb, parts_gb=parts_gb)
+        of_memory = ("fits", "why", "peak_memory_gb", "parts_gb")
+        return replace(extrapolated, **{name: getattr(rehearsed, name) for name in of_memory})
 
     def _network(self, trial: TrialSpec) -> Network:
         """Return the nodes that a trial takes, and the bandwidth between them."""
         if self.settings is None:
             return Network()
-        a_node = self.settings.cluster.gpus_per_node if trial.device == "cuda" else None
-        if a_node is None:
-            a_node = max((ranks_that_fit(trial.gang, node) for node in self.nodes), default=0)
-        nodes = math.ceil(trial.gang.ranks / a_node) if a_node else 1
+        gang, gpus_per_node = trial.gang, self.settings.cluster.gpus_per_node
+        if gang.nodes:
+            nodes = gang.nodes
+        elif trial.device == "cuda" and gpus_per_node:
+            nodes = math.ceil(gang.gpus / gpus_per_node)
+        else:
+            ranks_per_node = max((ranks_that_fit(gang, node) for node in self.nodes), default=0)
+            nodes = math.ceil(gang.ranks / ranks_per_node) if ranks_per_node else 1
         return Network(nodes=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
 
     def is_from_journal(self, trial: TrialSpec) -> bool:

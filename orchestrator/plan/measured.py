@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,21 +57,21 @@ class Measured:
             return None
         records = self.cells[trial.cell_id]
 
-        def of(values: Iterable[Any]) -> Estimate | None:
-            known = [float(value) for value in values if value is not None]
+        def of(values: Iterable[float | None]) -> Estimate | None:
+            known = [value for value in values if value is not None and 0 < value < math.inf]
             if not known:
                 return None
             within = Estimate.within(statistics.median(known), TIME.rehearsed)
             return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
 
-        rate = of(record.metrics.get("samples_per_s") for record in records)
+        rate = of(figure(record.metrics, "samples_per_s") for record in records)
         samples = trial.batch.global_batch_size
         return Forecast(
             fits="yes",
-            peak_memory_gb=of(record.metrics.get("peak_memory_gb") for record in records),
+            peak_memory_gb=of(figure(record.metrics, "peak_memory_gb") for record in records),
             step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
             samples_per_s=rate,
-            train_s=of(record.metrics.get("train_s") for record in records),
+            train_s=of(figure(record.metrics, "train_s") for record in records),
             duration_s=of(record.wall_s for record in records),
             source=JOURNAL,
         )

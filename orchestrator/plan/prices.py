@@ -36,7 +36,7 @@ class Offer:
 def read_prices(file: Path) -> list[Offer]:
     """Return the offers of a local file. Raises ConfigError with all errors."""
     try:
-        rows = csv.DictReader(io.StringIO(read_regular(file).decode()))
+        rows = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig")))
         header = tuple(rows.fieldnames or ())
         lines = list(rows)
     except (OSError, ValueError, csv.Error) as error:

@@ -195,7 +195,7 @@ def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "samples/s": _about(cell["samples_per_s"]),
         "trial s": _about(cell["duration_s"]),
         "cost": _about(cell["cost"]),
-        "offer": cell["offer"]["name"] if cell["offer"] else "",
+        "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",
         "target s": _about(cell["target_s"]),
         "target cost": _about(cell["cost_to_target"]) + " *" * cell["is_efficient"],
         "from": cell["source"],
@@ -207,6 +207,8 @@ def _about(estimate: Mapping[str, float] | None) -> str:
     if estimate is None:
         return ""
     value, lo, hi = estimate["value"], estimate["lo"], estimate["hi"]
+    if not value:  # what costs nothing has no relative error
+        return number(value)
     reach = max(hi / value, value / lo) - 1 if lo > 0 else hi / value - 1
     return f"{number(value)} ±{reach:.0%}" if reach else number(value)
 

@@ -63,7 +63,8 @@ class Leaders:
             self._best = (value, trial)
         unit, rate = next(iter(figures.items()), ("", 0.0))
         known = self._fastest.get(gpus)
-        if is_timed and unit.endswith("/s") and (known is None or rate > known[0]):
+        # A command may report no sample at all, and speed-ups divide by the rate.
+        if is_timed and unit.endswith("/s") and rate > 0 and (known is None or rate > known[0]):
             self._fastest[gpus] = (rate, trial, unit)
 
     def lines(self) -> Iterator[str]:

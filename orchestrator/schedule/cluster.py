@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,8 +37,11 @@ def can_run(nodes: Sequence[Node]) -> bool:
 
 
 def of_type(gpu_type: str, requested: str) -> bool:
-    """Return whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
-    return requested.lower() in gpu_type.lower()
+    """Return whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`.
+
+    Longer names are other types: `A10` does not match `NVIDIA A100`, and `H200` does not match `NVIDIA GH200`.
+    """
+    return bool(re.search(rf"(?<![a-z0-9]){re.escape(requested.lower())}(?![0-9])", gpu_type.lower()))
 
 
 def ranks_that_fit(gang: Gang, node: Node) -> int:

@@ -76,8 +76,11 @@ def extrapolated(rates: Mapping[float, Sequence[float]], gpus: float) -> Interva
         return float(max(cost + side * _reach(of_seeds, math.hypot(1 + times, times) * NOISE * costs[2]), cost / 10))
 
     point = cost(min(max(ratio, LEAST), LARGEST) if growth[0] > 0 else SERIAL, 0)
-    least = cost(0.0, -1)
-    most = cost(min(max(RISES * highest, SERIAL), LARGEST), 1)
+    ratios = [0.0, min(max(RISES * highest, SERIAL), LARGEST)]
+    # Between the measured counts, the cost falls with the ratio: the later the cost has grown, the less of it is here.
+    if gpus < used[2]:
+        ratios.reverse()
+    least, most = cost(ratios[0], -1), cost(ratios[1], 1)
     # Only the later growth shows: the GPUs may share something that is now used up, such as a loader.
     if highest > LARGEST and growth[1] > errors[1] / 2:
         most = max(most, float(costs[2] + _reach(deviations[2], NOISE * costs[2])) * gpus / float(used[2]))

@@ -121,12 +121,19 @@ def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -
     assert SECRET not in json.dumps(told) and "<hidden>" in json.dumps(told)
 
 
-def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server: Server, layout: ResultsFolder) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        "y" * (watch.TAIL - 10),  # the end of the secret is the first that would be shown
+        "█" * ((watch.TAIL + watch._LONGEST_SECRET - 10) // 3),  # the bytes that are read begin within the secret
+    ],
+)
+def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server: Server, layout: ResultsFolder, end: str) -> None:
     path = layout.trial(RUNNING) / "rank0.log"
-    # The end of the secret is the first that would be shown.
-    path.write_text("x" * 30_000 + SECRET + "y" * (watch.TAIL - 10))
+    path.write_text("x" * 30_000 + SECRET + end)
     (log,) = value(server, RUNNING)["logs"]
-    assert len(log["text"]) == watch.TAIL and SECRET[-10:] not in log["text"]
+    assert 0 < len(log["text"]) <= watch.TAIL and SECRET[-9:] not in log["text"]
+    assert log["text"].strip(end[0] + "<hidden>") == ""
 
 
 @pytest.mark.parametrize("trial_id", ["..", "../..", "%2e%2e%2f", "unknown", "a" * 100, "%00"])
@@ -144,8 +151,11 @@ def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, layout
     os.mkfifo(layout.trial("ok-1-0") / "once.log")
     layout.metrics("ok-1-0").unlink()
     os.mkfifo(layout.metrics("ok-1-0"))
+    layout.metrics("failed-1").unlink(missing_ok=True)
+    layout.metrics("failed-1").symlink_to(layout.metrics("ok-2-0"))
     told = value(server, "failed-1")
     assert [log["name"] for log in told["logs"]] == ["c.log"] and told["curves"]["ok-1-0"] == []
+    assert layout.metrics("ok-2-0").read_text() and told["curves"]["failed-1"] == []
 
 
 @pytest.mark.parametrize("text", ["", "[", "- 1", "{batch: 1}", "{axes: {}, batch: {shares: []}, lr: 1}"])

@@ -127,6 +127,30 @@ def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
     assert "pair" in forecast_text(plan, request(prices=str(file)))
     priced = forecast_rows(plan, request(prices=str(file), price_per_gpu_hour=1.0).settings)
     assert [row["offer"] for row in priced] == [None, None]
+    file.write_text(f"{header}\nown,H100,2,0,EUR,2026-01-01\n")
+    assert "own" in forecast_text(plan, request(prices=str(file)))
+
+
+@pytest.mark.parametrize("samples_per_s", [0.0, "none", None])
+def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s: Any) -> None:
+    forecast = Measured.of([record(spec(1), samples_per_s=samples_per_s)]).of_cell(spec(1))
+    assert forecast is not None and forecast.duration_s is not None
+    assert (forecast.samples_per_s, forecast.step_s) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("gang", "gpus_per_node", "nodes"),
+    [
+        (Gang(ranks=16, gpus_per_rank=1, cpus_per_rank=1), 4, 4),
+        (Gang(ranks=2, gpus_per_rank=8, cpus_per_rank=1, nodes=2), 8, 2),  # a command, which starts a process on a node
+        (Gang(ranks=4, gpus_per_rank=1, cpus_per_rank=1, nodes=2), None, 2),
+        (Gang(ranks=16, gpus_per_rank=1, cpus_per_rank=1), None, 2),
+    ],
+)
+def test_the_nodes_of_a_trial(gang: Gang, gpus_per_node: int | None, nodes: int) -> None:
+    own = request().settings
+    own = replace(own, cluster=replace(own.cluster, gpus_per_node=gpus_per_node))
+    assert Forecasts(nodes=NODES, settings=own)._network(replace(spec(16), gang=gang)).nodes == nodes
 
 
 def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:

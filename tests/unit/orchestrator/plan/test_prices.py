@@ -29,6 +29,14 @@ def test_the_cheapest_whole_nodes_are_taken(tmp_path: Path, gpus: float, name: s
     assert cheapest(offers, "NVIDIA B200", gpus) is None
 
 
+@pytest.mark.parametrize(("listed", "gpu"), [("A10", "NVIDIA A100"), ("L4", "NVIDIA L40S"), ("H200", "NVIDIA GH200")])
+def test_a_price_of_another_model_is_not_taken(tmp_path: Path, listed: str, gpu: str) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(f"{HEADER}one,{listed},1,2.2,EUR,\n", encoding="utf-8-sig")  # as spreadsheets write it
+    offers = read_prices(file)
+    assert cheapest(offers, f"NVIDIA {listed}", 1) is not None and cheapest(offers, gpu, 1) is None
+
+
 @pytest.mark.parametrize(
     ("text", "errors"),
     [

@@ -175,6 +175,12 @@ def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
     assert "2 GPUs 1.50×" in shown and "150 samples/s" in shown.partition("fastest so far")[2].splitlines()[0]
 
 
+def test_a_rate_of_zero_gives_no_speed_up():
+    two = replace(TRIALS[1], gpus=2.0, device="cuda")
+    shown = shown_after([(TRIALS[0], 0.0, ""), (two, 150.0, "")])
+    assert "150 samples/s" in shown and "speed-up" not in shown
+
+
 @pytest.mark.parametrize("purpose", [Purpose.WINDOW, Purpose.REPETITION])
 def test_a_repeated_timing_has_a_rate_but_no_accuracy(purpose):
     trial = replace(TRIALS[0], purpose=purpose, measures="abc")

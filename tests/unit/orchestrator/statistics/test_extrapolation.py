@@ -31,7 +31,9 @@ def test_a_geometric_growth_goes_on(law, counts, gpus):
 @pytest.mark.parametrize("gpus", [3, 4])
 def test_measured_counts_and_those_between_them(gpus):
     found = extrapolated(rates(LOSSES["Amdahl"]), gpus)
-    assert float(found.point) == pytest.approx(100 * gpus / (1 + 0.1 * (gpus - 1)), rel=1e-3)
+    truth = 100 * gpus / (1 + 0.1 * (gpus - 1))
+    assert float(found.point) == pytest.approx(truth, rel=1e-3)
+    assert float(found.lo) < truth < float(found.hi)
 
 
 def test_growth_may_stop_or_follow_a_serial_part():
