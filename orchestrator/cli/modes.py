@@ -63,9 +63,11 @@ def _plan(checked: CheckedSweep) -> int:
 def _forecast(checked: CheckedSweep) -> int:
     from orchestrator.plan.forecasts import complete
     from orchestrator.plan.plan import plan_now
+    from orchestrator.plan.prices import offers_of
     from orchestrator.plan.printout import forecast_text
     from orchestrator.store.results_folder import ResultsFolder
 
+    offers_of(checked.request.settings)  # an error in the price list must not wait for the rehearsals
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
     with console.status("") as status:

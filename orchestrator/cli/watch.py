@@ -63,7 +63,8 @@ class Watch:
     """Makes the JSON value that the page shows from a results directory."""
 
     def __init__(self, request: Request, secrets: Secrets) -> None:
-        self._layout, self._request = ResultsFolder(request.results_dir), request
+        self._request = request
+        self._layout = ResultsFolder(request.results_dir)
         self._metric = request.metric
         # The log of a running trial may contain what only its end hides.
         environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
@@ -143,7 +144,8 @@ class Watch:
                 "note": "; ".join(filter(None, [why and f"disturbed: {why}", record.note])),
             }
             rows.append(row)
-        self._ended, self._leaders = self._secrets.value(rows[:MOST_TRIALS]), self._secrets.value(list(leaders.lines()))
+        self._ended = self._secrets.value(rows[:MOST_TRIALS])
+        self._leaders = self._secrets.value(list(leaders.lines()))
         self._journal = (status.st_size, status.st_mtime_ns)
 
     def _metrics(self, trial_id: str) -> list[dict[str, Any]]:
@@ -199,7 +201,9 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, watch: Watch) -> None:
-        self.watch, self.token, self.lock = watch, token_urlsafe(16), threading.Lock()
+        self.watch = watch
+        self.lock = threading.Lock()
+        self.token = token_urlsafe(16)
         self.nonce = token_urlsafe(16)
         page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
         self.page = page.encode()
@@ -226,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if not self._is_from_here() or not compare_digest(query.get("token", "").encode(), self.server.token.encode()):
-            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"The address is that which mode=watch prints.\n")
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"Open the address that mode=watch prints.\n")
         elif url.path == "/":
             self._send(HTTPStatus.OK, "text/html", self.server.page)
         elif url.path == "/state":
@@ -237,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"There is no such page.\n")
 
     def _is_from_here(self) -> bool:
-        """Return whether the page is asked for under a name of the loopback: another name may be rebound to it."""
+        """Return whether the request names the loopback: a foreign page can bind its own host name to this address."""
         try:
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in ("127.0.0.1", "localhost", "::1")
         except ValueError:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import of_type
 from orchestrator.store.files import read_regular
 from sweeps.errors import ConfigError
@@ -60,6 +61,12 @@ def read_prices(file: Path) -> list[Offer]:
     if errors:
         raise ConfigError(errors)
     return offers
+
+
+def offers_of(settings: Settings) -> list[Offer]:
+    """Return the offers of `forecast.prices`; none if `report.price_per_gpu_hour` is set. Raises ConfigError."""
+    file = settings.forecast.prices
+    return read_prices(Path(file)) if file and settings.report.price_per_gpu_hour is None else []
 
 
 def cheapest(offers: Sequence[Offer], gpu_type: str, gpus: float) -> Offer | None:

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
-from orchestrator.plan.prices import cheapest, read_prices
+from orchestrator.plan.prices import cheapest, offers_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.text.numbers import counted, number, suited
 from sweeps.axes import is_number
@@ -146,8 +145,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
     """Return one row per cell, as JSON values; estimates have a value and the ends of a 90% interval."""
     seeds = Counter(trial.cell_id for trial in plan.trials)
     cells = {trial.cell_id: trial for trial in reversed(plan.trials)}
-    price, file = settings.report.price_per_gpu_hour, settings.forecast.prices
-    offers = read_prices(Path(file)) if file and price is None else []
+    price, offers = settings.report.price_per_gpu_hour, offers_of(settings)
     rows: list[dict[str, Any]] = []
     for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
         forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=_UNKNOWN)

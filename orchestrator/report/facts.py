@@ -31,7 +31,7 @@ class ReportData:
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
     """The learning curves, as returned by `analysis.curves.curves_frame`."""
     further: Sequence[TextTable] = ()
-    """Tables of claims and scaling laws, where the sweep has any."""
+    """Tables of claims and scaling, where the sweep has any."""
     branches: pd.DataFrame | None = None
     """As returned by `tables.critical_batch.branches`; None without branches."""
     driver: Mapping[str, Any] = field(default_factory=dict)

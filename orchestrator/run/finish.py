@@ -177,7 +177,7 @@ def _failed_claims(judged: Sequence[Verdict] | None, fail_on: str | None) -> lis
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A Markdown file beside those of speed-up and accuracy: claims, scaling laws."""
+    """A Markdown file beside those of speed-up and accuracy: claims, scaling."""
 
     file: str
     text: str
@@ -328,9 +328,9 @@ def report_on(
     if judged:
         text = claims_markdown(judged, request.sweep.name)
         documents.append(Document(file=CLAIMS, text=text, tables=[claims_table(judged)]))
-    laws = steps.run("scaling.md", lambda: scaling(trials, cells))
-    if laws:
-        documents.append(Document(file="scaling.md", text=laws[0], tables=laws[1]))
+    scaled = steps.run("scaling.md", lambda: scaling(trials, cells))
+    if scaled:
+        documents.append(Document(file="scaling.md", text=scaled[0], tables=scaled[1]))
     branched = steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells))
     if branched:
         documents.append(branched)

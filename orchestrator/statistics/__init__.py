@@ -1,1 +1,1 @@
-"""Points, intervals, tests and laws. Pure: arrays in, values out."""
+"""Points, intervals, tests and extrapolations. Pure: arrays in, values out."""
