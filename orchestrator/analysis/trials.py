@@ -22,7 +22,7 @@ from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.config.settings import ReportSection
-from orchestrator.statistics.outliers import FEWEST_LOSSES, collapsed
+from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord, figure, tokens_per_s

@@ -83,8 +83,8 @@ class Alarm:
         self._watch.heard({0: self._moves}, now)
         overdue = self._watch.overdue(now)
         if overdue is None:
-            left_s = self._limits.time_limit_s
-            signal.setitimer(signal.ITIMER_REAL, self._next_s() if left_s is None else min(self._next_s(), 1.0))
+            limit_s = self._limits.time_limit_s
+            signal.setitimer(signal.ITIMER_REAL, self._next_s() if limit_s is None else min(self._next_s(), 1.0))
         elif self.held:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
@@ -156,7 +156,7 @@ class InProcessBackend:
         if rank_exit.trace:
             write_whole(trial_dir / "rank0.log", rank_exit.trace.encode())
         # What an interrupted trial reports is not its result.
-        if rank.given_up:
+        if rank.is_interrupted:
             return None
         outcome = outcome_of([rank_exit], names=["rank 0"], wall_s=time.monotonic() - started)
         outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
@@ -171,7 +171,7 @@ class _Rank:
         self._trial = trial
         self._alarm = alarm
         self.guarded = guarded
-        self.given_up = False
+        self.is_interrupted = False
         """Whether the trial was asked to stop, so that its end does not count."""
 
     def emit(self, row: dict[str, Any]) -> None:
@@ -182,8 +182,8 @@ class _Rank:
     def should_stop(self, *, progress: bool = True) -> bool:
         with self._listening(progress) as listener:
             listener.ticked()
-            self.given_up = self.given_up or listener.stopping()
-        return self.given_up
+            self.is_interrupted = self.is_interrupted or listener.stopping()
+        return self.is_interrupted
 
     @contextmanager
     def _listening(self, progress: bool = True) -> Iterator[Listener]:

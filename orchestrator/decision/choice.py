@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.decision.recommendation import SURE, SURE_OF_SELECTED
+from orchestrator.statistics.collapses import share_draws
 from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs
-from orchestrator.statistics.outliers import share_draws
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 from orchestrator.statistics.variances import moderated
 
@@ -80,7 +80,7 @@ class Contest:
     likeness: Likeness | None = None
     """Similarity of the cells; None if each is treated on its own."""
     collapsed: npt.NDArray[np.bool_] | None = None
-    """Which seeds collapsed (`statistics.outliers`) or ended without an accuracy; None if none did."""
+    """Which seeds collapsed (`statistics.collapses`) or ended without an accuracy; None if none did."""
     samples: float = math.nan
     """The number of samples of which each accuracy is the share; NaN if unknown."""
     restarts: Restarts | None = None

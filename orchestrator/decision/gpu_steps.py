@@ -19,7 +19,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNKNOWN, WORTH, Figure, GpuStep, StepSpeed
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNDECIDED, WORTH, Figure, GpuStep, StepSpeed
 from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
@@ -68,14 +68,14 @@ def _p_worth(contenders: Contenders, reference: int | None, rows: npt.NDArray[np
 
 def _worth(contenders: Contenders, reference: int | None, gpus: float, p_worth: float, *, is_costly: bool) -> str:
     if reference is None or math.isnan(p_worth):
-        return UNKNOWN
+        return UNDECIDED
     if p_worth >= SURE:
         return COSTLY if is_costly else WORTH
     cells = contenders.tried.set_index("cell_id")["gpus"]
     may_be_faster = any(
         cells[cell.cell_id] == gpus and cell.objective < contenders.objectives[reference] for cell in contenders.untimed
     )
-    return NOT_WORTH if p_worth <= 1 - SURE and not may_be_faster else UNKNOWN
+    return NOT_WORTH if p_worth <= 1 - SURE and not may_be_faster else UNDECIDED
 
 
 def best_with_fewest(contenders: Contenders) -> int | None:

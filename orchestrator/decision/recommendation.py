@@ -83,8 +83,9 @@ class GpuCount:
     """Why there is none, if there is none."""
 
 
-WORTH, COSTLY, NOT_WORTH, UNKNOWN = "worth it", "costly", "not worth it", "unknown"
-"""Whether further GPUs are worth it; the values of `GpuStep.worth`. Costly: the cost grows more than what is gained."""
+WORTH, COSTLY, NOT_WORTH = "worth it", "costly", "not worth it"
+"""Whether further GPUs are worth it; the values of `GpuStep.worth`, beside UNDECIDED. Costly: the cost grows by more
+than the gain."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,8 +150,8 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
             "tokens": row["tokens"],
             "batch": row["global_batch_size"],
             "within": "worse" if row["beyond"] else "within the margin" if row["within"] else "not shown",
-            "largest": row["largest"],
-            "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['score_loss']:+.3f}",
+            "largest": row["is_lower_end"],
+            "tip": f"{row['global_batch_size']:,} after {row['tokens']:,} tokens: {row['worse_by']:+.3f}",
         }
         for row in branches.to_dict("records")
     ]

@@ -17,7 +17,7 @@ from orchestrator.decision.recommendation import (
     COSTLY,
     NOT_WORTH,
     TIED,
-    UNKNOWN,
+    UNDECIDED,
     WORTH,
     GpuStep,
     Recommendation,
@@ -296,7 +296,7 @@ def steps_in_words(recommendation: Recommendation) -> list[tuple[str, str]]:
         gain = _gain_of_step(step, recommendation)
         text = f"{step.gpus:g} ({gain})" if gain else f"{step.gpus:g}"
         groups.setdefault((step.worth, why_none.get(step.gpus, "")), []).append(text)
-    order = (WORTH, COSTLY, NOT_WORTH, UNKNOWN)
+    order = (WORTH, COSTLY, NOT_WORTH, UNDECIDED)
     texts = [
         f"{worth}: {', '.join(counts)}{f' ({reason})' if reason else ''}"
         for (worth, reason), counts in sorted(groups.items(), key=lambda group: order.index(group[0][0]))

@@ -29,11 +29,11 @@ def branches(
 ) -> pd.DataFrame:
     """Return a row for each batch at each branch point, in the order of the points; empty without branches.
 
-    `score_loss` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds,
+    `worse_by` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds,
     whose variances inform each other. `within` and `beyond` are whether all of the interval is on one side of the
-    margin. The critical batch is at least the row `largest`: it and all smaller ones above the reference are within.
-    It is below the row `limit`, the first one beyond. Rows with equal values in the remaining axes (`group`) belong
-    together.
+    margin. The critical batch is at least that of the row `is_lower_end`: it and all smaller ones above the reference
+    are within. It is below that of the row `is_upper_end`, the first one beyond. Rows with equal values in the
+    remaining axes (`group`) belong together.
     """
     if POINT not in trials or reference is None:
         return pd.DataFrame()
@@ -45,22 +45,22 @@ def branches(
     pair = [*keys, POINT, "seed"]
     at_reference = branched.loc[branched[_SIDE] == reference, [*pair, "score"]]
     branched = branched.merge(at_reference, on=pair, how="left", suffixes=("", "_at_reference"))
-    branched["score_loss"] = branched["score_at_reference"] - branched["score"]
+    branched["worse_by"] = branched["score_at_reference"] - branched["score"]
     varied = [key for key in keys if branched[key].nunique(dropna=False) > 1]
     groups = branched.groupby([*keys, POINT, _SIDE], dropna=False)
     rows = [_row(group, keys, varied, metric) for _, group in groups]
     if not rows:
         return pd.DataFrame()
-    frame = _with_intervals(pd.DataFrame(rows), [group["score_loss"].to_numpy(dtype="float64") for _, group in groups])
-    frame["within"] = (frame["score_loss_hi"] <= margin) | (frame[_SIDE] == reference)
-    frame["beyond"] = (frame["score_loss_lo"] > margin) & (frame[_SIDE] > reference)
+    frame = _with_intervals(pd.DataFrame(rows), [group["worse_by"].to_numpy(dtype="float64") for _, group in groups])
+    frame["within"] = (frame["worse_by_hi"] <= margin) | (frame[_SIDE] == reference)
+    frame["beyond"] = (frame["worse_by_lo"] > margin) & (frame[_SIDE] > reference)
     frame = frame.sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
     point = [frame["group"], frame["tokens"]]
     # A batch counts only if all smaller ones above the reference are within: one lucky larger batch is no limit.
     reached = (frame["within"] | (frame[_SIDE] <= reference)).groupby(point).cummin() & (frame[_SIDE] >= reference)
     last = frame[_SIDE].where(reached).groupby(point).transform("max")
     first = frame[_SIDE].where(frame["beyond"]).groupby(point).transform("min")
-    return frame.assign(largest=frame[_SIDE] == last, limit=frame[_SIDE] == first)
+    return frame.assign(is_lower_end=frame[_SIDE] == last, is_upper_end=frame[_SIDE] == first)
 
 
 def _with_intervals(frame: pd.DataFrame, losses: Sequence[Array]) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def _with_intervals(frame: pd.DataFrame, losses: Sequence[Array]) -> pd.DataFram
     pooled, freedom = moderated(varies, n - 1)
     half = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL) * np.sqrt(pooled / n)
     half = np.where(variance == 0, 0.0, half)
-    return frame.assign(score_loss=mean, score_loss_lo=mean - half, score_loss_hi=mean + half)
+    return frame.assign(worse_by=mean, worse_by_lo=mean - half, worse_by_hi=mean + half)
 
 
 def _with_references(ok: pd.DataFrame, keys: Sequence[str], reference: int) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def _row(group: pd.DataFrame, keys: Sequence[str], varied: Sequence[str], metric
         _SIDE: int(first[_SIDE]),
         "batch_tokens": int(first[_SIDE] * first["sequence_length"]),
         metric.name: metric.sign * float(group["score"].mean()),
-        "n_seeds": int(group["score_loss"].notna().sum()),
+        "n_seeds": int(group["worse_by"].notna().sum()),
     }
 
 
@@ -107,10 +107,10 @@ def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, 
     """Return a row for each branch point with the range of its critical batch, and the losses at its ends."""
     word, rows = metric.label, []
     for (group, tokens), point in branched.groupby(["group", "tokens"], sort=False):
-        largest = point[point["largest"]].to_dict("records")
+        largest = point[point["is_lower_end"]].to_dict("records")
         if not largest:
             continue
-        limit = point[point["limit"]].to_dict("records")
+        limit = point[point["is_upper_end"]].to_dict("records")
         rows.append(
             {
                 **({"branches": group} if branched["group"].nunique() > 1 else {}),
@@ -139,13 +139,13 @@ def critical_batch_table(branched: pd.DataFrame, metric: Metric, margin: float, 
 
 def _range(point: pd.DataFrame) -> str:
     """Return the range of a branch point's critical batch."""
-    (least,) = point.loc[point["largest"], _SIDE]
-    limits = point.loc[point["limit"], _SIDE].tolist()
+    (least,) = point.loc[point["is_lower_end"], _SIDE]
+    limits = point.loc[point["is_upper_end"], _SIDE].tolist()
     return f"{least:,} to {limits[0]:,}" if limits else f"≥ {least:,}"
 
 
 def _difference(row: Row) -> str:
-    return figure(row, "score_loss", "{:+.3f}".format)
+    return figure(row, "worse_by", "{:+.3f}".format)
 
 
 def in_one_line(branched: pd.DataFrame) -> str:
@@ -154,5 +154,7 @@ def in_one_line(branched: pd.DataFrame) -> str:
 
 
 def _of_group(name: str, group: pd.DataFrame) -> str:
-    parts = [f"{_range(point)} after {tokens:,}" for tokens, point in group.groupby("tokens") if point["largest"].any()]
+    parts = [
+        f"{_range(point)} after {tokens:,}" for tokens, point in group.groupby("tokens") if point["is_lower_end"].any()
+    ]
     return f"{', '.join(parts)} tokens{f' ({name})' if name else ''}"

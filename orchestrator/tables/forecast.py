@@ -60,14 +60,14 @@ def forecast_table(rows: pd.DataFrame) -> TextTable:
         "status": list(rows["status"]),
         "fits": ["" if fits == "unsure" else fits for fits in rows["fits"]],
     }
-    held = compared = 0
+    inside = compared = 0
     for name, heading in _MEASURED.items():
         figures = rows[[name, f"{name}_forecast", f"{name}_lo", f"{name}_hi"]].astype("float64").to_numpy()
         texts = []
         for measured, forecast, lo, hi in figures:
             both = measured == measured and forecast == forecast
             compared += both
-            held += bool(both and lo <= measured <= hi)
+            inside += bool(both and lo <= measured <= hi)
             texts.append(f"{number(measured)} ({measured / forecast - 1:+.0%})" if both else "")
         columns[heading] = texts
     return TextTable(
@@ -75,5 +75,5 @@ def forecast_table(rows: pd.DataFrame) -> TextTable:
         title="Forecast against measured",
         about=["What was measured, and in brackets how much more that is than the forecast made before the sweep."],
         frame=without_empty(columns),
-        remarks=[f"{held} of {compared} figures are within their 90% interval."] if compared else [],
+        remarks=[f"{inside} of {compared} figures are within their 90% interval."] if compared else [],
     )

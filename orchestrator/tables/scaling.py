@@ -41,9 +41,9 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
             name="scaling",
             title="Scaling",
             about=[
-                "Loss: how much more GPU time a sample takes than on the GPU count before. The throughputs on 2 and 4"
-                " times as many GPUs follow from how the loss grew (brackets: 90% intervals)."
-                " mode=forecast with larger sweep.axes.gpus forecasts cells on any GPU count."
+                "Extra GPU time: how much more a sample takes than on the GPU count before. The throughputs on 2 and 4"
+                " times as many GPUs follow from how it grew (brackets: 90% intervals)."
+                " mode=predict has the cells on any GPU count."
             ],
             frame=pd.DataFrame([_row(trials, group, shown) for group in groups]),
             remarks=[*left_out, *doubtful],
@@ -75,21 +75,21 @@ def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[st
     row = {
         "cells": ", ".join(f"{column}={numbers.config_value(group.iloc[0][column])}" for column in shown),
         "GPUs": ", ".join(f"{count:g}" for count in rates.index),
-        "loss": _losses(rates),
+        "extra GPU time": _extra_times(rates),
     }
     for factor in (2, 4):
-        row[f"{factor}× GPUs [samples/s]"] = _forecast(rates, factor)
+        row[f"{factor}× GPUs [samples/s]"] = _extrapolated(rates, factor)
     return row
 
 
-def _losses(rates: pd.DataFrame) -> str:
+def _extra_times(rates: pd.DataFrame) -> str:
     """Return how much the GPU time of a sample grew from each GPU count to the next."""
     counts = rates.index.to_numpy(dtype="float64")
     means = np.exp(np.log(rates.to_numpy(dtype="float64")).mean(axis=1)) / counts if rates.size else np.array([])
     return ", ".join(f"{before / after - 1:.0%}" for before, after in zip(means, means[1:], strict=False))
 
 
-def _forecast(rates: pd.DataFrame, factor: int) -> str:
+def _extrapolated(rates: pd.DataFrame, factor: int) -> str:
     by_count: dict[float, Any] = dict(zip(rates.index, rates.to_numpy(dtype="float64"), strict=True))
     if not rates.size:
         return "no seed ran on all GPU counts"

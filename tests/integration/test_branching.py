@@ -37,7 +37,7 @@ def test_branches_have_a_table_and_leave_no_checkpoint(place):
     assert status == 0, err
     rows = pd.read_csv(place.results / "tables/critical_batch.csv")
     assert rows[["tokens", "global_batch_size"]].to_numpy().tolist() == [[1024, 8], [1024, 16], [2048, 8], [2048, 16]]
-    assert rows["n_seeds"].eq(2).all() and rows["largest"].groupby(rows["tokens"]).sum().eq(1).all()
+    assert rows["n_seeds"].eq(2).all() and rows["is_lower_end"].groupby(rows["tokens"]).sum().eq(1).all()
     assert "critical batch" in out and not checkpoints(place)
     # A further point: the base runs again, because its checkpoints are gone; finished branches do not.
     before = losses(place)

@@ -66,7 +66,7 @@ def test_no_speed_is_stated_without_valid_timings_of_choice_and_baseline(
     assert codes(found.details) == [*([detail] if detail else []), "not_considered"]
     # Only load from outside can be gone in a repetition.
     assert bool(found.commands) == (fault == "disturbed")
-    assert {step.worth for step in found.gpu_steps} == {"unknown"}
+    assert {step.worth for step in found.gpu_steps} == {"undecided"}
     assert all(step.by_batch == () for step in found.gpu_steps)
 
 

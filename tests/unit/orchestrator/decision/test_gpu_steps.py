@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNKNOWN, WORTH
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNDECIDED, WORTH
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.decision.deciding import decided, measured, swayed
 from tests.unit.orchestrator.records import record_of
@@ -29,19 +29,19 @@ def test_more_cost_than_gain_is_costly() -> None:
     assert decided(swayed({1: 100, 2: 150}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == WORTH
 
 
-def test_an_equal_number_is_not_worth_it_and_a_noisy_one_is_unknown() -> None:
+def test_an_equal_number_is_not_worth_it_and_a_noisy_one_is_undecided() -> None:
     assert decided(swayed({1: 100, 2: 90}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == NOT_WORTH
-    assert decided(swayed({1: 100, 2: 103}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == UNKNOWN
+    assert decided(swayed({1: 100, 2: 103}, {1: 0.9, 2: 0.9})).gpu_steps[0].worth == UNDECIDED
 
 
 def test_one_seed_tells_nothing() -> None:
     one = [record_of(gpus, 0, metrics=measured(100 * gpus, 0.9)) for gpus in (1, 2)]
-    assert decided(one).gpu_steps[0].worth == UNKNOWN
+    assert decided(one).gpu_steps[0].worth == UNDECIDED
 
 
 def test_an_untimed_cell_that_seems_faster_leaves_the_step_open(records: list[TrialRecord]) -> None:
     hopeful = [record_of(4, s, lr_rule="lars", metrics=measured(900, 0.9) | {"foreign_cpu": 0.5}) for s in range(3)]
-    assert decided([*records, *hopeful]).gpu_steps[1].worth == UNKNOWN
+    assert decided([*records, *hopeful]).gpu_steps[1].worth == UNDECIDED
 
 
 def test_one_number_of_gpus_has_no_steps() -> None:

@@ -49,7 +49,7 @@ def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
     rows = found()
     ends = [
         {row["tokens"]: row["global_batch_size"] for row in rows[rows[end]].to_dict("records")}
-        for end in ("largest", "limit")
+        for end in ("is_lower_end", "is_upper_end")
     ]
     assert ends == [{8: 8, 64: 32}, {8: 16, 64: 64}]
     assert rows["within"].tolist() == [True, False, True, True, True, True, False]
@@ -59,8 +59,8 @@ def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
 
 def test_seeds_are_paired() -> None:
     [row] = found()[lambda rows: (rows["tokens"] == 64) & (rows["global_batch_size"] == 64)].to_dict("records")
-    assert row["score_loss"] == pytest.approx(0.0315) and row["n_seeds"] == 2  # the seeds' own losses differ by 1
-    assert 2 * 0.0015 < row["score_loss_hi"] - row["score_loss"] < 12.706 * 0.0015  # other batches tell of the spread
+    assert row["worse_by"] == pytest.approx(0.0315) and row["n_seeds"] == 2  # the seeds' own losses differ by 1
+    assert 2 * 0.0015 < row["worse_by_hi"] - row["worse_by"] < 12.706 * 0.0015  # other batches tell of the spread
     assert row["val_loss"] == pytest.approx(3 - 0.64 + 0.5 + 0.0315)
 
 
@@ -76,7 +76,7 @@ def test_table_and_line_tell_what_was_tried() -> None:
 
 def test_rules_share_the_branches_at_the_reference_batch() -> None:
     rows = found({64: {8: 0.0, 16: 0.01}}, records({64: {16: 0.05}}, "linear"))
-    largest = {row["lr_rule"]: row["global_batch_size"] for row in rows[rows["largest"]].to_dict("records")}
+    largest = {row["lr_rule"]: row["global_batch_size"] for row in rows[rows["is_lower_end"]].to_dict("records")}
     assert largest == {"sqrt": 16, "linear": 8}
     assert in_one_line(rows).count("after 64 tokens") == 2
 

@@ -23,7 +23,7 @@ def test_losses_forecasts_and_critical_batch() -> None:
     records = [*ALL, *(trial(gpus, seed, "linear") for gpus in (1, 2) for seed in range(3))]
     told, tables = scaling(*collect(records, scaling="weak", reference_batch_size=32))
     [row] = tables[0].frame.to_dict("records")
-    assert (row["GPUs"], row["loss"]) == ("1, 2, 4, 8", "10%, 18%, 31%")
+    assert (row["GPUs"], row["extra GPU time"]) == ("1, 2, 4, 8", "10%, 18%, 31%")
     assert row["2× GPUs [samples/s]"].startswith("640 [") and row["4× GPUs [samples/s]"].startswith("780 [")
     assert "1 group of cells" in told and "3 GPU counts" in told
     by_rule = {row["cells"]: row for row in tables[1].frame.to_dict("records")}
@@ -48,4 +48,4 @@ def test_losses_that_disagree_are_told() -> None:
     speeds = {1: 100.0, 2: 200.0, 4: 200.0}
     records = [record_of(n, seed, metrics={"samples_per_s": rate}) for n, rate in speeds.items() for seed in range(3)]
     [row] = scaling(*collect(records, scaling="weak"))[1][0].frame.to_dict("records")
-    assert row["loss"] == "0%, 100%" and row["2× GPUs [samples/s]"].endswith("disagree")
+    assert row["extra GPU time"] == "0%, 100%" and row["2× GPUs [samples/s]"].endswith("disagree")

@@ -15,28 +15,28 @@ import numpy.typing as npt
 
 from orchestrator.statistics.intervals import Array
 
-_LEVEL = 0.002
+_FALSE_ALARMS = 0.002
 """Probability that any seed of a sweep is found, if none collapsed and accuracies are normal."""
 
 _QUARTILE = 0.4506
 """A quarter of the differences between two normal values are smaller than this multiple of their standard deviation."""
 
-_INFORMATION = 0.5
+_DOF_SHARE = 0.5
 """Degrees of freedom of the scale, as a part of those of a standard deviation."""
 
-_SHARED = 4.0
+_COMMON_DOF = 4.0
 """Degrees of freedom of the common scale of all cells, beside those of a cell's own."""
 
 _FEWEST_CELLS = 6
 """With fewer cells, their quartile is no robust estimate of what a seed does to all cells."""
 
-_USUAL = 0.8
+_UPPER_QUANTILE = 0.8
 """The quantile of a cell's values that collapsed ones are below: four of five seeds may collapse."""
 
-_LEAST = 3.0
+_LEAST_DROP = 3.0
 """A drop below this multiple of the margin is no collapse."""
 
-_PRIOR = 3.0
+_PRIOR_DOF = 3.0
 """Degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need."""
 
 
@@ -64,16 +64,16 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
         # The first quartile, because a third of the seeds of most cells may collapse.
         drops = _below(-(drops - np.nanquantile(drops, 0.25, axis=0)))
     count = int(known[several].sum())
-    freedom = _INFORMATION * (count - several.sum())
-    scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR * margin**2) / (freedom + _PRIOR))
-    limit = np.maximum(_LEAST * margin, stdtrit(freedom + _PRIOR, 1 - _LEVEL / count) * scale)
+    freedom = _DOF_SHARE * (count - several.sum())
+    scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR_DOF * margin**2) / (freedom + _PRIOR_DOF))
+    limit = np.maximum(_LEAST_DROP * margin, stdtrit(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale)
     is_collapsed[several] = np.nan_to_num(drops) > limit[:, None]
     return is_collapsed
 
 
 def _below(values: Array) -> Array:
-    """Return how far each value is below the quantile _USUAL of its row, which for up to five seeds is the maximum."""
-    return np.asarray(np.nanquantile(values, _USUAL, axis=1, keepdims=True, method="higher") - values)
+    """Return how far each value is below its row's upper quantile, which for up to five seeds is the maximum."""
+    return np.asarray(np.nanquantile(values, _UPPER_QUANTILE, axis=1, keepdims=True, method="higher") - values)
 
 
 def _scales(values: Array) -> Array:
@@ -86,8 +86,8 @@ def _scales(values: Array) -> Array:
     own = np.full(len(values), pooled)
     own[several] = np.nanquantile(gaps[several], 0.25, axis=1, method="lower")
     # Few seeds say little about their own spread, least of all if some of them collapsed.
-    freedom = _INFORMATION * np.maximum(n - 1, 0)
-    squares = (freedom * np.maximum(own, pooled) ** 2 + _SHARED * pooled**2) / (freedom + _SHARED)
+    freedom = _DOF_SHARE * np.maximum(n - 1, 0)
+    squares = (freedom * np.maximum(own, pooled) ** 2 + _COMMON_DOF * pooled**2) / (freedom + _COMMON_DOF)
     return np.asarray(np.sqrt(squares) / _QUARTILE)
 
 

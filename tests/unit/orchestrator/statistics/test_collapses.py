@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from orchestrator.statistics.collapses import collapsed, share_draws
 from orchestrator.statistics.intervals import jeffreys
-from orchestrator.statistics.outliers import collapsed, share_draws
 
 NAN = math.nan
 
