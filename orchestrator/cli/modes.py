@@ -82,7 +82,12 @@ def _predict(checked: CheckedSweep) -> int:
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.printout import forecast_text
 
-    print(printable(forecast_text(plan_now(checked), checked.request)))
+    plan = plan_now(checked)
+    if plan.changed:
+        changes = "; ".join(plan.changed)
+        note = f"note: the results are from another configuration or other code ({changes}): extrapolated as they are"
+        print(printable(note), file=sys.stderr)
+    print(printable(forecast_text(plan, checked.request)))
     return 0
 
 

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -216,7 +217,7 @@ def _locked(path: Path) -> int:
         files.refuse_irregular(path, file)
         if is_new:
             sync_directory(path.parent)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file)
         _check_place(path, file)
     except BlockingIOError:
         os.close(file)
@@ -225,6 +226,18 @@ def _locked(path: Path) -> int:
         os.close(file)
         raise
     return file
+
+
+def _lock(file: int) -> None:
+    """Lock the open journal for writing. Raises BlockingIOError if another driver has it."""
+    # mode=status and mode=watch have the lock for microseconds, to see whether a driver has it.
+    for _ in range(20):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.005)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _check_place(path: Path, file: int) -> None:

@@ -66,7 +66,10 @@ class TrialOutcome(Exit):
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
     """One of a trial's metrics as a number; None if it was not measured or is not a number."""
     value = metrics.get(name)
-    return float(value) if is_number(value) else None
+    try:
+        return float(value) if is_number(value) else None
+    except OverflowError:  # a damaged journal may hold any number
+        return None
 
 
 def tokens_per_s(metrics: Mapping[str, Any]) -> float | None:

@@ -43,7 +43,9 @@ def test_predict_extrapolates_what_other_machines_measured(start: Callable[..., 
     axes = ("sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
     status, told = start("mode=predict", "predict.gpus=[8]", "format=json", *axes)
     assert status == 0
-    (cell,) = json.loads(told)["cells"]
+    forecast, end = json.JSONDecoder().raw_decode(told)
+    (cell,) = forecast["cells"]
+    assert "source.mine:train" in told[end:]  # other code ran: that is a remark
     # Amdahl's law with α = .1, times the mean of the seeds.
     rate = cell["samples_per_s"]
     assert cell["axes"]["gpus"] == 8 and rate["lo"] < 1.01 * 800 / 1.7 < rate["hi"]

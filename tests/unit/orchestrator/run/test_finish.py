@@ -104,7 +104,7 @@ def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, Report]
     assert [table.name for document in reported.documents for table in document.tables] == ["claims", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text()):
-        assert "Two are faster." in form and "how the loss grew" in form
+        assert "Two are faster." in form and "extra GPU time" in form
     assert layout.table("scaling.md").read_text().startswith("# Scaling\n")
     assert layout.table("claims.md").read_text() in told
 

@@ -1,10 +1,12 @@
 import errno
+import fcntl
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,15 @@ def test_journal_is_locked_until_it_is_closed(path: Path, damage: bytes) -> None
     path.write_bytes(damage + path.read_bytes())
     with Journal.open(path), pytest.raises(LockedError):
         Journal.open(path)
+    Journal.open(path).close()
+
+
+def test_journal_opens_while_a_reader_asks_who_writes(path: Path) -> None:
+    fill(path)
+    with path.open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        threading.Timer(0.02, lambda: fcntl.flock(reader, fcntl.LOCK_UN)).start()
+        Journal.open(path).close()
     Journal.open(path).close()
 
 
