@@ -11,7 +11,7 @@ import torch
 from sweeps.trial import Batch
 from tests.unit.trainables.inputs.feeds import epoch
 from trainables import data
-from trainables.inputs.inputs import Feed, TokenForm
+from trainables.inputs.inputs import Feed, SequenceInputs, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.supervised.settings import errors
 from trainables.tokens import Corpus, Text, TokenError, TokenFiles, files_of, mapped, standard_library
