@@ -122,14 +122,16 @@ def broken_promises(trials: Sequence[Trial], found: Recommendation) -> list[str]
         broken.append("CLEAR over a faulty cell")
     if found.baseline_cell_id in (None, found.cell_id) or found.deciding_time != "time":
         return broken
+    (headline,) = (remark for remark in (found.headline, *found.details) if remark.code == "use")
+    gain = headline.values["gain"].value
+    if math.isnan(gain):  # no speed is stated
+        return broken
     baseline = cells[found.baseline_cell_id]
     if not any(trial.is_timed for trial in baseline):
         return [*broken, "a speed over a baseline without a valid timing"]
     rates = [[t.record.metrics["samples_per_s"] for t in cell if t.is_timed] for cell in (chosen, baseline)]
     own, of_baseline = (math.exp(np.log(cell).mean()) for cell in rates)
-    (headline,) = (remark for remark in (found.headline, *found.details) if remark.code == "use")
-    gain = headline.values["gain"].value
-    if not math.isnan(gain) and not math.isclose(gain, own / of_baseline, rel_tol=1e-6):
+    if not math.isclose(gain, own / of_baseline, rel_tol=1e-6):
         broken.append(f"{gain:.3f}× instead of {own / of_baseline:.3f}×")
     return broken
 
