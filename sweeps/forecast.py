@@ -134,9 +134,6 @@ backward pass hides it, but its kernels run more slowly beside it."""
 TENSOR = 0.2
 """How much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout."""
 
-NETWORK_GB_S = 25.0
-"""Bandwidth between nodes, unless `forecast.bandwidth_gb_s` gives it: nominal for 200 Gb/s."""
-
 BESIDE_GB = 1.0
 """What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
 
@@ -397,7 +394,7 @@ class Network:
     """The nodes of a trial, and the bandwidth between them."""
 
     nodes: int = 1
-    bandwidth_gb_s: float = NETWORK_GB_S
+    bandwidth_gb_s: float = math.inf
 
     def exchange(self, n_params: float) -> Estimate:
         """Return how much longer the exchange of gradients between nodes makes a step, in seconds.

@@ -82,7 +82,9 @@ class Composition:
     def axes(self) -> Axes:
         """Return the sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         axes = axes_of(self.config["sweep"]["axes"])
-        return {**axes, "gpus": self.config["predict"]["gpus"]} if self.config["mode"] == "predict" else axes
+        if self.config["mode"] == "predict":
+            return {**axes, "gpus": self.config["predict"]["gpus"]}
+        return axes
 
     def for_hydra(self) -> DictConfig:
         """Return the config with Hydra's own section, as Hydra needs it to run a job."""

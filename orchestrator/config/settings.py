@@ -198,7 +198,7 @@ class ForecastSection:
     try_anyway: bool = key(False, Flag())
     """true: run cells that do not fit into memory by their forecast; otherwise they are infeasible"""
     bandwidth_gb_s: float = key(25.0, positive("GB/s", null=False))
-    """GB/s between nodes, for cells that take more nodes than were measured"""
+    """GB/s between nodes (25: 200 Gb/s), for cells that take more nodes than were measured"""
     prices: str | None = key(None, text("a CSV file"))
     """a CSV file of what nodes cost: name, gpu, gpus, price_per_hour, currency, date; mode=forecast takes the cheapest
     that has the GPU, where report.price_per_gpu_hour is null"""

@@ -60,7 +60,8 @@ _WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "ac
 
 def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Setting, ...]:
     """Return the chosen cell, then by objective the front, the cells that may be best, `others`, and the baseline."""
-    chosen, level, is_on_front = contenders.chosen, contenders.choice.log_objective.point, on_front(contenders)
+    chosen, level = contenders.chosen, contenders.choice.log_objective.point
+    is_on_front = on_front(contenders)
     is_named = contenders.cells["cell_id"].isin(list(others)).to_numpy()
     noticed = is_on_front | is_named | (contenders.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, contenders.baseline) if row is not None]] = True

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.settings import Settings
-from orchestrator.plan.measured import Measured
+from orchestrator.plan.measured import FEWER_GPUS, JOURNAL, Measured
 from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
 from orchestrator.telemetry.cpu import this_machine
@@ -132,9 +132,9 @@ class Forecasts:
         return Network(nodes=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
 
     def is_from_journal(self, trial: TrialSpec) -> bool:
-        """Return whether the journal alone tells the trial's speed."""
-        extrapolated = self.measured.of_line(trial, Network())
-        return trial.cell_id in self.measured.cells or bool(extrapolated and extrapolated.step_s)
+        """Return whether the journal tells the trial's speed."""
+        forecast = self.forecast(trial)
+        return forecast is not None and forecast.step_s is not None and forecast.source in (JOURNAL, FEWER_GPUS)
 
     def why_not(self, trial: TrialSpec) -> str:
         """Return the figures that say that a trial does not fit; empty if it may run."""

@@ -21,8 +21,6 @@ FEWER_GPUS = "fewer GPUs"
 
 _OF_COUNT = frozenset(("gpus", "seed"))
 _OF_BATCH = _OF_COUNT | {"device_batch_size", "global_batch_size"}
-TAIL = 0.95
-"""Quantile of the upper end of a 90% interval."""
 
 
 def _key(trial: TrialSpec | TrialRecord, free: frozenset[str]) -> str:
@@ -127,6 +125,7 @@ class Measured:
         import numpy as np
 
         from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
+        from orchestrator.statistics.extrapolation import TAIL
         from orchestrator.statistics.intervals import Moments, student
 
         if len(by_batch.get(batch, ())) > 1:

@@ -225,7 +225,8 @@ def plan_now(checked: CheckedSweep) -> Plan:
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     sweep = checked.with_outputs(history.outputs)
-    fingerprint, is_prediction = sweep.fingerprint(), request.settings.mode == "predict"
+    fingerprint = sweep.fingerprint()
+    is_prediction = request.settings.mode == "predict"
     rows = history.rows if is_prediction else history.rows_under(fingerprint)
     nodes = _nodes_of(rows, request) if is_prediction else _nodes(request)
     planned = Plan.with_bases(

@@ -165,11 +165,13 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
                 "offer": asdict(offer) if offer else None,
             }
         )
-    known = [(row["target_s"]["value"], row["cost_to_target"]["value"]) for row in rows if row["cost_to_target"]]
+    priced = [row for row in rows if row["cost_to_target"]]
+    points = [(row["target_s"]["value"], row["cost_to_target"]["value"]) for row in priced]
     for row in rows:
-        own = (row["target_s"]["value"], row["cost_to_target"]["value"]) if row["cost_to_target"] else None
-        better = [pair for pair in known if own and pair != own and pair[0] <= own[0] and pair[1] <= own[1]]
-        row["is_efficient"] = own is not None and not better
+        row["is_efficient"] = False
+    for row, (target_s, cost) in zip(priced, points, strict=True):
+        as_good = {point for point in points if point[0] <= target_s and point[1] <= cost}
+        row["is_efficient"] = as_good == {(target_s, cost)}
     return rows
 
 

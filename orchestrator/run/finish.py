@@ -254,9 +254,9 @@ class Report:
 
         Return further findings, and a line for each step that failed. Raises OSError if the disk is full.
         """
-        steps = _Steps(layout)
         if not self.has_page:
             return (), ()
+        steps = _Steps(layout)
         curves = self.curves or steps.run("the curves", lambda: _read_curves(layout, self.trials))
         if curves is None:
             return (), steps.troubles

@@ -31,6 +31,7 @@ from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
+from orchestrator.telemetry.sampler import Sampling
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers, run_of
 from sweeps.rank_exit import Cause, RankExit
@@ -305,9 +306,9 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": Settings, "sampling":
-    Sampling, "lost": GPUs in quarantine}. Every result has the "rows" reported since the previous one, and the last
-    result also the trial's "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": Settings, "lost": GPUs in
+    quarantine}. Every result has the "rows" reported since the previous one, and the last result also the trial's
+    "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -369,7 +370,6 @@ class Supervisor:
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
         self._settings: Settings = config["settings"]
-        self._sampling = config["sampling"]
         self._forget_last_trial()
         # What a log has by now is of earlier attempts.
         logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
@@ -407,7 +407,7 @@ class Supervisor:
         # For Ray's dashboard, which shows each call.
         call = self._ranks[rank].run.options(name=f"{self._trial.label}/rank{rank}")
         peers = self._ranks if len(self._ranks) > 1 else ()
-        return call.remote(self._turn, request, meeting, self._sampling, peers)
+        return call.remote(self._turn, request, meeting, Sampling(hz=self._settings.telemetry.hz), peers)
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""

@@ -30,7 +30,6 @@ from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from orchestrator.telemetry.sampler import Sampling
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -72,7 +71,6 @@ class Starting:
             "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
             "driver_node": self.driver_node,
             "settings": self.settings,
-            "sampling": Sampling(hz=self.settings.telemetry.hz),
             "lost": sorted(self.quarantine.devices),
         }
 

@@ -154,12 +154,13 @@ def test_the_nodes_of_a_trial(gang: Gang, gpus_per_node: int | None, nodes: int)
 
 
 def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
-    own = [replace(trial, trainable="trainables.supervised.training:train") for trial in (spec(1), spec(8))]
+    loop = "trainables.supervised.training:train"
+    *near, far = [replace(trial, trainable=loop) for trial in (spec(1), spec(8), spec(64))]
     forecasts = Forecasts(measured=Measured.of(JOURNAL), nodes=NODES)
-    assert complete(own, forecasts, NODES, tmp_path / "forecast.json", print) == []
+    assert complete(near, forecasts, NODES, tmp_path / "forecast.json", print) == []
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError):  # eight times the largest count is the farthest
-        complete([replace(own[1], gpus=64)], forecasts, NODES, tmp_path / "forecast.json", print)
+        complete([far], forecasts, NODES, tmp_path / "forecast.json", print)
 
 
 def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
