@@ -169,8 +169,9 @@ class Generations:
 
 
 def _undamaged(path: Path) -> bytes | None:
+    # In a foreign folder a pipe may have this name, and reading it would not end.
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if path.is_file() else b""
     except OSError:
         return None
     return content if path.name.endswith(f"-{_digest(content)}.pt") else None

@@ -204,7 +204,10 @@ def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each axis that changes no trial, and each axis of the baseline that cells do not have."""
     for axis in axes:
         section = axis.partition(".")[0]
-        if section in OWN_SECTIONS and section not in IDENTIFYING:
+        # `trusted_modules[0]` would be a key of that section, too.
+        if "[" in axis or "" in axis.split("."):
+            yield f"axis {axis!r} must be a key with dots, such as optimizer.betas.0"
+        elif section in OWN_SECTIONS and section not in IDENTIFYING:
             yield f"axis {axis!r} has no effect on any trial"
     cell_axes = [axis for axis in axes if axis != "seed"]
     baseline = config["sweep"]["baseline"]

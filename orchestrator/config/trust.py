@@ -46,11 +46,12 @@ DESTINATIONS = (
     "results_dir",
     "tracker.mlflow.uri",
     "tracker.tensorboard.dir",
+    "tracker.wandb.entity",
     "tune.storage_path",
 )
-"""Keys whose values may name a machine that receives code or results."""
-_HOSTS = ("cluster.address", "launch.options.hosts")
-"""Destinations that are the name of a host without a scheme; the others are folders then."""
+"""Keys whose values may name a machine or an account that receives code or results."""
+_HOSTS = ("cluster.address", "launch.options.hosts", "tracker.wandb.entity")
+"""Destinations that are the name of a host or an account without a scheme; the others are folders then."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
 
@@ -157,7 +158,9 @@ def _is_local(value: Any, *, is_host: bool) -> bool:
         return False
     # An unusual scheme names a host elsewhere, or a module that Ray or MLflow would import.
     if is_host or parts.hostname:
-        return parts.scheme in _LOCAL_SCHEMES and _is_loopback(parts.hostname or "")
+        # Programs differ in where the name of a host ends before these signs.
+        ends_here = not set("#?@%") & set(text) and not (is_host and parts.path)
+        return ends_here and parts.scheme in _LOCAL_SCHEMES and _is_loopback(parts.hostname or "")
     return parts.scheme in ("", "file", "sqlite") and text not in ("databricks", "databricks-uc", "uc")
 
 

@@ -322,7 +322,7 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         results = checked.results or read_results(layout)
         history = results.history
         layout = replace(layout, what_if=what_if(history), set_aside=history.set_aside)
-        layout.output.mkdir(parents=True, exist_ok=True)
+        layout.create_output()
         summary = SweepSummary.of(request, layout, history, findings=results.findings)
         summary.show(console)
         summary.complete(history, console)

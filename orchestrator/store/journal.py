@@ -262,7 +262,7 @@ def _write(file: int, line: bytes) -> None:
 def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
     """Append the damaged bytes to the quarantine file: one JSON object per line, whose `data` is Latin-1."""
     aside = quarantine_of(path)
-    kept = aside.read_bytes() if aside.exists() else b""
+    kept = files.read_regular(aside) if aside.exists() else b""
     entries = (
         {"line": damage.line, "reason": damage.reason, "data": damage.data.decode("latin-1")} for damage in damages
     )

@@ -130,6 +130,11 @@ class ResultsFolder:
         for directory in (self.trials, self.tables):
             make_directory(directory)
 
+    def create_output(self) -> None:
+        """Create the folder of the tables and the report, as `create` does."""
+        for directory in (self.output.parent, self.output) if self.what_if else ():
+            make_directory(directory)
+
     def remove_if_unused(self) -> None:
         """Remove what `create` and the driver's start have made, unless something was added."""
         own = {self.journal, self.lock, self.trials, self.tables}

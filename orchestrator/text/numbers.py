@@ -83,12 +83,16 @@ def one_line(text: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+_FORMULA = tuple("=+-@\t\uff1d\uff0b\uff0d\uff20")
+"""Signs with which a formula begins in a spreadsheet, also those of full width."""
+
+
 def not_a_formula(value: Any) -> Any:
     """Return text for CSV: printable, with an apostrophe if a spreadsheet would evaluate it; numbers are unchanged."""
     if not isinstance(value, str):
         return value
     text = printable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}

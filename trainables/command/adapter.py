@@ -72,7 +72,7 @@ class Adapter:
             return {}
         self._looked_s = time.monotonic()
         # Most processes write twice a second, and most looks come sooner.
-        texts = {path.name: path.read_text() for path in self.folder.glob("*.json")}
+        texts = {path.name: path.read_text() for path in self.folder.glob("*.json") if path.is_file()}
         changed = {process: text for process, text in texts.items() if text != self._texts.get(process)}
         for process, text in changed.items():
             self.take(process, text)

@@ -11,6 +11,7 @@ import io
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -86,15 +87,19 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither."""
-    if log.name.startswith(_EVENTS):
-        yield from _rows_of_events(log.read_bytes())
-        return
-    with log.open(encoding="utf-8", errors="replace", newline="") as file:
-        for row in csv.DictReader(file, skipinitialspace=True):
-            if not {"epoch", "step"} & {str(key).strip().lower() for key in row}:
-                return
-            yield _filled_cells(row)
+    """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither.
+
+    A file that was found may be damaged, or of another kind: the rows before that place are yielded.
+    """
+    with suppress(csv.Error, struct.error, ValueError, TypeError, OverflowError, MemoryError):
+        if log.name.startswith(_EVENTS):
+            yield from _rows_of_events(log.read_bytes())
+            return
+        with log.open(encoding="utf-8", errors="replace", newline="") as file:
+            for row in csv.DictReader(file, skipinitialspace=True):
+                if not {"epoch", "step"} & {str(key).strip().lower() for key in row}:
+                    return
+                yield _filled_cells(row)
 
 
 def _filled_cells(row: Mapping[str, Any]) -> dict[str, str]:

@@ -183,7 +183,7 @@ class CommandMetrics:
     def _of_row(self, row: Row, line: str) -> list[dict[str, Any]]:
         position, values = row.position, self._values(line, row)
         self._step = position.get("step", position.get("steps", self._step))
-        self._evaluation_s += as_number(row.value("eval_runtime", "")) or 0.0
+        self._evaluation_s += _seconds_of(row, "eval_runtime") or 0.0
         epoch = position.get("epoch")
         self._take(values, epoch)
         if epoch is None:
@@ -191,7 +191,7 @@ class CommandMetrics:
         about = (*position.items(), *values)
         is_repeated = about in self._json_rows
         self._json_rows.add(about)
-        ended_s = row.value(ENDED_S, "")
+        ended_s = _seconds_of(row, ENDED_S)
         if line or ended_s is not None:
             self._clock.seen(epoch, ended_s)
         # Every process may print the same row.
@@ -272,7 +272,8 @@ class CommandMetrics:
         if not self.samples_per_epoch or not samples_per_step or not figures.get("epoch_s", 0) > 0:
             return {}
         epochs = figures.get("window_s", math.nan) / figures["epoch_s"]
-        return {} if math.isnan(epochs) else {"window_steps": round(epochs * self.samples_per_epoch / samples_per_step)}
+        steps = epochs * self.samples_per_epoch / samples_per_step
+        return {"window_steps": round(steps)} if math.isfinite(steps) else {}
 
     def _of_length(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         if not self.samples_per_epoch or not self._epochs or "samples_per_s" not in figures:
@@ -311,7 +312,7 @@ class CommandMetrics:
         steps = self._bars.steps_per_epoch if self._bars else None
         if steps == samples > batch:
             return 1.0  # the bar counts samples
-        return samples / (steps or math.ceil(samples / batch))
+        return samples / (steps or max(1, math.ceil(samples / batch)))
 
     @property
     def between_lines(self) -> bool:
@@ -396,6 +397,14 @@ class CommandMetrics:
                 self._timed_epoch = epoch
             elif column == "step_s":
                 self._steps.add(value, self._step)
+
+
+def _seconds_of(row: Row, key: str) -> float | None:
+    """Return the seconds at a key that a framework or the hook has written; None without a clear number."""
+    try:
+        return as_number(row.value(key, ""))
+    except UnclearNumberError:
+        return None
 
 
 def _first_group(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -32,6 +33,9 @@ _SECONDS = {
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
 }
+_LARGEST = 2**63
+"""Tables cannot hold larger whole numbers."""
+
 _LARGE = re.compile(r"_per_s|samples|tokens|steps|n_params|energy_j")
 """Parts of the names of numbers that often exceed 1,000: only they have separators of thousands."""
 
@@ -74,6 +78,8 @@ def as_number(value: Any, column: str = "", *, has_scale: bool = False) -> float
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
+    if isinstance(value, int) and abs(value) >= _LARGEST:
+        return math.inf if value > 0 else -math.inf
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -109,7 +115,8 @@ def _plain(text: str, *, is_large: bool, has_suffix: bool) -> float:
         if is_grouped and not is_large:
             raise UnclearNumberError(f"{text!r} may be {plain.replace(',', '.')} or {plain.replace(',', '')}")
         plain = plain.replace(",", "" if is_grouped and not has_suffix else ".")
-    return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+    number = float(plain)
+    return int(plain) if plain.lstrip("+-").isdigit() and abs(number) < _LARGEST else number
 
 
 def _factor(unit: str, per: str, column: str) -> float:

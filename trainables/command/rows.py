@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -43,7 +44,7 @@ class Row:
     def position(self) -> dict[str, float]:
         """The position in the training, by `POSITION`."""
         numbers = {name: as_number(self._by_words.get(name), "steps") for name in POSITION}
-        return {name: number for name, number in numbers.items() if number is not None}
+        return {name: number for name, number in numbers.items() if number is not None and math.isfinite(number)}
 
 
 def _flattened(mapping: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -60,17 +61,17 @@ _WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([
 _OBJECT = re.compile(r"<[^<>]*>")
 """An object that Python prints within a dictionary."""
 
-_PAIRS = re.compile(r"OrderedDict\((\[\(.*\)\])\)")
-
 _BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|inf)\b")
 
 
 def mapping_in(line: str) -> dict[str, Any] | None:
     """Return the JSON object or printed dictionary with which a line ends, perhaps behind a prefix of logging."""
     text = line.rstrip()
-    pairs = _PAIRS.search(text)
-    if pairs is not None:
-        text = f"dict {{'pairs': {pairs[1]}}}"
+    # The pairs of an OrderedDict, which is no literal. A regular expression would take quadratic time.
+    begin, end = text.find("OrderedDict([("), text.rfind(")])")
+    has_pairs = 0 <= begin < end
+    if has_pairs:
+        text = f"{{'pairs': {text[begin + len('OrderedDict(') : end + 2]}}}"
     begin = text.find("{")
     if begin < 0 or "}" not in text or ":" not in text:
         return None
@@ -80,9 +81,10 @@ def mapping_in(line: str) -> dict[str, Any] | None:
     for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
             value = read(source)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            if has_pairs:
+                return dict(value["pairs"])
+        # A TypeError comes from keys such as lists.
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
-        if pairs is not None:
-            return dict(value["pairs"])
         return value if isinstance(value, dict) else None
     return None

@@ -115,7 +115,7 @@ ADAPTERS = ("auto", "off")
 class CommandSettings:
     """The command to run, and how to read its output; `conf/trainable/command.yaml` explains each key."""
 
-    argv: str | Sequence[str]
+    argv: str | Sequence[str] = "???"
     source_dir: str | None = None
     cwd: str = "trial"
     keep_work: bool = False

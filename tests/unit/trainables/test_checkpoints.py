@@ -93,6 +93,14 @@ def test_damaged_checkpoint_is_skipped_with_a_remark(
     assert context(tmp_path).restored() == {"epoch": 2}
 
 
+def test_a_pipe_is_a_damaged_checkpoint(tmp_path: Path) -> None:
+    context(tmp_path).checkpoint({"epoch": 1})
+    (written,) = (tmp_path / "checkpoint").iterdir()
+    written.unlink()
+    os.mkfifo(written)
+    assert checkpoints.Generations(folder=tmp_path / "checkpoint", rank=0, world_size=1).damaged() == [written.name]
+
+
 def test_crash_while_writing_leaves_the_previous_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = context(tmp_path)
     trial.checkpoint({"epoch": 1})

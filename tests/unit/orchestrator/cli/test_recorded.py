@@ -95,6 +95,19 @@ def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tu
         assert all(row["cost"] for row in csv.DictReader(file))
 
 
+@pytest.mark.parametrize("name", ["what_if", "what_if/report.margin=0.3"])
+def test_other_files_are_not_written_through_a_link(
+    report: Callable[..., tuple[int, str]], tmp_path: Path, name: str
+) -> None:
+    folder, outside = tmp_path / "some" / "kept", tmp_path / "outside"
+    outside.mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(outside)
+    status, told = report(f"results_dir={folder}", "report.margin=0.3")
+    assert status == 1 and name in told
+    assert list(outside.iterdir()) == []
+
+
 def test_config_of_another_machine_is_replaced_by_defaults(
     report: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:

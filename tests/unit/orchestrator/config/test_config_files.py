@@ -34,6 +34,7 @@ FORBIDDEN: dict[str, Any] = {
     "results_dir": "s3://evil/results",
     "tracker.mlflow.uri": "http://evil.example:5000",
     "tracker.tensorboard.dir": "gs://evil/logs",
+    "tracker.wandb.entity": "evil-team",
     "tune.storage_path": "s3://evil/tune",
 }
 ALLOWED: dict[str, Any] = {
@@ -43,6 +44,7 @@ ALLOWED: dict[str, Any] = {
     "results_dir": "elsewhere/results",
     "tracker.mlflow.uri": "http://127.0.0.1:5000",
     "tracker.tensorboard.dir": "logs",
+    "tracker.wandb.entity": None,
     "tune.storage_path": "/tmp/tune",
 }
 SWEEP = "# @package _global_\ndefaults: [/sweep/batch_scaling@_global_{}]\nsweep: {{name: theirs}}\n"
@@ -188,7 +190,13 @@ def test_every_destination_is_a_key_and_is_tried() -> None:
     assert {key for key in DESTINATIONS if not key.startswith("launch.options.")} <= set(SCHEMA)
 
 
-@pytest.mark.parametrize("axis", ["trusted_modules", "hydra.job.env_set", "cluster.address", "tune.callbacks"])
+@pytest.mark.parametrize(
+    "axis",
+    [
+        *("trusted_modules", "hydra.job.env_set", "cluster.address", "tune.callbacks"),
+        *("trusted_modules.0", "trusted_modules[0]", "[trusted_modules].0", ".trusted_modules.0"),
+    ],
+)
 def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (theirs.parent / "here/mine.py").write_text("def check(config): raise SystemExit('run')\n")
     monkeypatch.syspath_prepend(theirs.parent / "here")
@@ -209,6 +217,7 @@ def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypat
         "localhost@evil.example",
         "${oc.env:HOME}",
         "[::2]:1",
+        *(f"127.0.0.1{sign}.evil.example:1" for sign in "#?/@%"),
     ],
 )
 def test_addresses_that_only_resemble_this_machine_are_refused(theirs: Path, address: str) -> None:

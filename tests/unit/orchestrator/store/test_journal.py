@@ -132,6 +132,13 @@ def test_damage_is_quarantined_and_reported_once(path: Path) -> None:
     assert len(path.with_name("journal.jsonl.quarantine").read_text().splitlines()) == 3
 
 
+def test_a_pipe_takes_no_damage(path: Path) -> None:
+    path.write_bytes(fill(path) + b"garbage\n")
+    os.mkfifo(path.with_name("journal.jsonl.quarantine"))
+    with pytest.raises(OSError, match="not a regular file"):
+        Journal.open(path)
+
+
 def short(limit: int) -> Callable[[int, bytes], int]:
     real = os.write
     return lambda file, data: real(file, data[:limit])

@@ -69,7 +69,7 @@ def test_text_makes_no_image_and_no_link(text: str, told: str) -> None:
     assert numbers.plain(text) == told
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1"])
 def test_text_is_never_a_formula(text: str) -> None:
     assert numbers.not_a_formula(text) == f"'{text}"
     assert numbers.not_a_formula(f"\r{text}\x1b") == f"\\x0d{text}\\x1b"

@@ -1,5 +1,6 @@
 """Figures of a trial from the counts of its processes: who trained, how fast, and on how many samples."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,10 @@ def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
     assert step + 10 <= adapter.last_step(nodes=2) <= step + 20  # counts of other nodes are older
     adapter.stop_at(step)
     assert (adapter.folder / "stop_at_step").read_text() == str(step)
+
+
+def test_a_pipe_among_the_counts_is_not_read(tmp_path: Path) -> None:
+    adapter = adapter_of(tmp_path, counts(0))
+    os.mkfifo(adapter.folder / "pipe.json")
+    adapter.look(now=True)
+    assert adapter.has_steps

@@ -48,3 +48,19 @@ def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> Non
 def test_tables_with_epochs_are_logs(text: str, rows: list[dict[str, str]], tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(text)
     assert list(rows_of(tmp_path / "log.csv")) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("log.csv", b"epoch,loss\n1," + b"x" * 200_000),
+        ("events.out.tfevents.1", struct.pack("<Q", 2**63) + b"x" * 100),
+        *(
+            ("events.out.tfevents.1", struct.pack("<Q", len(body)) + b"----" + body + b"----")
+            for body in (b"\x10\xff", b"\x12\x01x", b"\x28\x05", field(5, field(1, b"\x08\xff\xff\xff\xff\x0f")))
+        ),
+    ],
+)
+def test_a_damaged_log_is_no_error(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert not any("loss" in row for row in rows_of(tmp_path / name))

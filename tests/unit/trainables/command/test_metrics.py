@@ -429,3 +429,25 @@ def test_lines_of_every_process_count_once(line):
 def test_a_column_may_have_another_usual_name():
     settings = CommandSettings.of({"argv": "x", "metrics": {"val_accuracy": None, "val_acc": "acc (.+)", "f1": None}})
     assert settings.metrics == {"val_accuracy": "acc (.+)", "f1": None}
+
+
+_DIGITS = "9" * 400
+_ODD = (_DIGITS, f'"{_DIGITS * 12}"', '"1,234"', '"x"')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{[1]: 2}", "OrderedDict([(1)])", "OrderedDict([(1, 2, 3)])", "{'a': {[1]}}"),
+        *(f'{{"{name}": {number}, "epoch": 1}}' for name in ("val_loss", "eval_runtime") for number in _ODD),
+        *(f'{{"epoch": {number}, "val_loss": 1}}' for number in (*_ODD, "NaN", "Infinity")),
+        *(f"{name} {number}" for name in ("acc", "time", "rate") for number in (_DIGITS, "0", "0.00", "1e-320", "inf")),
+        f'{{"epoch": 1, "{ENDED_S}": "x", "val_loss": 1}}',
+    ],
+    ids=lambda line: line[:30],
+)
+def test_no_line_is_an_error(line: str) -> None:
+    metrics = {"val_loss": None, "epoch_s": "time (.+)", "samples_per_s": {"regex": "rate (.+)", "invert": True}}
+    metrics["val_accuracy"] = top1("acc (.+)")
+    _, figures = read([line, "epoch 1 time 2.0", line, "epoch 2 time 2.0"], metrics, samples_per_epoch=100)
+    assert "train_s" in figures
