@@ -87,14 +87,10 @@ class Measured:
                 rates[record.gpus][record.seed] = samples_per_s
         if len(rates) < 2:
             return None
-        # Seeds on all counts are compared with themselves, so that what a seed does to its speed cancels out.
-        seeds = sorted(set.intersection(*(set(by_seed) for by_seed in rates.values())))
-        if not seeds:
-            return Forecast(fits="unsure", source=FEWER_GPUS, why="no seed ran on all GPU counts")
-        from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
+        from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated, paired
 
         try:
-            interval = extrapolated({gpus: [rates[gpus][seed] for seed in seeds] for gpus in rates}, trial.gpus)
+            interval = extrapolated(paired(rates), trial.gpus)
         except NoExtrapolationError as error:
             return Forecast(fits="unsure", source=FEWER_GPUS, why=str(error))
         rate = _estimate(interval)

@@ -35,10 +35,23 @@ class NoExtrapolationError(ValueError):
     """The error for GPU counts that allow no extrapolation."""
 
 
+def paired(rates: Mapping[float, Mapping[int, float]]) -> dict[float, list[float]]:
+    """Return the rates of the seeds that ran on all GPU counts, from {GPUs: {seed: samples per second}}.
+
+    Raises NoExtrapolationError if there is no such seed.
+    """
+    # Seeds on all counts are compared with themselves, so that what a seed does to its speed cancels out.
+    seeds = sorted(set.intersection(*map(set, rates.values()))) if rates else []
+    if not seeds:
+        raise NoExtrapolationError("no seed ran on all GPU counts")
+    return {gpus: [by_seed[seed] for seed in seeds] for gpus, by_seed in rates.items()}
+
+
 def extrapolated(rates: Mapping[float, Sequence[float]], gpus: float) -> Interval:
     """Return samples per second on this many GPUs, with a 90% interval.
 
-    `rates` has samples per second by GPU count, of the same seeds in the same order. Raises NoExtrapolationError.
+    `rates` has samples per second by GPU count, of the same seeds in the same order (see `paired`). Raises
+    NoExtrapolationError.
     """
     counts = sorted(rates)
     if len(counts) < COUNTS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.cells import further_axes
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
-from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, extrapolated
+from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, extrapolated, paired
 from orchestrator.statistics.intervals import Interval
 from orchestrator.store.record import samples_to_target
 from orchestrator.text import numbers
@@ -71,33 +73,32 @@ def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[st
     own = trials[trials["cell_id"].isin(group["cell_id"]) & (trials["status"] == Status.OK.value)]
     # A damaged journal may hold any number.
     own = own[(only_sound(own)["samples_per_s"] > 0) & (pd.to_numeric(own["gpus"], errors="coerce") <= _MOST_GPUS)]
-    rates = own.pivot_table("samples_per_s", "gpus", "seed").dropna(axis="columns")  # seeds that ran on all counts
+    by_seed = own.groupby(["gpus", "seed"])["samples_per_s"].mean()
+    rates = {gpus: part.droplevel("gpus").to_dict() for gpus, part in by_seed.groupby(level="gpus")}
     row = {
         "cells": ", ".join(f"{column}={numbers.config_value(group.iloc[0][column])}" for column in shown),
-        "GPUs": ", ".join(f"{count:g}" for count in rates.index),
-        "extra GPU time": _extra_times(rates),
+        "GPUs": ", ".join(f"{count:g}" for count in rates),
     }
-    for factor in (2, 4):
-        row[f"{factor}× GPUs [samples/s]"] = _extrapolated(rates, factor)
-    return row
-
-
-def _extra_times(rates: pd.DataFrame) -> str:
-    """Return how much the GPU time of a sample grew from each GPU count to the next."""
-    counts = rates.index.to_numpy(dtype="float64")
-    means = np.exp(np.log(rates.to_numpy(dtype="float64")).mean(axis=1)) / counts if rates.size else np.array([])
-    return ", ".join(f"{before / after - 1:.0%}" for before, after in zip(means, means[1:], strict=False))
-
-
-def _extrapolated(rates: pd.DataFrame, factor: int) -> str:
-    by_count: dict[float, Any] = dict(zip(rates.index, rates.to_numpy(dtype="float64"), strict=True))
-    if not rates.size:
-        return "no seed ran on all GPU counts"
     try:
-        interval = extrapolated(by_count, factor * max(by_count))
+        same_seeds = paired(rates)
+    except NoExtrapolationError as error:
+        return row | {"extra GPU time": ""} | {_FORECAST.format(factor): str(error) for factor in _FACTORS}
+    # Samples per GPU-second at each count, as the geometric mean of the seeds.
+    per_gpu = [math.exp(np.log(same_seeds[count]).mean()) / count for count in rates]
+    extra_times = ", ".join(f"{before / after - 1:.0%}" for before, after in pairwise(per_gpu))
+    forecasts = {_FORECAST.format(factor): _extrapolated(same_seeds, factor) for factor in _FACTORS}
+    return row | {"extra GPU time": extra_times} | forecasts
+
+
+_FACTORS = (2, 4)
+_FORECAST = "{}× GPUs [samples/s]"
+
+
+def _extrapolated(rates: Mapping[float, Sequence[float]], factor: int) -> str:
+    try:
+        return _interval(extrapolated(rates, factor * max(rates)))
     except NoExtrapolationError as error:
         return str(error)
-    return _interval(interval)
 
 
 def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
