@@ -39,8 +39,8 @@ from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, Listener, TrialOutcome
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
-from sweeps.sweep import Setup, Sweep, trials
-from sweeps.trial import TrialSpec
+from sweeps.sweep import Sweep, trials
+from sweeps.trial import Setup, TrialSpec
 
 NODES = (Node(name="fake", cpus=1024, gpus=0),)
 SEEDS = 10

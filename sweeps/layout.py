@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sweeps.axes import is_number
-
 STRATEGIES = ("single", "data_parallel", "ddp", "ddp_unequal", "fsdp", "fsdp_grad", "independent", "own_ranks")
 """How the ranks of a trial train together; `trainables.step.strategies` does it."""
 
-_ONE_PROCESS = ("single", "data_parallel")
+ONE_PROCESS = ("single", "data_parallel")
 """Strategies in which a single process drives all GPUs of a trial."""
 
 OWN_RANKS = "own_ranks"
@@ -206,45 +204,3 @@ def least_nodes(gpus: float, sizes: Sequence[int]) -> int | None:
         if gpus % count == 0 and sum(size >= gpus / count for size in sizes) >= count:
             return count
     return None
-
-
-def gang(
-    gpus: float,
-    *,
-    strategy: str,
-    device: str,
-    nodes: int | None,
-    cpus_per_worker: int | None,
-    cores_per_gpu: int,
-) -> Gang:
-    """Return the gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
-
-    If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
-
-    gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
-    Raises ValueError if no such gang exists. A gang that the nodes cannot have in equal parts is not `is_divisible`.
-    """
-    if not is_number(gpus) or gpus <= 0:
-        hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
-        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
-    if gpus > 1 and gpus != int(gpus):
-        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
-    if strategy == "data_parallel" and device == "cpu":
-        raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
-    if strategy == "single" and gpus > 1:
-        raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
-    if device == "cpu" and gpus != int(gpus):
-        raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
-    if strategy in _ONE_PROCESS:
-        per_rank = gpus
-    elif strategy == OWN_RANKS and gpus % (nodes or 1) == 0:
-        per_rank = gpus / (nodes or 1)
-    else:
-        per_rank = min(1, gpus)
-    ranks = int(gpus / per_rank)
-    # Without GPUs, a rank that would drive several starts as many processes, each with its own cores.
-    if device == "cpu":
-        cores = int(per_rank) * (cpus_per_worker or 1)
-        return Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=int(per_rank), nodes=nodes)
-    cores = cpus_per_worker or max(1, int(cores_per_gpu * per_rank))
-    return Gang(ranks=ranks, gpus_per_rank=per_rank, cpus_per_rank=cores, nodes=nodes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.errors import unknown
-from sweeps.trial import LearningRate
+from sweeps.trial import LearningRate, Setup
 
 UNKNOWN = "unknown"
 """Name of an optimizer that is not known: a command's, or one of the user's own."""
@@ -149,23 +149,14 @@ def plainness(rule: str, multiplier: float) -> tuple[bool, float]:
     return rule != "none", abs(math.log(multiplier))
 
 
-def learning_rate(
-    rule: str,
-    *,
-    reference: float,
-    reference_batch_size: int,
-    global_batch_size: int,
-    multiplier: float,
-    warmup_epochs: float,
-    optimizer: Mapping[str, Any],
-) -> LearningRate:
-    """Apply `rule` at this batch. Raises ValueError for an unknown rule, or one unfit for the optimizer.
+def learning_rate(rule: str, multiplier: float, global_batch_size: int, setup: Setup) -> LearningRate:
+    """Apply `rule` at this batch. Raises ValueError for an unknown rule, or one unfit for the setup's optimizer.
 
-    `optimizer` is the optimizer's config with its `name`; κ = global_batch_size / reference_batch_size.
+    κ = global_batch_size / setup.reference_batch_size.
     """
     if rule not in RULES:
         raise ValueError(unknown("lr_rule", rule, RULES))
-    fits = RULES[rule].optimizers
+    fits, optimizer = RULES[rule].optimizers, setup.optimizer
     kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # the user's own, by its dotted path
     if fits is not None and kind not in fits:
         rules = [name for name, rule in RULES.items() if rule.optimizers is None or kind in rule.optimizers]
@@ -173,14 +164,16 @@ def learning_rate(
             f"lr_rule={rule} is for the optimizers {', '.join(fits)}, not for {optimizer['name']},"
             f" which can use: {', '.join(rules)}"
         )
-    scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
+    kappa = global_batch_size / setup.reference_batch_size
+    scaled = RULES[rule].scale(setup.reference_lr, kappa, optimizer)
+    # Below the reference batch the rate shrinks, so there is nothing to warm up to.
+    start = min(setup.reference_lr, scaled.lr) if scaled.warmup else scaled.lr
     return LearningRate(
         rule=rule,
-        reference_batch_size=reference_batch_size,
+        reference_batch_size=setup.reference_batch_size,
         multiplier=multiplier,
         value=scaled.lr * multiplier,
-        # Below the reference batch the rate shrinks, so there is nothing to warm up to.
-        warmup_from=min(reference if scaled.warmup else scaled.lr, scaled.lr) * multiplier,
-        warmup_epochs=warmup_epochs if scaled.warmup else 0,
+        warmup_from=start * multiplier,
+        warmup_epochs=setup.warmup_epochs if scaled.warmup else 0,
         optimizer=dict(scaled.optimizer),
     )

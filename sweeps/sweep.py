@@ -7,15 +7,15 @@ process; it drives one device, or divides its share of the batch among several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_number, is_whole, points, size
 from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
-from sweeps.layout import Gang, Layout, gang, layout_of, least_nodes
+from sweeps.layout import ONE_PROCESS, OWN_RANKS, Gang, Layout, layout_of, least_nodes
 from sweeps.lr_rule import learning_rate
-from sweeps.trial import Batch, TrialSpec
+from sweeps.trial import Batch, Setup, TrialSpec
 
 
 def divide_global(
@@ -63,41 +63,6 @@ def multiply_device(device_batch_size: int, ranks: int, *, parts_per_rank: int =
 def _check_positive(name: str, value: int) -> None:
     if not is_whole(value) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """The resolved config of all trials with the same config axes, read once."""
-
-    trainable: str
-    config: Mapping[str, Any]
-    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
-    reference_lr: float
-    reference_batch_size: int
-    optimizer: Mapping[str, Any]
-    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
-    strategy: str
-    """One of `sweeps.layout.STRATEGIES`, or `auto`."""
-    fsdp_size: int | None = None
-    """Shards of each replica: see `layout_of`."""
-    device: str
-    nodes: int | None = None
-    """Nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`."""
-    node_sizes: tuple[int, ...] = ()
-    """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
-    gpu_types: tuple[str, ...] = ()
-    """Required types of GPUs; empty for any."""
-    cpus_per_worker: int | None
-    """None: the share of the cores that belongs to a rank's GPUs."""
-    cores_per_gpu: int
-    timing: str
-    grad_accum_steps: int
-    model_parallel: Mapping[str, int] = field(default_factory=dict)
-    """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
-    uneven_batch: bool
-    warmup_epochs: float
-    identity: Mapping[str, Any]
-    """The config's part of a trial's identity: the request as written, and versions of sources and data."""
 
 
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
@@ -175,7 +140,7 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     # Each part is tried even if another is wrong, so that all errors are reported at once.
     held, layout, batch, lr = None, None, None, None
     try:
-        held = _gang(values, setup)
+        held = gang_of(values["gpus"], setup)
         layout = layout_of(
             held, strategy=setup.strategy, model_parallel=setup.model_parallel, fsdp_size=setup.fsdp_size
         )
@@ -189,15 +154,8 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     try:
         # Independent models see only their share of the batch, and need the rate for that.
         models = layout.models if layout else 1
-        lr = learning_rate(
-            values["lr_rule"],
-            reference=setup.reference_lr,
-            reference_batch_size=setup.reference_batch_size,
-            global_batch_size=(batch.global_batch_size if batch else setup.reference_batch_size) // models,
-            multiplier=values["lr_multiplier"],
-            warmup_epochs=setup.warmup_epochs,
-            optimizer=setup.optimizer,
-        )
+        samples = (batch.global_batch_size if batch else setup.reference_batch_size) // models
+        lr = learning_rate(values["lr_rule"], values["lr_multiplier"], samples, setup)
     except ValueError as error:
         errors.append(str(error))
     if errors or held is None or layout is None or batch is None or lr is None:
@@ -220,21 +178,44 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     )
 
 
-def _gang(values: Mapping[str, Any], setup: Setup) -> Gang:
-    gpus, nodes = values["gpus"], setup.nodes
-    if nodes is None and is_number(gpus):
+def gang_of(gpus: float, setup: Setup) -> Gang:
+    """Return the gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
+
+    gpus = ranks × gpus_per_rank. Raises ValueError if no such gang exists. A gang that the nodes cannot have in equal
+    parts is not `is_divisible`.
+    """
+    strategy, on_cpu = setup.strategy, setup.device == "cpu"
+    if not is_number(gpus) or gpus <= 0:
+        hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
+        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
+    if strategy == "data_parallel" and on_cpu:
+        raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
+    if strategy == "single" and gpus > 1:
+        raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
+    if on_cpu and gpus != int(gpus):
+        raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
+    nodes = setup.nodes
+    if nodes is None:
         least = least_nodes(gpus, setup.node_sizes)
         # On one node, the gang is the same as without a number of nodes.
         nodes = None if least == 1 else least
-    held = gang(
-        gpus,
-        strategy=setup.strategy,
-        device=setup.device,
-        nodes=nodes,
-        cpus_per_worker=setup.cpus_per_worker,
-        cores_per_gpu=setup.cores_per_gpu,
-    )
-    return replace(held, gpu_types=setup.gpu_types)
+    if strategy in ONE_PROCESS:
+        per_rank = gpus
+    elif strategy == OWN_RANKS and gpus % (nodes or 1) == 0:
+        per_rank = gpus / (nodes or 1)
+    else:
+        # NCCL refuses two ranks on one device, so that a fraction of a GPU is one rank.
+        per_rank = min(1, gpus)
+    held = Gang(ranks=int(gpus / per_rank), gpus_per_rank=per_rank, cpus_per_rank=1, nodes=nodes)
+    # Without GPUs, a rank that would drive several starts as many processes, each with its own cores.
+    if on_cpu:
+        workers = int(per_rank)
+        cores = workers * (setup.cpus_per_worker or 1)
+        return replace(held, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=workers)
+    cores = setup.cpus_per_worker or max(1, int(setup.cores_per_gpu * per_rank))
+    return replace(held, cpus_per_rank=cores, gpu_types=setup.gpu_types)
 
 
 def _batch(values: Mapping[str, Any], layout: Layout, ranks: int, setup: Setup) -> Batch:

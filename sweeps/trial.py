@@ -62,6 +62,41 @@ class LearningRate:
         return self.warmup_from + (self.value - self.warmup_from) * position / warmup_samples
 
 
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The resolved config of all trials with the same config axes, read once."""
+
+    trainable: str
+    config: Mapping[str, Any]
+    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
+    reference_lr: float
+    reference_batch_size: int
+    optimizer: Mapping[str, Any]
+    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
+    strategy: str
+    """One of `sweeps.layout.STRATEGIES`, or `auto`."""
+    fsdp_size: int | None = None
+    """Shards of each replica: see `layout_of`."""
+    device: str
+    nodes: int | None = None
+    """Nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`."""
+    node_sizes: tuple[int, ...] = ()
+    """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
+    gpu_types: tuple[str, ...] = ()
+    """Required types of GPUs; empty for any."""
+    cpus_per_worker: int | None
+    """None: the share of the cores that belongs to a rank's GPUs."""
+    cores_per_gpu: int
+    timing: str
+    grad_accum_steps: int
+    model_parallel: Mapping[str, int] = field(default_factory=dict)
+    """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
+    uneven_batch: bool
+    warmup_epochs: float
+    identity: Mapping[str, Any]
+    """The config's part of a trial's identity: the request as written, and versions of sources and data."""
+
+
 class Purpose(StrEnum):
     """The reason why a trial runs. Only `train` gives a row; the others measure another trial, `TrialSpec.measures`."""
 

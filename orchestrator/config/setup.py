@@ -29,8 +29,8 @@ from sweeps.errors import ConfigError, unknown
 from sweeps.identity import digest, identity, without
 from sweeps.layout import MODEL_PARALLEL
 from sweeps.rerun import rerun_errors
-from sweeps.sweep import Setup, Sweep, trials
-from sweeps.trial import TrialSpec
+from sweeps.sweep import Sweep, trials
+from sweeps.trial import Setup, TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -262,7 +262,8 @@ def _node_sizes(config: Mapping[str, Any], nodes: Sequence[Node], device: str) -
 
 
 def _may_span_nodes(trainable: Mapping[str, Any]) -> bool:
-    """Return whether a command names the GPUs or the number of a node: it would start too many processes otherwise."""
+    """Return whether a command names the GPUs or the number of a node."""
+    # Any other command would start a process for each GPU of the trial on every node.
     text = str((trainable.get("argv"), trainable.get("env")))
     return any(name in text for name in ("{gpus_per_node}", "{node_rank}"))
 

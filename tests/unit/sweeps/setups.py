@@ -1,6 +1,7 @@
 """A setup, and the trials of small sweeps with it."""
 
-from sweeps.sweep import Setup, Sweep, trials
+from sweeps.sweep import Sweep, trials
+from sweeps.trial import Setup
 
 
 def setup(**changed):

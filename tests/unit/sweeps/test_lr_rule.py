@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeps.lr_rule import RULES, SAME_AT_REFERENCE, learning_rate, plainness
+from tests.unit.sweeps.setups import setup
 
 ADAM = {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8}
 ADAMW = {"name": "adamw", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
@@ -14,15 +15,8 @@ FITS = dict.fromkeys(("none", "linear", "sqrt", "adascale", "lars"), SGD) | {"ad
 
 
 def rate(rule, batch, optimizer=SGD, reference=0.1, multiplier=1.0, reference_batch=128):
-    return learning_rate(
-        rule,
-        reference=reference,
-        reference_batch_size=reference_batch,
-        global_batch_size=batch,
-        multiplier=multiplier,
-        warmup_epochs=5,
-        optimizer=optimizer,
-    )
+    asked = setup(reference_lr=reference, reference_batch_size=reference_batch, warmup_epochs=5, optimizer=optimizer)
+    return learning_rate(rule, multiplier, batch, asked)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import sweeps.sweep
 from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
-from sweeps.layout import gang, least_nodes
-from sweeps.sweep import Sweep, divide_global, multiply_device, trials
+from sweeps.layout import least_nodes
+from sweeps.sweep import Sweep, divide_global, gang_of, multiply_device, trials
 from sweeps.trial import Batch
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
@@ -243,7 +243,8 @@ def test_shares_add_up_and_differ_by_one_at_most(ranks, accumulate, extra):
 
 
 def made(gpus, strategy="auto", device="cuda", nodes=None, cpus=None):
-    return gang(gpus, strategy=strategy, device=device, nodes=nodes, cpus_per_worker=cpus, cores_per_gpu=16)
+    asked = setup(strategy=strategy, device=device, nodes=nodes, cpus_per_worker=cpus, cores_per_gpu=16)
+    return gang_of(gpus, asked)
 
 
 @pytest.mark.parametrize(
