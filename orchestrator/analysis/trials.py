@@ -23,9 +23,8 @@ from orchestrator.analysis.objective import total_s
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
-from orchestrator.store.history import History
-from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord, figure, tokens_per_s
+from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.telemetry import timing_gate
 from sweeps.axes import is_number
@@ -73,11 +72,12 @@ _WHOLE = 1e-6
 def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the epochs trained, by row: 0.26 after 100 of 390 steps; NaN if a trial does not report epochs.
 
-    Trials report the number of epochs they started, which is 1 after a single step. The supervised loop reports
-    `epoch_s` for a whole epoch at the rate `samples_per_s`, so that their product is the samples of an epoch, a whole
-    number of steps. Otherwise (a user's own measurements, or batches that grow) the reported number is kept.
+    Trials report the number of epochs they started, which is 1 after a single step. It is kept for a user's own
+    measurements and for batches that grow.
     """
     begun, steps = trials["epochs"], trials["steps"]
+    # The supervised loop reports `epoch_s` for a whole epoch at the rate `samples_per_s`, so that their product is the
+    # samples of an epoch, a whole number of steps.
     with np.errstate(invalid="ignore", divide="ignore"):
         in_an_epoch = trials["epoch_s"] * trials["samples_per_s"] * steps / trials["samples"]
         whole = in_an_epoch.round()
@@ -195,9 +195,7 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
 
 def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
-    if not layout.journal.exists():
-        raise ConfigError([f"there are no results in {layout.root}"])
-    rows = History(replay(layout.journal).records).rows
+    rows = history_in(layout).rows
     if not rows:
         raise ConfigError([f"no trial has ended yet in {layout.root}"])
     return collect_for(request, list(rows.values()))

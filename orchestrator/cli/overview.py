@@ -22,11 +22,10 @@ from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of
 from orchestrator.store.record import TrialRecord
-from orchestrator.store.results import read_results
+from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import trial_label
-from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.trial import Batch
 
@@ -37,9 +36,7 @@ def status_of(folder: Path) -> dict[str, Any]:
     `trials` counts the planned trials by status, `running` and `waiting` among them; `left_s` is null if unknown.
     """
     layout = ResultsFolder(folder)
-    if not layout.journal.is_file():
-        raise ConfigError([f"there are no results in {folder}: it has no {JOURNAL}"])
-    history = read_results(layout).history
+    history = history_in(layout)
     return state_of(layout, history, history.rows)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.request import Request
-from orchestrator.config.settings import Settings
 from orchestrator.config.setup import CheckedSweep
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.measured import Measured
@@ -18,8 +17,8 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.history import Durations, History
-from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord
+from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
@@ -159,22 +158,18 @@ class Plan:
         )
 
     @staticmethod
-    def with_bases(
-        trials: Iterable[TrialSpec],
-        records: Mapping[str, TrialRecord],
-        nodes: Sequence[Node],
-        rerun: Rerun,
-        layout: ResultsFolder,
-        settings: Settings | None = None,
-    ) -> Plan:
-        """Return the plan, in which bases run again if further branches start from checkpoints that are gone.
+    def of_sweep(checked: CheckedSweep, records: Mapping[str, TrialRecord], nodes: Sequence[Node]) -> Plan:
+        """Return the plan of a sweep whose journal has these records.
 
         Trials that do not fit by the folder's forecasts are infeasible. Raises ConfigError.
         """
+        request = checked.request
+        layout, rerun = ResultsFolder(request.results_dir), request.rerun
         rehearsals = stored(layout.rehearsals, nodes) or shipped(nodes)
         measured = Measured.of(records.values())
-        forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=settings)
-        plan = Plan.of(trials, records, nodes, rerun, forecasts=forecasts)
+        forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
+        plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
+        # A base trains again if further branches start from a checkpoint of it that is gone.
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {
             base_of(trial)
@@ -219,24 +214,14 @@ def plan_now(checked: CheckedSweep) -> Plan:
     A prediction is for nodes like those that ran the trials. Raises ConfigError if `results_dir` cannot be read.
     """
     request = checked.request
-    journal = ResultsFolder(request.results_dir).journal
-    try:
-        history = History(replay(journal).records if journal.exists() else ())
-    except OSError as error:
-        raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
+    folder = ResultsFolder(request.results_dir)
+    history = history_in(folder) if folder.journal.exists() else History()
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
     is_prediction = request.settings.mode == "predict"
     rows = history.rows if is_prediction else history.rows_under(fingerprint)
     nodes = _nodes_of(rows, request) if is_prediction else _nodes(request)
-    planned = Plan.with_bases(
-        sweep.trials(nodes),
-        rows,
-        nodes,
-        request.rerun,
-        ResultsFolder(request.results_dir),
-        request.settings,
-    )
+    planned = Plan.of_sweep(sweep, rows, nodes)
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 

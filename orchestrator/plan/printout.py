@@ -235,10 +235,7 @@ def describe(node: Node) -> str:
 
 
 def _table(plan: Plan) -> list[dict[str, Any]]:
-    """Return the rows of the table, with figures as text.
-
-    The last columns are left out if they are empty for all trials, so that the rest fits a narrow terminal.
-    """
+    """Return the rows of the table, with figures as text."""
     names_trials = plan.finished or plan.again  # `rerun` may name a trial that has run
     shown = []
     for row in rows(plan):
@@ -253,6 +250,7 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
         if row["state"] == "infeasible":
             cells["note"] = ""  # the few reasons follow below the table
         shown.append(cells)
+    # A narrow terminal must show the rest.
     empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", _UNKNOWN) for cells in shown)]
     return [{key: value for key, value in cells.items() if key not in empty} for cells in shown]
 

@@ -92,7 +92,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
             # Where the nodes are known, the back end starts only once there is a trial to run.
             known = known_nodes(request)
             backend, nodes = (None, known) if known else sweep.start_backend(stack)
-            plan = sweep.plan(nodes)
+            plan = Plan.of_sweep(sweep.checked, journal.history.rows_under(sweep.fingerprint), nodes)
             sweep.take_up(plan, here=backend is None)
             plan = sweep.run_trials(plan, backend, trackers, stack)
             reached(Moment.ALL_RAN)
@@ -118,7 +118,7 @@ class SweepRun:
         for unusable in self.journal.unusable:
             self.console.print(f"journal: {unusable}", style="red", markup=False, soft_wrap=True)
         history, request = self.journal.history, self.checked.request
-        changes = history.changes(self._fingerprint)
+        changes = history.changes(self.fingerprint)
         if changes and history.has_answers and not request.settings.allow_changed:
             heading = f"{request.results_dir} holds results from another configuration or other code:"
             way_on = "choose another results_dir, or continue here with allow_changed=true"
@@ -147,20 +147,14 @@ class SweepRun:
         return backend, nodes
 
     def _ask_for_first(self, backend: Backend) -> None:
-        """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
+        """Ask for a node that could run the smallest trial."""
+        # There is no plan without nodes, so that nothing else is known of what will be needed.
         shape = min(map(Shape.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
         backend.ask_for([shape])
         gpus = f" with {shape.gang.gpus:g} GPUs (resources.device=cpu needs none)" if shape.gang.gpus else ""
         wait_s = self.checked.request.settings.cluster.wait_s
         message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {wait_s:g} s"
         self.console.print(message, soft_wrap=True)
-
-    def plan(self, nodes: Sequence[Node]) -> Plan:
-        """Compare the trials on these nodes with the journal."""
-        rows = self.journal.history.rows_under(self._fingerprint)
-        request = self.checked.request
-        trials = self.checked.trials(nodes)
-        return Plan.with_bases(trials, rows, nodes, request.rerun, self.layout, request.settings)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.
@@ -172,7 +166,7 @@ class SweepRun:
         # Secrets are hidden before the command is quoted, which could change them, and in all that is added to it.
         secrets = self.checked.secrets
         value = {
-            "fingerprint": self._fingerprint,
+            "fingerprint": self.fingerprint,
             "rerun": sorted(plan.again) if plan.named else self.checked.request.rerun.word,
             "driver": secrets.value(origin(secrets.value(self.checked.composition.arguments))),
             "hardware": hardware,
@@ -294,7 +288,8 @@ class SweepRun:
             self.console.print(f"{subject} not run again: {more}", soft_wrap=True)
 
     @cached_property
-    def _fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
+        """The config outside the axes, and the hashes of code and data."""
         return self.checked.fingerprint()
 
 

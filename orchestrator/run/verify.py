@@ -25,9 +25,9 @@ from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.lock import owner_alive
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.trial_files import HASHED, digest
-from sweeps.errors import ConfigError
 from sweeps.printable import printable
 from sweeps.status import Status
 
@@ -106,7 +106,8 @@ def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
 
 
 def table_digests(layout: ResultsFolder) -> dict[str, str]:
-    """Return the SHA-256 of each table by name; plots and the page are no tables, since they depend on fonts."""
+    """Return the SHA-256 of each table by name."""
+    # Plots and the page are no tables: they depend on the fonts of a machine.
     paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
     tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
     return {path.name: digest(path) for path in tables}
@@ -209,13 +210,7 @@ def show(checked: CheckedSweep) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     request = checked.request
     layout = ResultsFolder(request.results_dir)
-    if not layout.journal.exists():
-        raise ConfigError([f"there are no results in {layout.root}"])
-    try:
-        history = History(replay(layout.journal).records)
-    except OSError as error:
-        raise ConfigError([f"{layout.journal} cannot be read: {error.strerror}"]) from error
-    sweep = checked.with_outputs(history.outputs)
+    sweep = checked.with_outputs(history_in(layout).outputs)
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes else []
     verdict = verify(layout, planned, sweep.fingerprint())

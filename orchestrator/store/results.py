@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from orchestrator.store.history import History
 from orchestrator.store.journal import Replay, replay
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder
+from sweeps.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,16 @@ class Results:
 
     history: History
     findings: Sequence[Finding]
+
+
+def history_in(layout: ResultsFolder) -> History:
+    """Return the state of the sweep in this folder. Raises ConfigError if it has no journal that can be read."""
+    try:
+        return History(replay(layout.journal).records)
+    except FileNotFoundError:
+        raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"]) from None
+    except OSError as error:
+        raise ConfigError([f"{layout.journal} cannot be read: {error.strerror}"]) from error
 
 
 def read_results(layout: ResultsFolder) -> Results:

@@ -15,8 +15,8 @@ from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
-from orchestrator.store.history import History, difference
-from orchestrator.store.journal import replay
+from orchestrator.store.history import difference
+from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder, results_below
 from orchestrator.text import numbers
 from orchestrator.text.numbers import plain
@@ -46,7 +46,7 @@ def compared(request: Request) -> str:
 
 def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric) -> str:
     """Return the comparison of the results in these two folders, with the differences of their configs."""
-    mine, theirs = (History(replay(ResultsFolder(folder).journal).records).fingerprint or {} for folder in folders)
+    mine, theirs = (history_in(ResultsFolder(folder)).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
     return comparison_markdown(this, other, names=names, differences=difference(theirs, mine), metric=metric)
 

@@ -19,7 +19,6 @@ from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
-from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
@@ -208,16 +207,17 @@ def test_a_finished_base_runs_again_only_for_branches_without_its_checkpoint(tmp
         replace(each, config={"trainable": {"branch_base": "aaaa0", "branch_tokens": 8 * index}})
         for index, each in enumerate(others, 1)
     ]
-    layout = ResultsFolder(tmp_path)
-    layout.branch_point("aaaa0", 8).mkdir(parents=True)
+    asked = request(results_dir=str(tmp_path))
+    ResultsFolder(asked.results_dir).branch_point("aaaa0", 8).mkdir(parents=True)
 
-    def runs(*finished, rerun=NO_RERUN):
+    def runs(*finished, rerun="none"):
         records = {each.trial_id: ended(each) for each in finished}
-        found = Plan.with_bases([base, *branches], records, NODES, rerun, layout)
+        sweep = SimpleNamespace(request=request(asked, rerun=rerun), trials=lambda nodes: [base, *branches])
+        found = Plan.of_sweep(sweep, records, NODES)
         return sorted(trial.trial_id for trial in found.to_run), sorted(found.again)
 
     assert runs() == (["aaaa0", "aaaa1", "aaaa2"], [])
     assert runs(base, branches[1]) == (["aaaa1"], [])
     assert runs(base, branches[0]) == (["aaaa0", "aaaa2"], ["aaaa0"])
     assert runs(base, *branches) == ([], [])
-    assert runs(base, *branches, rerun=Rerun.of(["aaaa2"])) == (["aaaa0", "aaaa2"], ["aaaa0", "aaaa2"])
+    assert runs(base, *branches, rerun=["aaaa2"]) == (["aaaa0", "aaaa2"], ["aaaa0", "aaaa2"])
