@@ -110,7 +110,8 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _differ(values: Sequence[Any]) -> bool:
-    """Return whether all values are known to differ; comparing pairs would take minutes for long lists."""
+    """Return whether all values are known to differ."""
+    # Comparing pairs would take minutes for long lists.
     try:
         return len(set(values)) == len(values)
     except TypeError:  # lists and mappings cannot be hashed

@@ -23,9 +23,9 @@ def probe_of(trial: TrialSpec) -> TrialSpec | None:
 def repetition_of(trial: TrialSpec) -> TrialSpec:
     """Return a trial that times this one again, alone on its nodes.
 
-    It ends after the timed window if the trainable says how. With a target the whole training is repeated,
-    because the time to the target may take all of it.
+    It ends after the timed window if the trainable says how. With a target the whole training is repeated.
     """
+    # The time to the target may take all of the training.
     shorter = _settings(trial).get(REPETITION) if Target.of(trial.config) is None else None
     purpose = Purpose.WINDOW if shorter else Purpose.REPETITION
     return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", purpose=purpose)

@@ -87,10 +87,8 @@ def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> 
 
 
 def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> bool:
-    """Return whether the window is certain: the second lap, or further steps because the first lap is too short.
-
-    The first lap warms up, so that later laps are no longer than it.
-    """
+    """Return whether the window is certain: the second lap, or further steps if the first lap is too short."""
+    # The first lap warms up, so that later laps are no longer than it.
     return len(laps) > 1 or laps[0].seconds < least_s or laps[0].steps < least_steps
 
 
@@ -119,7 +117,7 @@ class Warmup:
 def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: Warmup) -> float:
     """Bring caches, allocators and the input pipeline into steady state; return the pace in seconds per step.
 
-    All ranks take the same steps, because the slowest rank's time decides.
+    All ranks take the same number of steps.
     """
 
     def pace_of(steps: int) -> float:

@@ -108,7 +108,8 @@ _frozen_modules = 0
 
 
 def _freeze_imports() -> None:
-    """Exclude imported objects from garbage collection: they never die, and are most of what it would examine."""
+    """Exclude imported objects from garbage collection."""
+    # They never die, and are most of what a collection would examine.
     global _frozen_modules
     if not _frozen_modules:
         atexit.register(gc.unfreeze)  # C++ bindings complain of objects that are not collected at exit

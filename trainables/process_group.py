@@ -177,7 +177,7 @@ def _store(rendezvous: str | None, gang: RankGroup) -> Any:
 def mesh(layout: Layout, device: str) -> DeviceMesh:
     """Return the ranks of the present gang as a grid: replicas × shards × tensor, without the first and last if 1.
 
-    Trials of one gang share it, because a grid has communicators that stay in memory.
+    Trials of one gang share it: a grid has communicators that stay in memory.
     """
     sizes = (layout.replicas, layout.shards, layout.tensor)
     if sizes not in _meshes:

@@ -62,7 +62,7 @@ class Comparison:
         """Return for each cell the `cell_id` of its baseline in speed, which has the same device model and axes.
 
         If the cell with the fewest GPUs is not ok under the same rule and multiplier, one with another rate takes its
-        place, because a rate does not change the speed. Rules outside SAME_AT_REFERENCE may.
+        place.
         """
         equal = ["device_model", FIXED_SIDE[self.scaling], *self._alike]
         named = {self.axis_columns.get(axis, axis): value for axis, value in self.baseline.items()}
@@ -70,6 +70,7 @@ class Comparison:
         if not named.keys().isdisjoint(RATE):
             return own
         gpus = cells.set_index("cell_id")["gpus"]
+        # A rate does not change the speed of a step. Rules outside SAME_AT_REFERENCE may.
         same_work = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
         but_rate = [column for column in equal if column not in RATE]
         for others in (same_work[same_work["lr_rule"] == "none"], same_work):
@@ -100,11 +101,12 @@ class Comparison:
 def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
     """Return whether each cell ran on the machines of its baseline; NA if unknown.
 
-    Machine ids decide. Host names are compared only if one of the two cells has no ids, because each container on a
-    machine has another host name, and several machines may share one.
+    Machine ids decide. Host names are compared only if one of the two cells has no ids.
     """
     baseline = cells["baseline_cell_id"]
     compared: list[bool | None] = [None] * len(cells)
+    # Host names come first and are overruled: each container on a machine has another host name, and several machines
+    # may share one.
     for column in MACHINES:
         known = dict(zip(cells["cell_id"], cells[column], strict=True))
         for place, (own, other) in enumerate(zip(cells[column], map(known.get, baseline), strict=True)):

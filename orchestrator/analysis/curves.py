@@ -25,9 +25,9 @@ from sweeps.status import Status
 def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
     """Join consecutive rows of a trial that have the same epoch and do not contradict one another.
 
-    Hugging Face's Trainer, for example, reports the loss of an epoch first, and its evaluation later. They are joined
-    here and not as they are read, because early stopping must not wait for the next epoch.
+    Hugging Face's Trainer, for example, reports the loss of an epoch first, and its evaluation later.
     """
+    # Here, and not where rows are received: early stopping must not wait for the next epoch.
     goes_on = (rows["trial_id"].cat.codes.diff() == 0) & (rows["epoch"].diff() == 0)
     if not goes_on.any():
         return rows
@@ -192,9 +192,9 @@ LossCurves = Mapping[str, Mapping[Any, Curve]]
 def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
     """Return the curves of the ok seeds; `curves` is the frame of `curves_frame`.
 
-    Positions are samples seen by a model, because the last batch that an epoch drops depends on the batch size. They
-    are epochs if any row does not report its samples.
+    Positions are samples seen by a model, or epochs if any row does not report its samples.
     """
+    # Epochs alone would not do: the last batch that an epoch drops depends on the batch size.
     ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
     figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
     known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]

@@ -30,10 +30,8 @@ class Measure:
 def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any] | None = None) -> Measure:
     """Return the training time to the target; if no trial reached a target, for the budget.
 
-    The time for the budget is the samples at the steady rate, because the first epoch, with compilation and start-up,
-    would dominate short budgets. The samples are those of the budget (`budget_samples`), so that a trial that did less
-    work, or a fixed number of steps, is compared over the same work. A trial without a rate or samples has its
-    `train_s`; a trial with a rate alone has the samples of the `budget` (`samples` or `steps`) at that rate.
+    The time for the budget is its samples (`budget_samples`) at the steady rate. A trial without a rate or samples has
+    its `train_s`; a trial with a rate alone has the samples of the `budget` (`samples` or `steps`) at that rate.
 
     If k of a cell's n seeds reached the target, the cell's time is the time of all n over k: the expected time with
     restarts until a seed reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
@@ -47,6 +45,8 @@ def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any
         if target is not None:
             measure += f" ({Metric.named(target.metric).label} {target.value:g})"
         return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
+    # Not `train_s`: the first epoch, with compilation and start-up, would dominate short budgets. And not the samples
+    # taken: a trial that did less work, or a fixed number of steps, is compared over the same work.
     steady = _budget_s(trials)
     samples = (budget or {}).get("samples")
     if samples is None:  # NaN if the budget is in epochs or seconds
@@ -82,17 +82,14 @@ def _lengths_differ(trials: pd.DataFrame) -> bool:
     return bool((differ & by_steps & ~is_short(trials["work_done"])).any())
 
 
-def _steady_s(trials: pd.DataFrame) -> pd.Series[Any]:
-    return trials["samples"] / trials["samples_per_s"]
-
-
 def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the time from a trial's start to its end, with start-up, compilation and evaluation, by row.
 
-    A timed window after the training does not count: nobody waits for it without a sweep. NaN if the time is not that
-    of one whole training: after an earlier attempt, or if the training was shorter than its window, as in benchmarks.
+    NaN if the time is not that of one whole training: after an earlier attempt, or if the training was shorter than its
+    window, as in benchmarks.
     """
-    steady = _steady_s(trials).fillna(trials["train_s"])
+    # A timed window after the training does not count: without a sweep nobody waits for it.
+    steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
     window = pd.to_numeric(trials["window_s"], errors="coerce") if "window_s" in trials else 0.0 * steady
     within = trials["epoch_s"] >= 0.5 * window  # the window is an epoch
     total = trials["wall_s"] - window.where(~within, 0.0).fillna(0.0)

@@ -65,9 +65,8 @@ def timed_by_one_process(cells: pd.DataFrame) -> pd.Series[bool]:
 def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without timings that do not count: their timed figures are NaN.
 
-    Trials that did less than their work have no time for it, but a rate. Accuracies, losses and memory stay, because
-    other load on the machine does not change them. So do trials that are not ok, and `wall_s`, which is how long the
-    trial held its devices, not how fast it was.
+    Trials that did less than their work have no time for it, but a rate. Accuracies, losses, memory and `wall_s`
+    stay, and so do trials that are not ok.
     """
     timed = [name for name in trials.columns if is_timed(name)]
     disturbed = (trials["status"] == Status.OK.value) & ~counts(trials)

@@ -32,7 +32,7 @@ def check_extensions(request: Request) -> None:
 def check_reachable(request: Request) -> None:
     """Raise ConfigError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
 
-    Raise it also if this program is already connected to Ray, because a process can have only one connection.
+    Raise it also if this program is already connected to Ray.
     """
     if request.settings.backend != "ray":
         return

@@ -162,10 +162,8 @@ def _why_not_made(folder: Path) -> str:
 
 
 def _run_several(overrides: Sequence[str]) -> int:
-    """Run Hydra's multirun after checking that no sweep is refused.
-
-    Each sweep is checked again before it starts, because code and data may have changed by then.
-    """
+    """Run Hydra's multirun after checking that no sweep is refused."""
+    # Each sweep is checked again before it starts: code and data may have changed by then.
     if is_known(overrides):
         check_sweeps(overrides)
     return _in_jobs(run_jobs, primary(), overrides)

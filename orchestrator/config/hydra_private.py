@@ -217,14 +217,12 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def saved_without_secrets() -> Iterator[None]:
-    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets.
-
-    Hydra writes the whole config and every override as given, and no option controls where and when. Interpolations
-    stay unresolved, because they may have other values in the environment of the reader.
-    """
+    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets."""
+    # Hydra writes the whole config and every override as given, and no option controls where and when.
     save = OmegaConf.save
 
     def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
+        # Interpolations stay unresolved: they may have other values in the environment of the reader.
         plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
         save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
 

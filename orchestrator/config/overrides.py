@@ -93,10 +93,8 @@ def folders(overrides: Sequence[str]) -> list[Path]:
 
 
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
-    """Return the overrides with one more config folder, merged into one search path because Hydra accepts only one.
-
-    Raises ConfigError for missing folders, for which Hydra only warns.
-    """
+    """Return the overrides with one more config folder. Raises ConfigError for missing folders."""
+    # Hydra only warns of a missing folder, and then misses what is in it.
     missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
     if folder is not None and not Path(folder).is_dir():
         missing.append(f"-cd {folder}")
@@ -104,7 +102,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
         raise ConfigError([f"{place}: there is no such config folder" for place in missing])
     if folder is None:
         return list(overrides)
-    # The folder of the flag comes first, as with Hydra's own `--config-dir`.
+    # Hydra accepts one search path. The folder of the flag comes first, as with Hydra's own `--config-dir`.
     others = [override for override in overrides if not is_search_path(override)]
     return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
 

@@ -46,10 +46,11 @@ class TrialBatch:
             self.trials.remove(trial)
 
     def sort(self, expected_s: Expected) -> None:
-        """Sort longest first, unknown durations before all, because they may be longer; otherwise keep the order."""
+        """Sort longest first, trials of unknown duration before all others; otherwise keep the order."""
 
         def length_s(trial: TrialSpec) -> float:
             seconds = expected_s(trial)
+            # An unknown duration may be the longest.
             return math.inf if seconds is None else seconds
 
         self.trials = deque(sorted(self.trials, key=length_s, reverse=not self._backwards))
@@ -58,12 +59,13 @@ class TrialBatch:
 def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatch]:
     """Return the trials as batches, in the order in which they run: seed by seed, within a seed shape by shape.
 
-    The order turns around at every seed (A B C, C B A, A B C, …), so that a machine's slow drift affects all cells
-    almost alike. Turning around also halves the number of shape changes. Trials of one shape that run side by side turn
-    around only as a group: within it the longest come first, which leaves less time idle. If a sweep ends early,
-    repeats are missing rather than the small gangs with which the large ones are compared.
+    The order turns around at every seed (A B C, C B A, A B C, …). Trials of one shape that run side by side turn around
+    only as a group: within it the longest come first.
     """
     ordered: list[TrialBatch] = []
+    # Seed by seed: if a sweep ends early, repeats are missing rather than the small gangs with which the large ones are
+    # compared. Turning around makes a machine's slow drift affect all cells almost alike, and halves the number of
+    # shape changes.
     seed = attrgetter("seed")
     for turn, (_, repeat) in enumerate(groupby(sorted(trials, key=seed), key=seed)):
         ordered += _by_shape(repeat, backwards=turn % 2 == 1)

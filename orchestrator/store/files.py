@@ -105,11 +105,10 @@ def _replace(path: Path, data: bytes, *, durably: bool) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a private directory durably, unless it exists. Raises OSError if it is a link, or without its parent.
-
-    A results directory that disappears during a sweep must not be made again: its journal would be missing.
-    """
+    """Create a private directory durably, unless it exists. Raises OSError if it is a link, or without its parent."""
     try:
+        # Without its parents: a results directory that disappears during a sweep must not be made again, because its
+        # journal would be missing.
         path.mkdir(mode=0o700)
     except FileExistsError:
         refuse_link(path)

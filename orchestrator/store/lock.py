@@ -127,7 +127,8 @@ def _is_locked(journal: Path) -> bool:
 
 
 def _owner(path: Path) -> Owner | None:
-    """The owner; waits briefly if the file names a dead process, because the new owner is about to write its name."""
+    """The owner; waits briefly if the file names a dead process."""
+    # A new owner locks the directory before it writes its name.
     deadline = time.monotonic() + _GRACE_S
     while True:
         owner = _read(path)

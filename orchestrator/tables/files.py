@@ -55,8 +55,8 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    """Return the frame as Parquet. A column of mixed types becomes text, because a Parquet column has one type."""
-    # An axis may mix numbers and words, such as `auto`.
+    """Return the frame as Parquet. A column of mixed types becomes text."""
+    # A Parquet column has one type, and an axis may mix numbers and words, such as `auto`.
     objects = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
     mixed = [column for column in objects if frame[column].dropna().map(type).nunique() > 1]
     one_type = frame.assign(**{column: frame[column].map(str, na_action="ignore") for column in mixed})

@@ -149,7 +149,8 @@ class Gpus:
 
 
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
-    """Return one source for each call, because some devices do not support some calls."""
+    """Return one source for each call of NVML."""
+    # Some devices do not support some calls, and a source that fails is not read again.
 
     def of(name: str, function: str, *given: Any, unit: float = 1.0, counts: bool = False) -> Source:
         def read() -> Mapping[str, float]:

@@ -78,7 +78,8 @@ class Digits:
     """1,797 grey images of 8×8 pixels: every fifth image of each class is for testing (360), the rest for training."""
 
     def files(self) -> Sequence[Path]:
-        """Return the table inside scikit-learn, found without importing it, which would take longer than a trial."""
+        """Return the table inside scikit-learn."""
+        # Found without an import of scikit-learn, which would take longer than a trial.
         spec = importlib.util.find_spec("sklearn")
         if spec is None or not spec.submodule_search_locations:
             raise DataError("scikit-learn, which ships the digits, is not installed")

@@ -69,11 +69,9 @@ class GraphedStep(TrainingStep):
         self._graph, self._eager_steps, self._minibatches = None, 0, []
 
     def _place(self, batches: Iterator[Minibatch]) -> None:
-        """Copy the next minibatches to their places on the device, from which eager steps read them, too.
-
-        Otherwise the capture would meet other strides than the eager steps, and torch.compile cannot compile there:
-        tokens come as slices of longer rows, and their copies are contiguous.
-        """
+        """Copy the next minibatches to their places on the device, from which eager steps read them, too."""
+        # Otherwise the capture would meet other strides than the eager steps, and torch.compile cannot compile there:
+        # tokens come as slices of longer rows, and their copies are contiguous.
         passes = islice(batches, self.grad_accum_steps)
         if not self._minibatches:
             self._minibatches = [(inputs.clone(), targets.clone()) for inputs, targets in passes]

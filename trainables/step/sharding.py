@@ -69,14 +69,15 @@ STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise":
 def divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
     """Divide the layers that the model's plan names among the ranks of the mesh, in place (tensor parallelism).
 
-    Every rank computes all other layers. Their parameters become copies that the mesh knows of, because clipping, fused
-    optimizers and checkpoints need all parameters on one mesh. Raises RequestError for a model without a plan.
+    Every rank computes all other layers, whose parameters become copies that the mesh knows of. Raises RequestError for
+    a model without a plan.
     """
     owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             owners[parameter].append((module, name))
     parallelize_module(model, mesh, {name: STYLES[kind]() for name, kind in tensor_plan(model).items()})
+    # Clipping, fused optimizers and checkpoints need all parameters on one mesh.
     copied = {
         module: None
         for module in model.modules()
@@ -119,8 +120,9 @@ def without_reduction(model: nn.Module) -> Iterator[None]:
 def without_communication(model: nn.Module) -> Iterator[None]:
     """Replace the collectives of a sharded model, if it is one, by copies of the rank's own part, without meaning.
 
-    Kernels and memory are those of a real pass, so that one rank can measure a pass, or run out of memory, alone.
+    Kernels and memory are those of a real pass.
     """
+    # One rank can measure a pass, or run out of memory, without the others, which would wait for it forever.
     parts = sharded_parts(model)
     collectives = FsdpCollectives(parts)
     for part in parts:

@@ -34,7 +34,8 @@ class Objective:
     `TokenLoss` computes the loss inside of what is compiled."""
 
     def require_fit(self, outputs: object, targets: Tensor) -> None:
-        """Raise ValueError if these outputs are not logits for these targets; a GPU would report it much later."""
+        """Raise ValueError if these outputs are not logits for these targets."""
+        # A GPU would report it much later, and without the shapes.
         if not isinstance(outputs, Tensor):
             raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
         if self.of_tokens:

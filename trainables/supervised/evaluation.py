@@ -166,7 +166,8 @@ class Evaluation:
         return Score(accuracy=correct / self._count, loss=loss / self._count)
 
     def _fit(self, model: nn.Module) -> None:
-        """Halve the batch until a pass fits on all ranks; a rank that fails in a real pass would leave the others."""
+        """Halve the batch until a pass fits on all ranks."""
+        # In a real pass, a rank that fails would leave the others waiting.
 
         def take_pass(samples: int) -> None:
             with self._passes(), without_communication(model):

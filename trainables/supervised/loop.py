@@ -70,8 +70,7 @@ class Budget:
     def room(self, position: float, train_s: float, *, step_samples: int) -> int:
         """Return how many steps may be taken before the next call, after `position` samples in `train_s`; 0 at the end.
 
-        A step advances the position by at most `step_samples`. A budget in seconds grants half of the time left at the
-        speed so far, so that the training ends within a step of it.
+        A step advances the position by at most `step_samples`.
         """
         if self.samples is not None:
             left = min(self.samples, self.end) - position
@@ -81,6 +80,7 @@ class Budget:
             return 0
         if not position:
             return 1
+        # Half of the time left at the speed so far, so that the training ends within a step of the budget.
         samples_left = left_s * position / train_s
         return max(1, math.floor(samples_left / step_samples / 2))
 
@@ -309,10 +309,8 @@ class Loop:
         return self._plan.room(self.at)
 
     def _look(self) -> float:
-        """Wait for the device, and return the epoch's loss summed over steps and ranks; note a stop request.
-
-        All ranks see the same, so that all of them raise DivergedError or stop together.
-        """
+        """Wait for the device, and return the epoch's loss summed over steps and ranks; note a stop request."""
+        # All ranks must see the same, so that all of them raise DivergedError or stop together.
         seen = self._step.loss.new_tensor([0.0, float(self._context.should_stop())])
         seen[0] = self._step.loss
         total, stops = self._gang.sum(seen).tolist()

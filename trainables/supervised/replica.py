@@ -261,8 +261,7 @@ class RankLocalPasses:
     def pass_s(self, samples: int) -> float:
         """Return the seconds of a pass: the fastest of at least `MIN_PASSES` in at least `MIN_S`.
 
-        The fastest, because other work of the host can only make a pass slower. The model stays as it was; the random
-        numbers that the passes draw are used up.
+        The model stays as it was; the random numbers that the passes draw are used up.
         """
         with self._unchanged():
             take_pass = self._prepare(samples)
@@ -273,6 +272,7 @@ class RankLocalPasses:
                 started = self._clock.read()
                 take_pass()
                 times.append(self._clock.read() - started)
+        # Other work of the host can only make a pass slower.
         return min(times)
 
     def take_pass(self, samples: int) -> None:
@@ -341,11 +341,9 @@ def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, ...])
 
 
 def _why_rejected(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
-    """Return the error of a copy of the model for two blank images; None if it takes them, or cannot be copied.
-
-    The copy is on the CPU, because a GPU may be full or broken.
-    """
+    """Return the error of a copy of the model for two blank images; None if it takes them, or cannot be copied."""
     try:
+        # On the CPU: a GPU may be full or broken after the first error.
         alone = copy.deepcopy(model).to("cpu", torch.float32)
     except Exception:  # not every model can be copied, and a broken GPU cannot be read
         return None
