@@ -1,9 +1,12 @@
-"""Names of metrics: the usual name of a metric that programs name in other ways, and which direction is better."""
+"""Metrics: the usual name of a metric that programs name in other ways, which direction is better, and its target."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 _LOWER = frozenset(
     "loss error err perplexity ppl bits bpb bpc bpd bpt nll ce bce rmse rmsle mae mse mape smape msle wape fid kid wer"
@@ -82,3 +85,34 @@ def _words(name: str) -> list[str]:
 def _without_repetition(words: Sequence[str]) -> list[str]:
     """Leave out a word that follows itself, as in `val/val_loss`."""
     return [word for place, word in enumerate(words) if place == 0 or word != words[place - 1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A value that a validation metric shall reach, `report.target` in a sweep's config."""
+
+    metric: str
+    value: float
+    """In the metric's unit."""
+    higher_is_better: bool
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Target | None:
+        """Return the target in the config that a trial receives; None if it has none."""
+        target = (config.get("report") or {}).get("target")
+        return None if target is None else Target(**target)
+
+    def seconds(self, epochs: Iterable[tuple[float, float | None]]) -> float | None:
+        """Return the training time up to the first epoch that reaches the target; None if no epoch does.
+
+        Each epoch is given as its training time in seconds and the metric at its end, None if it was not measured.
+        """
+        spent: list[float] = []
+        for epoch_s, metric in epochs:
+            spent.append(epoch_s)
+            if metric is not None and self._is_reached(metric):
+                return math.fsum(spent)
+        return None
+
+    def _is_reached(self, metric: float) -> bool:
+        return metric >= self.value if self.higher_is_better else metric <= self.value

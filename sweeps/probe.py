@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sweeps.identity import digest
-from sweeps.target import Target
+from sweeps.metric import Target
 from sweeps.trial import Purpose, TrialSpec
 
 PROBE, REPETITION = "probe", "repetition"

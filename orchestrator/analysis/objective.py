@@ -11,8 +11,8 @@ import pandas as pd
 
 from orchestrator.analysis.work import TOLERANCE, is_short
 from orchestrator.config.request import Metric, Terms
+from sweeps.metric import Target
 from sweeps.status import cost_of
-from sweeps.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,10 @@ from orchestrator.config.schema import value_at
 from orchestrator.config.settings import ReportSection, Settings, read
 from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
-from sweeps.metric import column_of, is_higher_better
+from sweeps.metric import Target, column_of, is_higher_better
 from sweeps.rerun import Rerun
 from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
-from sweeps.target import Target
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sweeps.metric import is_higher_better
-from sweeps.target import Target
+from sweeps.metric import Target, is_higher_better
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
 from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS

@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweeps.metric import is_higher_better
-from sweeps.target import Target
+from sweeps.metric import Target, is_higher_better
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sweeps.target import Target
+from sweeps.metric import Target
 from sweeps.trial import Batch
 from trainables import device_memory, process_group
 from trainables.checkpoints import CheckpointPace

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.analysis.objective import measured, time_s
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
-from sweeps.target import Target
+from sweeps.metric import Target
 
 NAN = math.nan
 TARGET = Target(metric="val_accuracy", value=0.97, higher_is_better=True)

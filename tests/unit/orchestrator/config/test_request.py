@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.config.request import Metric, Terms, target
 from orchestrator.config.settings import BudgetSection
-from sweeps.target import Target
+from sweeps.metric import Target
 from tests.unit.orchestrator.requests import request
 
 REQUEST = request(

@@ -13,7 +13,7 @@ from orchestrator.config.settings import ReportSection
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
-from sweeps.target import Target
+from sweeps.metric import Target
 from tests.unit.orchestrator.records import record_of
 
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}

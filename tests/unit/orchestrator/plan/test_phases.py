@@ -14,8 +14,8 @@ from orchestrator.decision.recommendation import SURE
 from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, skipped
 from orchestrator.store.history import speed
 from orchestrator.store.record import TrialRecord
+from sweeps.metric import Target
 from sweeps.status import Status
-from sweeps.target import Target
 from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS, request
 from tests.unit.orchestrator.records import record_of
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from sweeps.target import Target
+from sweeps.metric import Target
 from trainables.command.check import errors
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.metrics import CommandMetrics
