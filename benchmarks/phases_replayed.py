@@ -22,7 +22,7 @@ import hydra
 
 from benchmarks.figures import machine, tell
 from orchestrator.analysis.trials import cell_axes, collect_for
-from orchestrator.cli.checked_sweep import checked
+from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.request import Request, Terms
 from orchestrator.config.search_path import config_dir

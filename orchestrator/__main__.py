@@ -30,7 +30,7 @@ def main() -> int:
     try:
         from orchestrator.cli.app import main as app
         from orchestrator.cli.streams import outlast_readers
-        from orchestrator.exit import leave
+        from orchestrator.end_process import leave
         from orchestrator.run.interrupt import INTERRUPTED, end_at_once
     except Exception as error:  # a module that is not the expected one may fail in any way
         hiding = _hiding_in(error)

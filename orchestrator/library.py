@@ -27,7 +27,7 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.config.setup import CheckedSweep
+    from orchestrator.config.checked_sweep import CheckedSweep
     from orchestrator.report.plot import Plot
 
 _FIRST = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "lr", "seed")
@@ -309,7 +309,7 @@ def _configured(
 
     Hydra makes no output folder. Raises ConfigError, and TypeError if `config` is neither a mapping nor text.
     """
-    from orchestrator.cli.checked_sweep import checked, composed
+    from orchestrator.cli.sweep_checks import checked, composed
     from orchestrator.config.compose import initialised
     from orchestrator.config.overrides import rewritten, with_search_path
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis import cells, rates, work
+from orchestrator.analysis import rates, summary, work
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.cells import summary_frame
 from orchestrator.analysis.objective import total_s
+from orchestrator.analysis.summary import summary_frame
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
@@ -126,8 +126,8 @@ COLUMNS = (
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
-    *cells.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *cells.OF_SOURCES),
+    *summary.OF_TEXTS,
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -147,7 +147,7 @@ _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fiel
 _SEPARATE = ("device_model", "process")
 """Provenance with a separate column."""
 
-_RESERVED = frozenset((*COLUMNS, *cells.COLUMNS, *cells.FURTHER))
+_RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
 
 
 _DEFAULTS = ReportSection()
@@ -244,7 +244,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     ]
     columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
     frame = pd.DataFrame(rows, columns=list(columns))
-    for column in (*MEASURED, *cells.OF_TEXTS):
+    for column in (*MEASURED, *summary.OF_TEXTS):
         frame[column] = _finite(frame[column])
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
@@ -255,7 +255,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
     names = dict.fromkeys(name for record in records for name in record.metrics)
-    measured = (*MEASURED, *cells.OF_TEXTS, *cells.OF_SOURCES)
+    measured = (*MEASURED, *summary.OF_TEXTS, *summary.OF_SOURCES)
     return {name: f"metrics.{name}" if name in taken and name not in measured else name for name in names}
 
 
@@ -323,7 +323,7 @@ def with_collapsed(trials: pd.DataFrame, margin: float, metric: Metric) -> pd.Da
     if ok.empty:
         return trials.assign(collapsed=flags)
     cell_ids = ok["cell_id"].drop_duplicates()
-    values = cells.by_seed(cell_ids, ok, "score")
+    values = summary.by_seed(cell_ids, ok, "score")
     is_collapsed = collapsed(values, margin, fewest=2 if metric.higher_is_better else FEWEST_LOSSES)
     row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
     flags[known] = is_collapsed[row, seed]

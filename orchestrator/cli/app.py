@@ -39,7 +39,7 @@ from sweeps.errors import ConfigError
 from sweeps.printable import printable
 
 if TYPE_CHECKING:
-    from orchestrator.config.setup import CheckedSweep
+    from orchestrator.config.checked_sweep import CheckedSweep
     from orchestrator.store.results import Results
 
 WRONG_REQUEST = 2
@@ -115,7 +115,7 @@ def _show(flags: Namespace, overrides: Sequence[str]) -> int:
     except ConfigError:
         raise
     except WRONG as error:
-        from orchestrator.cli.checked_sweep import composed  # imported here so that --help stays quick
+        from orchestrator.cli.sweep_checks import composed  # imported here so that --help stays quick
 
         composed(overrides)
         raise ConfigError([_why(error)]) from None
@@ -126,7 +126,7 @@ def _show(flags: Namespace, overrides: Sequence[str]) -> int:
 
 def _run(overrides: Sequence[str], results: Results | None) -> int:
     """Carry out one mode. Raises ConfigError if the request is invalid."""
-    from orchestrator.cli.checked_sweep import checked, composed
+    from orchestrator.cli.sweep_checks import checked, composed
 
     composition = composed(overrides)
     if without_sweep := WITHOUT_SWEEP.get(composition.config["mode"]):
@@ -174,7 +174,7 @@ def check_sweeps(overrides: Sequence[str]) -> None:
 
     Two sweeps that would write into one folder are an error, too.
     """
-    from orchestrator.cli.checked_sweep import checked, composed
+    from orchestrator.cli.sweep_checks import checked, composed
 
     errors: list[str] = []
     first_in: dict[str, tuple[list[str], Any]] = {}
@@ -208,7 +208,7 @@ def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None =
     `run` takes what is `given` and then the task. Without a `sweep`, each job checks that of the config that Hydra
     composed for it.
     """
-    from orchestrator.cli.checked_sweep import checked
+    from orchestrator.cli.sweep_checks import checked
 
     statuses = [0]
     unexpected: list[Exception] = []

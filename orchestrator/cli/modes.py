@@ -19,8 +19,8 @@ from sweeps.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from orchestrator.config.checked_sweep import CheckedSweep
     from orchestrator.config.compose import Composition
-    from orchestrator.config.setup import CheckedSweep
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -112,7 +112,7 @@ def _verify(checked: CheckedSweep) -> int:
 
 
 def _status(checked: CheckedSweep) -> int:
-    from orchestrator.cli.overview import show_status, status_of
+    from orchestrator.cli.status import show_status, status_of
 
     status = status_of(checked.request.results_dir)
     if checked.request.settings.format == "json":
@@ -227,7 +227,7 @@ def write_project(config: Mapping[str, Any]) -> int:
 
 
 def _list(composition: Composition) -> int:
-    from orchestrator.cli.overview import show_list, sweeps_in
+    from orchestrator.cli.status import show_list, sweeps_in
     from orchestrator.store.cloud import is_uri
 
     config = composition.config

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO
 
-from orchestrator.exit import to_stderr
+from orchestrator.end_process import to_stderr
 
 _NO_READER = (errno.EPIPE, errno.EIO)
 """Errors of a pipe without a reader and of a closed terminal."""

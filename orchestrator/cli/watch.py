@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 from rich.console import Console
 
-from orchestrator.cli.overview import recommendation_in, state_of
+from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.run.display import Leaders
 from orchestrator.store import files, trial_files

@@ -134,7 +134,7 @@ class Request:
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes) -> Request:
-        """Read the request from a resolved config and its parsed axes; `cli.checked_sweep` checks it."""
+        """Read the request from a resolved config and its parsed axes; `cli.sweep_checks` checks it."""
         settings = read(Settings, config)
         grid = settings.sweep
         return Request(

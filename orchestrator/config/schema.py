@@ -1,7 +1,7 @@
 """Checks of single keys: names, values, sections and lists, as `orchestrator.config.settings` declares them.
 
 The sections `model`, `data`, `optimizer` and `schedule` have the keys and types of the shipped file that the config
-chose; `BOUNDS` adds ranges. Rules that concern several keys are in `orchestrator.cli.checked_sweep`.
+chose; `BOUNDS` adds ranges. Rules that concern several keys are in `orchestrator.cli.sweep_checks`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.fingerprint import SHIPPED, is_installed, origin_of, parsed, source_file
+from orchestrator.config.content_hashes import SHIPPED, is_installed, origin_of, parsed, source_file
 from orchestrator.config.hydra_private import OWN_PLUGINS, Checks, ConfigFile
 from orchestrator.config.hydra_private import parsed as parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of, literal
@@ -211,7 +211,7 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: t
                 f"to trust it, set it on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
-        if name == UNSET or name in registered(shipped):  # `cli.checked_sweep` reports what is not set
+        if name == UNSET or name in registered(shipped):  # `cli.sweep_checks` reports what is not set
             continue
         module = name.partition(":")[0]
         if not _within(name, listed):

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.objective import Measure, measured, missed_s
+from orchestrator.analysis.summary import SAMPLES, by_seed
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import superlinear_causes
+from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import SAMPLES, by_seed
 from orchestrator.analysis.curves import LossCurves
+from orchestrator.analysis.summary import SAMPLES, by_seed
 from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
 from orchestrator.decision.claims import OF_CURVES, Claim, Claimed, ExpressionError
 from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values

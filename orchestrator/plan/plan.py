@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
-from orchestrator.config.setup import CheckedSweep
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible

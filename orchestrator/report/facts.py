@@ -37,7 +37,7 @@ class ReportData:
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver: host, versions, commit, command."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    """The config that it ran, as of `setup.fingerprint`."""
+    """The config that it ran, as of `checked_sweep.fingerprint`."""
     findings: Sequence[Finding] = ()
     """Damaged files in the results directory."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.analysis.cells import further_metrics
+from orchestrator.analysis.summary import further_metrics
 from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import Recommendation, metric_of
 from orchestrator.report.cell_plots import role_of

@@ -24,8 +24,8 @@ from orchestrator.backends.choose import (
     nodes_ready,
 )
 from orchestrator.backends.ray.token import token_place
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
-from orchestrator.config.setup import CheckedSweep
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import SweepSummary, have_not_run

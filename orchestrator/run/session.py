@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.fingerprint import named_files
-from orchestrator.config.setup import source_dir
+from orchestrator.config.checked_sweep import source_dir
+from orchestrator.config.content_hashes import named_files
 from orchestrator.plan.plan import MEASURED, size
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt

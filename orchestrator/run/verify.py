@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from orchestrator.backends.choose import known_nodes
-from orchestrator.config.setup import CheckedSweep
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.run import leftover_processes
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History

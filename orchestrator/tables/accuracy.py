@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from orchestrator.analysis.cells import further_metrics
+from orchestrator.analysis.summary import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.text import numbers

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import Differences, by_cell, further_axes
+from orchestrator.analysis.summary import Differences, by_cell, further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.cells import further_axes
+from orchestrator.analysis.summary import further_axes
 from orchestrator.config.request import Metric
 from orchestrator.statistics.intervals import TAIL, Array, Moments
 from orchestrator.statistics.variances import moderated

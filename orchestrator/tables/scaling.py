@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.cells import further_axes
+from orchestrator.analysis.summary import further_axes
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
 from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, extrapolated, paired

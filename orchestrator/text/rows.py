@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import tabulate
 
-from orchestrator.analysis import cells as summary
+from orchestrator.analysis import summary
 from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import numbers
 from sweeps.status import Status

@@ -135,7 +135,7 @@ def test_every_python_block_is_tested() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    from orchestrator.analysis.cells import COLUMNS, FURTHER
+    from orchestrator.analysis.summary import COLUMNS, FURTHER
     from orchestrator.analysis.trials import COLUMNS as TRIALS
 
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())

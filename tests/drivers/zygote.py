@@ -89,7 +89,7 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """Return the sweep of these arguments, composed once, with other results."""
-    from orchestrator.cli.checked_sweep import checked
+    from orchestrator.cli.sweep_checks import checked
     from orchestrator.config.compose import Composition, initialised
     from orchestrator.config.overrides import rewritten
     from tests.unit.orchestrator.requests import with_results

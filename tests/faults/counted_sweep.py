@@ -8,10 +8,10 @@ from pathlib import Path
 import hydra
 import pytest
 
-from orchestrator.cli.checked_sweep import checked
+from orchestrator.cli.sweep_checks import checked
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.compose import Composition
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.setup import CheckedSweep
 from orchestrator.run import driver
 
 OVERRIDES = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.config.setup import CheckedSweep
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.run import driver
 from orchestrator.run.verify import JournalCheck, of_ended_trials, verify
 from orchestrator.store import files

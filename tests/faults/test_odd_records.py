@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.modes import MODES
-from orchestrator.config.setup import CheckedSweep
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from tests.faults.counted_sweep import counted_sweep

@@ -21,7 +21,7 @@ import ray
 from orchestrator.backends.ray import private
 from orchestrator.backends.ray.head import check_head
 from orchestrator.backends.ray.local_cluster import CODE, LocalCluster, leave_ray
-from orchestrator.config.fingerprint import python_files
+from orchestrator.config.content_hashes import python_files
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
 from sweeps.cluster_address import cluster_address

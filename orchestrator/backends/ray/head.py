@@ -15,7 +15,7 @@ import ray
 
 from orchestrator.backends.ray import private
 from orchestrator.backends.ray.private import Answer
-from orchestrator.exit import leave, to_stderr
+from orchestrator.end_process import leave, to_stderr
 
 ANSWER_S = 30.0
 """Seconds that a busy head may take to answer, before Ray connects."""

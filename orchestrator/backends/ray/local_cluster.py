@@ -27,7 +27,7 @@ from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.ray import private
 from orchestrator.backends.ray.rank import LOOPBACK
 from orchestrator.backends.ray.token import keep_token_private, token_file
-from orchestrator.config.fingerprint import is_installed
+from orchestrator.config.content_hashes import is_installed
 
 CODE = Path(__file__).parents[3]
 """The folder that contains the four packages."""

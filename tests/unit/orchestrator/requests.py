@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.request import Request
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.setup import CheckedSweep
 from orchestrator.store import files
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from orchestrator.config.compose import initialised
-from orchestrator.config.fingerprint import Versions
+from orchestrator.config.content_hashes import Versions
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import encode
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord

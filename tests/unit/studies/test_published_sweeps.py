@@ -9,9 +9,9 @@ import pytest
 
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
-from orchestrator.cli.checked_sweep import request_errors, setup_errors
+from orchestrator.cli.sweep_checks import request_errors, setup_errors
 from orchestrator.config.compose import initialised
-from orchestrator.config.fingerprint import Versions
+from orchestrator.config.content_hashes import Versions
 from orchestrator.config.schema import SCHEMA, group_errors, key_errors, structure_errors, value_errors
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts

@@ -219,7 +219,7 @@ def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
 
 
 def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:
-    from orchestrator.config.fingerprint import data_version
+    from orchestrator.config.content_hashes import data_version
 
     file = tmp_path / "train.bin"
     np.arange(9, dtype=np.uint16).tofile(file)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.cells import further_axes, further_metrics
+from orchestrator.analysis.summary import further_axes, further_metrics
 from orchestrator.analysis.trials import (
     COLUMNS,
     cell_axes,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.checked_sweep import checked
+from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import with_primary

@@ -34,7 +34,7 @@ def test_shipped_config_has_all_settings():
 
 
 def test_shipped_config_declares_every_measured_column():
-    from orchestrator.analysis.cells import COLUMNS
+    from orchestrator.analysis.summary import COLUMNS
     from orchestrator.analysis.trials import MEASURED
 
     measured = {"val_accuracy", *MEASURED} | (set(COLUMNS) & set(MEASURED))

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from orchestrator.backends.ray import cluster
 from orchestrator.backends.ray.cluster import stage
-from orchestrator.config.fingerprint import python_files
+from orchestrator.config.content_hashes import python_files
 
 
 def folder_with(root: Path, *names: str) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
@@ -26,7 +27,6 @@ from orchestrator.config.schema import (
     value_errors,
 )
 from orchestrator.config.search_path import shipped_dirs
-from orchestrator.config.setup import CheckedSweep, code_in
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -129,7 +129,7 @@ def _trial_errors(
     config: Mapping[str, Any], arguments: Sequence[str], *, whole: bool, runs_here: bool
 ) -> Iterator[str]:
     """Yield errors in what a trial is; nothing that the config names runs unless it is all trusted and `whole`."""
-    from orchestrator.config.fingerprint import import_errors
+    from orchestrator.config.content_hashes import import_errors
     from orchestrator.config.trust import trust_errors
 
     yield from value_errors(config, _OF_A_TRIAL)

@@ -2,11 +2,11 @@ import shutil
 
 import pytest
 
-from orchestrator.config import setup as setup_of_trials
+from orchestrator.config import checked_sweep
+from orchestrator.config.checked_sweep import fingerprint, setup, with_gpus
 from orchestrator.config.compose import initialised
-from orchestrator.config.fingerprint import Versions
+from orchestrator.config.content_hashes import Versions
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.setup import fingerprint, setup, with_gpus
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record
@@ -164,8 +164,8 @@ def identified(given):
 
 def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
     expansions = []
-    expand = setup_of_trials.trials
-    monkeypatch.setattr(setup_of_trials, "trials", lambda sweep, of: expansions.append(sweep) or expand(sweep, of))
+    expand = checked_sweep.trials
+    monkeypatch.setattr(checked_sweep, "trials", lambda sweep, of: expansions.append(sweep) or expand(sweep, of))
     with initialised():
         grid = unchecked("sweep=batch_scaling", "trainable=noop")
         planned = grid.trials([LAPTOP])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.cli.checked_sweep import axis_errors, checked, composed, request_errors, setup_errors, setup_remarks
+from orchestrator.cli.sweep_checks import axis_errors, checked, composed, request_errors, setup_errors, setup_remarks
 from orchestrator.config.compose import initialised
 from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import shipped_config, with_value

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from orchestrator.config import fingerprint
-from orchestrator.config.fingerprint import Versions, data_version, import_errors, named_files
+from orchestrator.config import content_hashes
+from orchestrator.config.content_hashes import Versions, data_version, import_errors, named_files
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_program_elsewhere_has_no_files_here(folder):
 
 
 def test_huge_folder_counts_only_named_files(folder, monkeypatch):
-    monkeypatch.setattr(fingerprint, "MOST_FILES", 1)
+    monkeypatch.setattr(content_hashes, "MOST_FILES", 1)
     before = version_of(ARGV, folder)
     (folder / "models/net.py").write_text("second")
     assert version_of(ARGV, folder) == before

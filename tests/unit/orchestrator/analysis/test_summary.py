@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.cells import COLUMNS, Differences, by_cell, further_axes, summary_frame
+from orchestrator.analysis.summary import COLUMNS, Differences, by_cell, further_axes, summary_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection

@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from typing import Any, cast
 
 from orchestrator.config.compose import Composition
-from orchestrator.config.fingerprint import Versions
+from orchestrator.config.content_hashes import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, target
 from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
 from orchestrator.schedule.cluster import Node, of_type
