@@ -20,6 +20,8 @@ from pathlib import Path
 
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.recommendation import not_made
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.store.journal import encode
@@ -87,7 +89,16 @@ def main() -> None:
         with stage("tables"):
             write_tables(layout, *frames)
         with stage("report"):
-            write_report(ReportData(trials=frames[0], cells=frames[1], curves=curves, driver=found.driver), layout)
+            write_report(
+                ReportData(
+                    trials=frames[0],
+                    cells=frames[1],
+                    recommendation=not_made(Terms()),
+                    curves=curves,
+                    driver=found.driver,
+                ),
+                layout,
+            )
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         assert len(curves) == trials * epochs and not findings and not found.findings
         told = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.config.request import VAL_ACCURACY, Metric, Terms
+from orchestrator.config.request import Terms
 
 NO_OBJECTIVE = "none"
 """The objective of a sweep whose cells do different work: nothing is recommended."""
@@ -272,11 +272,6 @@ class Recommendation:
     def is_baseline(self) -> bool:
         """True if the chosen cell is the one that accuracies are compared with."""
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
-
-
-def metric_of(recommendation: Recommendation | None) -> Metric:
-    """Return the metric of choice."""
-    return recommendation.terms.metric if recommendation else VAL_ACCURACY
 
 
 def not_made(terms: Terms) -> Recommendation:

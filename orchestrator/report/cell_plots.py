@@ -19,7 +19,7 @@ from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.analysis.summary import by_cell
 from orchestrator.analysis.validity import only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric
-from orchestrator.decision.recommendation import Recommendation, metric_of
+from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import (
     ABOUT_INTERVALS,
     FADED,
@@ -76,10 +76,10 @@ def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})
 
 
-def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> list[dict[str, Any]]:
+def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[str, Any]]:
     """Return a row for each cell `with_times`, in the order of the tables, for all charts and filters."""
     differing = varying(cells)
-    fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], metric_of(recommendation)
+    fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], recommendation.terms.metric
     # The page pairs these rows with those of its table, which has the same order.
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     records = ordered.to_dict("records")
@@ -92,7 +92,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation | None) -> lis
     titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}
     ranks = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
     places = {name: panel_places(cells, columns, _panel_title) for name, columns in panels.items()}
-    whole = recommendation is not None and recommendation.deciding_time == "total_time"
+    whole = recommendation.deciding_time == "total_time"
     columns = _COLUMNS | {f"time{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
     columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
     rows: list[dict[str, Any]] = []
@@ -131,12 +131,11 @@ _COLUMNS = {
 """Fields of the rows that are measured, and their columns."""
 
 
-def _first(records: Sequence[Row], recommendation: Recommendation | None) -> Row | None:
+def _first(records: Sequence[Row], recommendation: Recommendation) -> Row | None:
     """Return the cell whose panels come first: the chosen one, else the one with the largest speed-up."""
-    chosen_id = recommendation.cell_id if recommendation else None
     compared = [row for row in records if row["speedup"] == row["speedup"] and row["timing_valid"] is not False]
     largest = max(compared, key=lambda row: float(row["speedup"]), default=None)
-    return next((row for row in records if row["cell_id"] == chosen_id), largest)
+    return next((row for row in records if row["cell_id"] == recommendation.cell_id), largest)
 
 
 def _of_speed(cells: pd.DataFrame) -> list[str]:
@@ -168,29 +167,29 @@ def _front(rows: pd.DataFrame, sign: float) -> set[int]:
     return set(fastest_first.index[fastest_first["score"] > best])
 
 
-def role_of(row: Row, recommendation: Recommendation | None) -> str:
+def role_of(row: Row, recommendation: Recommendation) -> str:
     """Return `chosen` or `baseline` for a cell that the recommendation names so; empty for others."""
-    if recommendation is None or row["cell_id"] not in (recommendation.cell_id, recommendation.baseline_cell_id):
-        return ""
-    return "chosen" if row["cell_id"] == recommendation.cell_id else "baseline"
+    if row["cell_id"] == recommendation.cell_id:
+        return "chosen"
+    return "baseline" if row["cell_id"] == recommendation.baseline_cell_id else ""
 
 
-def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recommendation | None) -> list[Plot]:
+def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recommendation) -> list[Plot]:
     """Return the charts of cells, in the order of the report; `rows` are those of `cell_rows`."""
     return [
         trade_off(cells, pd.DataFrame(list(rows)), recommendation),
         speedup(cells),
         *speedup_by_batch(cells),
-        accuracy(cells, metric_of(recommendation)),
+        accuracy(cells, recommendation.terms.metric),
         time_to_target(cells),
         why_not_linear(cells),
         memory(cells),
     ]
 
 
-def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommendation | None) -> Plot:
+def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommendation) -> Plot:
     """Return the chart of time against the metric of choice, with the Pareto front and the margin."""
-    metric = metric_of(recommendation)
+    metric = recommendation.terms.metric
     known = rows[rows["time"].notna() & rows["metric"].notna()]
     plot = Plot(
         name="trade_off",
@@ -202,8 +201,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     )
     if plot.absent:
         return plot
-    measure = recommendation.measure if recommendation and recommendation.measure.startswith("time") else "time"
-    margin = recommendation.terms.report.margin if recommendation else 0.0
+    measure = recommendation.measure if recommendation.measure.startswith("time") else "time"
+    margin = recommendation.terms.report.margin
     baseline = _metric_of_baseline(cells, recommendation)
     shown = known if baseline is None else _competing(known, metric.sign, baseline, margin)
     # So wide that the margin's line is in sight.
@@ -258,10 +257,10 @@ def _margin_band(y: Spec, baseline: float, level: float) -> list[Spec]:
     ]
 
 
-def _metric_of_baseline(cells: pd.DataFrame, recommendation: Recommendation | None) -> float | None:
+def _metric_of_baseline(cells: pd.DataFrame, recommendation: Recommendation) -> float | None:
     """Return the metric of the baseline; None without one."""
-    metric = metric_of(recommendation)
-    if recommendation is None or metric.name not in cells:
+    metric = recommendation.terms.metric
+    if metric.name not in cells:
         return None
     values = cells.loc[cells["cell_id"] == recommendation.baseline_cell_id, metric.name].dropna()
     return float(values.iloc[0]) if len(values) else None

@@ -27,7 +27,7 @@ class ReportData:
     trials: pd.DataFrame
     cells: pd.DataFrame
     """At least one row."""
-    recommendation: Recommendation | None = None
+    recommendation: Recommendation
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
     """The learning curves, as returned by `analysis.curves.curves_frame`."""
     further: Sequence[TextTable] = ()
@@ -44,9 +44,7 @@ class ReportData:
     @property
     def discussed(self) -> list[str]:
         """The recommended cell and its baseline, which plots of some cells show first."""
-        recommendation = self.recommendation
-        ids = [recommendation.cell_id, recommendation.baseline_cell_id] if recommendation else []
-        return [cell_id for cell_id in ids if cell_id]
+        return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.baseline_cell_id) if cell_id]
 
     @property
     def sweep(self) -> str:

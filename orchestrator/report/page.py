@@ -20,7 +20,6 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from orchestrator.decision.recommendation import metric_of
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
 from orchestrator.report.facts import ReportData, key_facts, not_ok_lines, provenance
@@ -59,11 +58,13 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
     """Return the page as HTML; `samples` are telemetry to draw."""
     data = replace(data, cells=with_times(data.cells, data.trials))
     cells, recommendation = data.cells, data.recommendation
-    metric = metric_of(recommendation)
     rows = cell_rows(cells, recommendation)
     plots = plots_of(data, rows, samples)
     drawn = [plot for plot in plots if plot.spec]
-    tables = {"cells": cell_table(cells, recommendation), "trials": trial_table(data.trials, cells, metric)}
+    tables = {
+        "cells": cell_table(cells, recommendation),
+        "trials": trial_table(data.trials, cells, recommendation.terms.metric),
+    }
     # Style and script are inline, so that the page is one file, and allowed by their hashes alone.
     css = (_HERE / "page.css").read_text()
     js = "\n".join((script(), (_HERE / "page.js").read_text()))
@@ -79,8 +80,8 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
         data=data,
         facts=key_facts(data),
         recommendation=recommendation,
-        text=in_sentences(recommendation) if recommendation else None,
-        candidates=Candidates.of(recommendation) if recommendation else None,
+        text=in_sentences(recommendation),
+        candidates=Candidates.of(recommendation),
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import further_metrics
 from orchestrator.config.request import Metric
-from orchestrator.decision.recommendation import Recommendation, metric_of
+from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.cell_plots import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.sentences import probability
@@ -52,17 +52,17 @@ Columns = Mapping[str, Callable[[Row], str]]
 """The columns of a table: titles, and functions of a row that return its text."""
 
 
-def cell_table(cells: pd.DataFrame, recommendation: Recommendation | None) -> dict[str, Any]:
+def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str, Any]:
     """Return a row for each cell `with_times`, in the order of the charts' rows, with everything measured."""
     ordered = in_order(cells, [*varying(cells), "device_batch_size", "lr_rule", "gpus"])
-    known = recommendation.probabilities if recommendation else {}
-    chances = [known.get(str(cell_id), (math.nan, math.nan)) for cell_id in ordered["cell_id"]]
+    unknown = math.nan, math.nan
+    chances = [recommendation.probabilities.get(str(cell_id), unknown) for cell_id in ordered["cell_id"]]
     ordered = ordered.assign(
         p_within=[within for within, _ in chances],
         p_best=[best for _, best in chances],
         role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
     )
-    table = _table(ordered, cells, _OF_CELLS, metric_of(recommendation))
+    table = _table(ordered, cells, _OF_CELLS, recommendation.terms.metric)
     # Shown by time at first; the rows keep the order of the charts' rows.
     titles = [title for title, _ in table["columns"]]
     return table | {"by": titles.index("time [s]") if "time [s]" in titles else None}

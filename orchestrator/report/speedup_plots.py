@@ -203,11 +203,11 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     return replace(plot, spec=spec, remarks=remarks)
 
 
-def largest(cells: pd.DataFrame, recommendation: Recommendation | None) -> str:
+def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
     """Return a sentence on the largest loss of speed-up, of the recommended cell or else of the worst one."""
     known = cells[cells["lost_rest"].notna()]
     # Readers care about the cell that they will use.
-    chosen = known[known["cell_id"] == (recommendation.cell_id if recommendation else None)]
+    chosen = known[known["cell_id"] == recommendation.cell_id]
     rows = (chosen if len(chosen) else known.sort_values("efficiency")).to_dict("records")
     lost = largest_loss(rows[0]) if rows else None
     if not lost:

@@ -270,7 +270,7 @@ class SweepRun:
             )
         reached(Moment.TABLES_WRITTEN)
         summary.show(console, time.monotonic() - self.began_s)
-        summary.complete(history, console)
+        summary.complete(console)
         self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})
         reached(Moment.SWEEP_ENDED)
         return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
@@ -320,5 +320,5 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         layout.create_output()
         summary = SweepSummary.of(request, layout, history, findings=results.findings)
         summary.show(console)
-        summary.complete(history, console)
+        summary.complete(console)
         return summary.exit_status

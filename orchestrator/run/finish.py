@@ -21,10 +21,12 @@ from rich.console import Console
 from orchestrator.analysis.curves import curves_frame, loss_curves
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.config.request import Request, Terms
+from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim, needs_curves
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import Recommendation, not_made
+from orchestrator.decision.recommendation import not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
+from orchestrator.report.facts import ReportData, trained
 from orchestrator.store import files
 from orchestrator.store.files import write_whole
 from orchestrator.store.history import History
@@ -98,7 +100,7 @@ class SweepSummary:
             report=report,
             ends=tuple(record for record in rows.values() if record.trial_id in ids),
             missing=missing,
-            findings=report.findings,
+            findings=report.data.findings,
             failed_claims=_failed_claims(report.verdicts, request.settings.claims.fail_on),
         )
 
@@ -149,12 +151,12 @@ class SweepSummary:
             console.print(f"{label}: {text}", markup=False, soft_wrap=True)
         console.print(f"journal: {self.layout.journal}", markup=False, soft_wrap=True)
 
-    def complete(self, history: History, console: Console) -> None:
+    def complete(self, console: Console) -> None:
         """Write the files that take seconds, and print what went wrong with them."""
         if self.report is None:
             return
         with console.status("writing the report …") if console.is_terminal else nullcontext():
-            findings, troubles = self.report.write_rest(self.layout, history)
+            findings, troubles = self.report.write_rest(self.layout)
         for label, text in [
             *(("Damaged", str(finding)) for finding in findings),
             *(("Failed", text) for text in troubles),
@@ -196,30 +198,22 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The written tables and report."""
+    """The written tables, and the rest that follows from the same values."""
 
-    trials: pd.DataFrame
-    cells: pd.DataFrame
-    trained: str
-    """What was trained, in a few words."""
-    shows_all: bool
-    recommendation: Recommendation
+    data: ReportData
+    """What report.html shows; its learning curves may not have been read yet."""
+    settings: ReportSection
     decision: str
     """The recommendation as Markdown."""
     verdicts: Sequence[Verdict] | None
     """The verdicts on the sweep's claims; None if judging failed."""
     documents: Sequence[Document]
-    findings: Sequence[Finding]
     troubles: Sequence[str]
     """A line for each step that failed, with the file that has the trace."""
     has_page: bool
     """Whether `write_rest` writes report.html."""
-    fingerprint: Mapping[str, Any]
-    """The config of the sweep."""
-    curves: _Curves | None = None
-    """The learning curves, if they have been read."""
-    branches: pd.DataFrame | None = None
-    """The rows of the critical batch by branching; None without branches."""
+    has_curves: bool
+    """Whether the learning curves have been read."""
 
     def show(
         self,
@@ -231,53 +225,44 @@ class Report:
         """Print the summary; before it, with `report.show=all`, the tables as in the files."""
         from orchestrator.tables.terminal import SweepEnd, show
 
-        if self.shows_all:
+        if self.settings.show == "all":
             for text in self.markdown():
                 console.print(text, markup=False, soft_wrap=True)
                 console.print()
         counts = Counter(verdict.verdict for verdict in self.verdicts or ())
         claims = [("Claims", f"{', '.join(f'{n} {word}' for word, n in counts.items())} (tables/{CLAIMS})")]
         notes = [*(claims if counts else ()), *(document.line for document in self.documents if document.line)]
+        data = self.data
         end = SweepEnd(
-            recommendation=self.recommendation,
-            trials=self.trials,
-            cells=self.cells,
-            trained=self.trained,
+            recommendation=data.recommendation,
+            trials=data.trials,
+            cells=data.cells,
+            trained=trained(data.trials, data.fingerprint, most=40),
             took_s=took_s,
             files=str(layout.page if self.has_page else layout.tables),
             problems=[*(("Failed", trouble) for trouble in self.troubles), *problems, *notes],
         )
         show(end, console)
 
-    def write_rest(self, layout: ResultsFolder, history: History) -> tuple[Sequence[Finding], Sequence[str]]:
+    def write_rest(self, layout: ResultsFolder) -> tuple[Sequence[Finding], Sequence[str]]:
         """Write the files that take seconds and do not change the answer: curves and report.html.
 
         Return further findings, and a line for each step that failed. Raises OSError if the disk is full.
         """
         if not self.has_page:
             return (), ()
-        steps = _Steps(layout)
-        curves = self.curves or steps.run("the curves", lambda: _read_curves(layout, self.trials))
-        if curves is None:
-            return (), steps.troubles
-        steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
-        new_findings = curves.findings if self.curves is None else ()
+        steps, data, new_findings = _Steps(layout), self.data, list[Finding]()
+        if not self.has_curves:
+            read = steps.run("the curves", lambda: _read_curves(layout, data.trials))
+            if read is None:
+                return (), steps.troubles
+            curves, new_findings = read
+            data = replace(data, curves=curves, findings=[*data.findings, *new_findings])
+        steps.run("curves.parquet", lambda: write_curves(layout, data.curves))
 
         def write_page() -> list[Finding]:
-            from orchestrator.report.facts import ReportData
             from orchestrator.report.page import write_report  # imports Jinja
 
-            data = ReportData(
-                trials=self.trials,
-                cells=self.cells,
-                recommendation=self.recommendation,
-                curves=curves.rows,
-                further=[table for document in self.documents for table in document.tables],
-                branches=self.branches,
-                driver=history.driver,
-                fingerprint=self.fingerprint,
-                findings=[*self.findings, *new_findings],
-            )
             return write_report(data, layout)
 
         unsound = steps.run("report.html", write_page)
@@ -288,7 +273,8 @@ class Report:
         claims = [document.text for document in self.documents if document.file == CLAIMS]
         others = [document for document in self.documents if document.file != CLAIMS]
         last = [document.text for document in others if document.tables]
-        tables = [speedup_markdown(self.cells), accuracy_markdown(self.cells, self.recommendation.terms.metric)]
+        cells, metric = self.data.cells, self.data.recommendation.terms.metric
+        tables = [speedup_markdown(cells), accuracy_markdown(cells, metric)]
         return [text for text in (self.decision, *claims, *tables, *last) if text]
 
 
@@ -315,8 +301,8 @@ def report_on(
 
     # The decision. Only some claims need the curves, which take long to read in a large sweep.
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
-    curves = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
-    by_cell = loss_curves(trials, curves.rows) if curves else None
+    read = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
+    by_cell = loss_curves(trials, read[0]) if read else None
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
     terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments") or ()), unfinished=unfinished)
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
@@ -343,40 +329,33 @@ def report_on(
         if document.rows is not None:
             texts[f"{Path(document.file).stem}.csv"] = document.rows.to_csv(index=False)
     write_tables(layout, trials, cells, texts, terms.metric)
-    from orchestrator.report.facts import trained
-
-    return Report(
+    data = ReportData(
         trials=trials,
         cells=cells,
-        trained=trained(trials, fingerprint, most=40),
-        shows_all=request.settings.report.show == "all",
         recommendation=recommendation,
+        further=[table for document in documents for table in document.tables],
+        branches=branched.rows if branched else None,
+        driver=history.driver,
+        fingerprint=fingerprint,
+        findings=findings,
+    )
+    if read:
+        data = replace(data, curves=read[0], findings=[*findings, *read[1]])
+    return Report(
+        data=data,
+        settings=request.settings.report,
         decision=decision,
         verdicts=judged,
         documents=documents,
-        findings=[*findings, *(curves.findings if curves else ())],
         troubles=steps.troubles,
         has_page=request.settings.report.html and in_time,
-        fingerprint=fingerprint,
-        curves=curves,
-        branches=branched.rows if branched else None,
+        has_curves=read is not None,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Curves:
-    """The learning curves of the trials."""
-
-    rows: pd.DataFrame
-    """As returned by `curves.curves_frame`."""
-    findings: Sequence[Finding]
-    """Damaged metrics files."""
-
-
-def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> _Curves:
-    with_curve = trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"]
-    rows, findings = curves_frame(layout, with_curve)
-    return _Curves(rows=rows, findings=findings)
+def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the learning curves of the trials as `curves_frame` does, and findings on damaged files."""
+    return curves_frame(layout, trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"])
 
 
 def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:

@@ -9,7 +9,16 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.config.request import Terms
-from orchestrator.decision.recommendation import Figure, GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
+from orchestrator.decision.recommendation import (
+    Figure,
+    GpuCount,
+    MoreSeeds,
+    Recommendation,
+    Remark,
+    TradeOff,
+    not_made,
+    remark,
+)
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
@@ -148,6 +157,9 @@ def use(name: str) -> Remark:
     gains = {"gain": Figure(value=6.8, lo=6.5, hi=7.1, unit="1"), "of_gpus": None, "fewest": None}
     return remark("use", name=name, cell=cell, fewest_is_baseline=False, **took, **gains)
 
+
+NOT_MADE = not_made(Terms())
+"""For tests in which nothing depends on the recommendation."""
 
 RECOMMENDATION = Recommendation(
     terms=Terms(),

@@ -9,6 +9,7 @@ from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.plot import Plot, svg
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
+from tests.unit.orchestrator.report import demo
 
 STEP = {"step_s": 1.0, "step_data_s": 0.1, "step_host_s": 0.1, "step_communication_s": 0.0, "step_imbalance_s": 0.0}
 
@@ -25,7 +26,7 @@ def texts(plot: Plot, rows: list[dict]) -> list[str]:
 def made(records: list[TrialRecord], **options: object) -> tuple[pd.DataFrame, list[dict]]:
     """Return the cells, and the rows of their charts without a recommendation."""
     trials, cells = collect(records, **{"scaling": "weak", **options})  # type: ignore[arg-type]
-    return cells, cell_rows(with_times(cells, trials), None)
+    return cells, cell_rows(with_times(cells, trials), demo.NOT_MADE)
 
 
 def scaling(gpus: int, seed: int = 0, rate: float = 1000.0, **more: float) -> TrialRecord:

@@ -113,7 +113,7 @@ def test_memory_is_the_largest_over_rules(sweep: tuple[pd.DataFrame, list[dict]]
 
 def test_without_gpus_charts_name_processes() -> None:
     cells, rows = made([demo.replaced(record, device="cpu") for record in demo.records()])
-    for plot in cell_plots(cells, rows, None):
+    for plot in cell_plots(cells, rows, demo.NOT_MADE):
         drawn = " ".join([plot.title, plot.about, plot.absent, *(texts(plot, rows) if plot.spec else [])])
         assert "GPU" not in drawn, plot.name
 
@@ -122,7 +122,7 @@ def test_without_gpus_charts_name_processes() -> None:
 def test_a_plot_without_data_has_a_reason(draw: Callable[[pd.DataFrame], Plot]) -> None:
     cells, rows = made([demo.replaced(demo.records()[0], metrics={})])
     assert draw(cells).spec is None and draw(cells).absent.endswith(".")
-    assert trade_off(cells, pd.DataFrame(rows), None).spec is None
+    assert trade_off(cells, pd.DataFrame(rows), demo.NOT_MADE).spec is None
 
 
 def test_the_metric_that_decides_is_drawn_else_test_accuracy() -> None:
@@ -136,7 +136,7 @@ def test_the_metric_that_decides_is_drawn_else_test_accuracy() -> None:
 def test_hostile_texts_are_drawn_as_text() -> None:
     cells, rows = made(demo.records(sweep=demo.EVIL, evil=demo.EVIL))
     assert any("<script>alert('x')</script>" in each for each in texts(speedup(cells), rows))
-    for plot in cell_plots(cells, rows, None):
+    for plot in cell_plots(cells, rows, demo.NOT_MADE):
         assert "alert" not in str(plot.spec)
 
 

@@ -27,8 +27,8 @@ def test_a_sweep_without_a_started_trial_has_plots() -> None:
     ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty
-    rows = cell_rows(with_times(cells, trials), None)
-    plots = plots_of(ReportData(trials=trials, cells=cells, driver=demo.DRIVER), rows)
+    rows = cell_rows(with_times(cells, trials), demo.NOT_MADE)
+    plots = plots_of(ReportData(trials=trials, cells=cells, recommendation=demo.NOT_MADE, driver=demo.DRIVER), rows)
     assert all(plot.absent for plot in plots if plot.name == "memory")
 
 

@@ -24,7 +24,7 @@ def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
 
 def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
-    table = cell_table(with_times(cells, trials), None)
+    table = cell_table(with_times(cells, trials), demo.NOT_MADE)
     rows = [dict(zip((title for title, _ in table["columns"]), row, strict=True)) for row in table["rows"]]
     disturbed = [row for row in rows if row["seeds timed"].startswith("0/")]
     assert len(disturbed) == 3  # windows of 1.1 s

@@ -73,8 +73,10 @@ def test_lost_speedup_is_drawn_and_named() -> None:
     parts = [value for name, value in row.items() if name.startswith("lost_") and value == value]
     assert row["efficiency"] + sum(parts) == pytest.approx(1) and row["lost_communication"] == pytest.approx(0.2)
     assert {"2×32 none", "kept", "exchanging gradients"} <= set(texts(why_not_linear(cells), rows))
-    assert "exchanging gradients (20% of" in largest(cells, None) and "2×32 none" in largest(cells, None)
-    assert largest(made([scaling(1)])[0], None) == ""
+    assert "exchanging gradients (20% of" in largest(cells, demo.NOT_MADE) and "2×32 none" in largest(
+        cells, demo.NOT_MADE
+    )
+    assert largest(made([scaling(1)])[0], demo.NOT_MADE) == ""
 
 
 @pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])

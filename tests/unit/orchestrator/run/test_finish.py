@@ -64,8 +64,9 @@ def history(records: list[TrialRecord]) -> History:
 def reported_on(asked: Request, layout: ResultsFolder, history: History, **settings: Any) -> Report:
     """Write all files; the report has the findings and troubles of all steps."""
     report = report_on(asked, layout, history, **settings)
-    findings, troubles = report.write_rest(layout, history)
-    return replace(report, findings=[*report.findings, *findings], troubles=[*report.troubles, *troubles])
+    findings, troubles = report.write_rest(layout)
+    data = replace(report.data, findings=[*report.data.findings, *findings])
+    return replace(report, data=data, troubles=[*report.troubles, *troubles])
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_claims_on_curves_need_the_curves(tmp_path: Path, html: bool) -> None:
     for record in records:
         layout.metrics(record.trial_id).unlink()
     without = reported_on(asked, layout, history(records))
-    assert without.troubles == [] and "no such file" in str(without.findings[0])
+    assert without.troubles == [] and "no such file" in str(without.data.findings[0])
     assert "| inconclusive: no curves: " in layout.table("claims.md").read_text()
 
 
@@ -158,7 +159,7 @@ def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeyp
 
     monkeypatch.setattr(finish, "decide", broken)
     reported = reported_on(request(), layout, history(FEW))
-    assert reported.recommendation.cell_id is None and reported.has_page
+    assert reported.data.recommendation.cell_id is None and reported.has_page
     assert all(each in reported.troubles[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
     assert layout.table("speedup.md").exists()
     forms = [layout.page, layout.table("recommendation.md"), layout.table("recommendation.json")]
@@ -229,12 +230,12 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path, changes: dict[st
 def test_damaged_files_are_findings(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
-    assert reported.findings[0] == TORN
-    assert [finding.where for finding in reported.findings[1:]] == [
+    assert reported.data.findings[0] == TORN
+    assert [finding.where for finding in reported.data.findings[1:]] == [
         f"trials/{one}/metrics.jsonl",
         f"trials/{other}/telemetry.parquet",
         f"trials/{one}/telemetry.parquet",
     ]
-    assert "1 of 10" in reported.findings[1].what
+    assert "1 of 10" in reported.data.findings[1].what
     page = layout.page.read_text()
-    assert all(finding.where in page for finding in reported.findings)
+    assert all(finding.where in page for finding in reported.data.findings)
