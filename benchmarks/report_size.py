@@ -89,16 +89,9 @@ def main() -> None:
         with stage("tables"):
             write_tables(layout, *frames)
         with stage("report"):
-            write_report(
-                ReportData(
-                    trials=frames[0],
-                    cells=frames[1],
-                    recommendation=not_made(Terms()),
-                    curves=curves,
-                    driver=found.driver,
-                ),
-                layout,
-            )
+            decision = not_made(Terms())
+            data = ReportData(trials=frames[0], cells=frames[1], recommendation=decision, curves=curves)
+            write_report(data, layout)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         assert len(curves) == trials * epochs and not findings and not found.findings
         told = {

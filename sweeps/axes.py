@@ -90,6 +90,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:
     """Yield the factors of the product: the values of an axis, or the joint values of a zipped group."""
+    # A zipped group takes the place of its first axis in the order.
     group_of = {axis: tuple(group) for group in zipped for axis in group}
     seen: set[str] = set()
     for axis in axes:

@@ -60,6 +60,7 @@ class Gang:
         types, ranks = self.gpu_types, self.ranks
         if len(types) < 2:
             return [self]
+        # Equally many ranks of each type, in the order of the types, so that neighbours are alike.
         counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
         # A node has one type of GPU, so that each type gets its share of the nodes.
         nodes = self.nodes and max(1, self.nodes // len(counts))
@@ -160,6 +161,7 @@ def layout_of(
     numbers, for degrees that do not divide the devices, or that the strategy does not have.
     """
     devices = gang.ranks * gang.devices_per_rank
+    # A sweep that divides no model leaves these keys out.
     degrees = [model_parallel.get(name, 1) for name in MODEL_PARALLEL]
     tensor, context, pipeline = degrees
     if strategy == "auto":
@@ -200,6 +202,7 @@ def layout_of(
 
 def least_nodes(gpus: float, sizes: Sequence[int]) -> int | None:
     """Return the least number of nodes with these numbers of GPUs that can have equally many; None if none can."""
+    # The fewest nodes come first: traffic between nodes is slower than within one.
     for count in range(1, len(sizes) + 1):
         if gpus % count == 0 and sum(size >= gpus / count for size in sizes) >= count:
             return count

@@ -174,6 +174,7 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
         lr=lr,
         seed=values["seed"],
         trainable=setup.trainable,
+        # A rule may change betas, weight decay or the optimizer itself, besides the rate.
         config={**setup.config, "optimizer": {**setup.optimizer, **lr.optimizer}},
     )
 

@@ -150,6 +150,7 @@ class TrialSpec:
     @property
     def memory_share(self) -> float | None:
         """The fraction of its GPU's memory that the rank may use on a shared device; None: no limit."""
+        # A trial with the device to itself may use all of its memory, whatever fraction it asked for.
         share = self.gang.gpus_per_rank
         return share if self.timing == "shared" and 0 < share < 1 else None
 

@@ -136,6 +136,7 @@ def run(
 
     `observe` is called with the trial's phases: see `Context.phase`.
     """
+    # Threads and child processes that a trial leaves behind would disturb the next one.
     before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe

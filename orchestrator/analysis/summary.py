@@ -304,6 +304,7 @@ def summary_frame(
     Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
     ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    # Speed-ups are ratios, and the mean of logarithms makes the ratio of two means the mean of the ratios.
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
@@ -381,6 +382,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
         counted = ok.assign(samples=_numbers(ok, samples).where(ok[column].notna()))
         means[column] = proportion_interval(by_cell(cells.index, ok, column), by_cell(cells.index, counted, "samples"))
     for column, interval in means.items():
+        # Only the figures that readers compare have an interval: two columns each would hide the rest.
         cells[column] = interval.point
         if column in _WITH_INTERVAL:
             cells[f"{column}_lo"] = np.maximum(interval.lo, np.minimum(interval.point, 0.0))
@@ -404,6 +406,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
     cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
     cells["noise_scale_samples"] = _numbers(ok, "noise_scale").groupby(ok["cell_id"]).mean()
+    # A mean of the seeds that reached the target would be too short.
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
@@ -438,6 +441,7 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
     cells["same_machines"] = same_machines(cells)
     differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
     speedup = differences.interval().map(np.exp)
+    # The baseline may have more than one GPU, if one GPU does not hold the model.
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
     _put(cells, "speedup", speedup)
     _put(cells, "efficiency", speedup.map(lambda times: times / growth))

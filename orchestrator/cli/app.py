@@ -60,6 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments = with_command(arguments)
         if errors := list(dash_errors(arguments)):
             raise ConfigError(errors)
+        # A report may be asked for by its folder alone.
         completed = with_recorded(rewritten(arguments))
         if completed.remark:
             print(printable(f"note: {completed.remark}"), file=sys.stderr)
@@ -210,6 +211,7 @@ def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None =
     """
     from orchestrator.cli.sweep_checks import checked
 
+    # One refused sweep must not end the others of a multirun.
     statuses = [0]
     unexpected: list[Exception] = []
 

@@ -48,6 +48,7 @@ def _plan(checked: CheckedSweep) -> int:
     plan = plan_now(checked)
     remarks = list(checked.remarks)
     if plan.changed:
+        # The full list may be as long as the config; mode=run shows it.
         first, others = plan.changed[0], len(plan.changed) - 1
         changes = f"{first}, and {others} more" if others else first
         refusal = "" if request.settings.allow_changed else ", and mode=run would refuse to continue with them"

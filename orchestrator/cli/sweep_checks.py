@@ -92,6 +92,7 @@ def checked(composition: Composition) -> CheckedSweep:
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.
         wrong = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
         errors += wrong
+        # A cluster may not have answered yet, and its grid can be checked all the same.
         grid_nodes = nodes or (_SOME_CLUSTER,)
         expanded_axes = sweep.axes(grid_nodes)
         if wrong_axes:

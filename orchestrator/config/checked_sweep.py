@@ -85,6 +85,7 @@ class CheckedSweep:
         If the nodes are only `guessed`, so are GPU counts derived from them, and references to such counts are not
         checked. `check` is applied to each config in which config axes are set.
         """
+        # The check, the plan and the driver ask for the same trials, and an expansion composes configs with Hydra.
         shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
         if shapes not in self._trials:
             whole = replace(self.request.sweep, axes=self.axes(nodes))
@@ -113,6 +114,7 @@ class CheckedSweep:
         key = digest(config_axes)
         if key not in self.variants:
             config = self.composition.variant(config_axes) if config_axes else self.config
+            # The config without config axes was checked as a whole before.
             if config_axes and (errors := check(config)):
                 raise ConfigError(errors)
             self.variants[key] = config
@@ -208,6 +210,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
         source |= versions.command(trainable["argv"], source_dir(trainable))
     counted = without(sections, config["sweep"]["identity_ignores"])
     identifying = {key: config[key] for key in IDENTIFYING}
+    # An axis is no part of the fingerprint, so that a wider grid continues the sweep.
     recorded = {
         "config": secrets.value(counted),
         **identifying,

@@ -187,6 +187,7 @@ class Request:
         A validation loss is the metric of choice if no trial reports a validation accuracy.
         """
         reported = {name for values in metrics for name in values}
+        # A metric that the user names stays, even if no trial reports it: the tables then say so.
         is_open = self.settings.report.metric == "auto" and self.target is None
         if is_open and "val_loss" in reported and not {"accuracy", self.metric.name} & reported:
             return replace(self, metric=Metric.named("val_loss"))
@@ -225,6 +226,7 @@ class Terms:
         and the sweep's `exclude` and `zip` are not known then.
         """
         sweep = request.sweep
+        # A report by the name of the results alone does not know how the grid was cut.
         is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
             report=request.settings.report,

@@ -110,10 +110,12 @@ class Forecasts:
         network = self._network(trial)
         rehearsed = self.rehearsals.forecast(trial, network)
         extrapolated = self.measured.of_line(trial, network)
+        # A rehearsal has seen this model at this size; an extrapolation without a step says only why it failed.
         if extrapolated is None or (rehearsed and extrapolated.step_s is None):
             return rehearsed
         if rehearsed is None:
             return extrapolated
+        # Speeds of real trials are better than rehearsed ones, but only a rehearsal tells the memory.
         of_memory = ("fits", "why", "peak_memory_gb", "parts_gb")
         return replace(extrapolated, **{name: getattr(rehearsed, name) for name in of_memory})
 
@@ -222,6 +224,7 @@ class Company:
         meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
         place = {"trainable": REHEARSE, "rendezvous": meeting, "gang_id": meeting, "trial_dir": None}
         pool = ThreadPoolExecutor(ranks)
+        # All ranks at once, because they meet in the first collective.
         answers = [pool.submit(self._answer, rank, trial.rank_request(rank) | place) for rank in range(ranks)]
         done, waiting = wait(answers, return_when=FIRST_EXCEPTION)
         pool.shutdown(wait=False)

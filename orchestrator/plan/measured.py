@@ -94,6 +94,7 @@ class Measured:
         except NoExtrapolationError as error:
             return Forecast(fits="unsure", source=FEWER_GPUS, why=str(error))
         rate = _estimate(interval)
+        # The trial with the most GPUs is the nearest to the one that is forecast.
         largest = max(records, key=lambda record: record.gpus)
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
         n_params = figure(largest.metrics, "n_params")
@@ -106,6 +107,7 @@ class Measured:
             return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS)
         training = training_s(trial, figures | {"epoch_samples": samples / epochs}, step)
         trained_s = figure(largest.metrics, "train_s")
+        # Start-up, evaluation and compilation take about as long on more GPUs.
         beside_s = max(0.0, largest.wall_s - trained_s) if trained_s else 0.0
         return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS)
 

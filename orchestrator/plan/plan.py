@@ -84,6 +84,7 @@ class MemoryShares:
         """Return the trial with the share of a GPU that it will hold: a whole one until its memory is known."""
         if not is_packed(trial):
             return trial
+        # A probe or a repetition measures the trial: it must not share its GPU.
         need = 1.0 if trial.measures else self.needs.get(_size(trial), 1.0)
         held = min(1.0, max(trial.gpus, 0.0 if math.isnan(need) else math.ceil(need * 100) / 100))
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
@@ -132,11 +133,13 @@ class Plan:
         """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost` trials."""
         durations = Durations(records.values(), forecasts.duration_s)
         ordered = in_order(list(trials), durations.expected_s)
+        # A base whose checkpoint is gone runs again as if the user had named it.
         named = rerun.selected(ordered) | lost
         ids = {trial.trial_id for trial in ordered}
         effective_records = {
             key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)
         }
+        # Many trials have the same gang, and to place one takes time on a large cluster.
         reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
         without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in effective_records)
         infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
@@ -169,7 +172,8 @@ class Plan:
         measured = Measured.of(records.values())
         forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
         plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
-        # A base trains again if further branches start from a checkpoint of it that is gone.
+        # A finished base trains again if further branches start from a checkpoint of it that is gone. A base that runs
+        # anyway saves its checkpoints.
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
         lost = {
             base_of(trial)
@@ -204,6 +208,7 @@ class Plan:
     @functools.cached_property
     def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""
+        # A first trial of each size will hold a whole GPU, but most of the sweep runs at the configured share.
         trials = [self.shares.foreseen(trial) for trial in self.to_run]
         return Timetable.of(trials, self.nodes, self.durations.expected_s)
 

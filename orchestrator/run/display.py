@@ -230,6 +230,7 @@ class Display:
         if len(self._took_s) < 2:
             return None if self._forecast_s is None else max(0.0, self._forecast_s - (now - self._first_start))
         running_s = [now - running.began_s for running in self._running.values()]
+        # How many trials run side by side changes with their gangs; the average so far is the best guess.
         at_once = (sum(self._took_s) + sum(running_s)) / (now - self._first_start)
         return time_left_s(self._took_s, running_s, waiting, at_once)
 

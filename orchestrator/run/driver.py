@@ -87,6 +87,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
             journal=journal,
             interrupt=interrupt,
         )
+        # Before a back end starts, which takes seconds.
         sweep.check_journal()
         with ExitStack() as stack:
             # Where the nodes are known, the back end starts only once there is a trial to run.
@@ -236,6 +237,7 @@ class SweepRun:
             patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
             retries=retries,
             supplier=rounds,
+            # One ok trial of an earlier run shows that the failures depend on the axes.
             equal_failures=None if any(row.status is Status.OK for row in rows) else request.settings.equal_failures,
         )
 
@@ -260,6 +262,7 @@ class SweepRun:
         interrupt.nothing_runs()
         if interrupt.signal is not None and history.rows:
             self._report_interrupt(plan)  # before the tables, which a busy machine may not get to
+        # What was found in the journal at the start has left the screen by now.
         flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
         findings = [Finding(where=self.layout.journal.name, what=flaw) for flaw in flaws]
         with console.status("writing the tables …") if console.is_terminal else nullcontext():

@@ -94,6 +94,7 @@ class SweepSummary:
             return SweepSummary(layout=layout, missing=missing, findings=findings)
         unfinished = history.is_unfinished if planned is None else missing > 0
         report = report_on(request, layout, history, findings=findings, unfinished=unfinished, in_time=in_time)
+        # A journal may hold trials of a wider grid, which are no part of this run.
         ids = {trial.trial_id for trial in planned or ()} or set(rows)
         return SweepSummary(
             layout=layout,
@@ -123,6 +124,7 @@ class SweepSummary:
 
         Reasons that differ only in numbers (a batch size, a shape) are merged; the first one's text is shown.
         """
+        # Hundreds of trials may fail for one reason, and the reader needs it once.
         by_note: dict[str, list[TrialRecord]] = {}
         for record in self.ends:
             if record.status is Status.FAILED:
@@ -294,6 +296,7 @@ def report_on(
     and does not affect the other steps.
     """
     records, fingerprint = list(history.rows.values()), history.fingerprint or {}
+    # What the trials report is known only now.
     request = request.judged_by(record.metrics for record in records)
     trials, cells = collect_for(request, records)
     sweep = str(cells["sweep"].iloc[0])

@@ -53,6 +53,7 @@ class WholeGrid:
     def __init__(self, plan: Plan) -> None:
         self._original: dict[str, str] = {}
         """{trial: the first one with the same training}"""
+        # At the reference batch most rules give the same training: it would be paid for once per rule.
         equivalent = equivalent_cells(plan.trials)
         by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in plan.trials}
         for trial in plan.trials:
@@ -134,6 +135,7 @@ class Phases:
             self._has_begun = True
             named = [trial for trial in waiting if trial.trial_id in self._plan.named]
             others = [trial for trial in waiting if trial.trial_id not in self._plan.named]
+            # The user asked for the named trials, whatever the probes would say of their cells.
             first = [*named, *phases.probes(others, history.probes)]
             if first:
                 return Round(trials=first)
@@ -173,6 +175,7 @@ class FurtherSeeds:
         from orchestrator.decision.decide import decide
         from orchestrator.decision.more_seeds import with_more
 
+        # The recommendation itself decides which seeds are missing, so that both say the same.
         rows = list(history.rows.values())
         request = self._request.judged_by(row.metrics for row in rows)
         recommendation = decide(*collect_for(request, rows), Terms.of(request, cell_axes(rows)))

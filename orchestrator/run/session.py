@@ -95,8 +95,10 @@ class Session:
         attempt, had_ended = before.attempt + 1, before.ended
         self._running[trial.trial_id] = trial, time.monotonic()
         value = {"trial_id": trial.trial_id, "attempt": attempt}
+        # Before anything else: if the driver is killed now, the next one knows that an attempt may have begun.
         self._journal.append(Kind.STARTED, value | ({"measures": trial.measures} if trial.measures else {}))
         reached(Moment.TRIAL_STARTED)
+        # The files of the valid row must survive an attempt that may be interrupted.
         if had_ended:
             snapshot(self._layout.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)
@@ -126,6 +128,7 @@ class Session:
         note = printable_line(self._secrets.text(with_remedy(outcome.note, folder)))
         outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
+        # Every further trial would fail in the same way, and the user would wait for each.
         if outcome.cause is Cause.REQUEST and not self._has_result():
             self._folders.write_trace(trial, outcome.trace)
             raise ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
@@ -175,6 +178,7 @@ class Session:
         Probes and repetitions that were left out may come later, and have no end.
         """
         rows = self._history.all_rows
+        # The same command may run many times while trials wait for room: one record is enough.
         left_out = {key: (row.status, row.note) for key, row in rows.items() if row.skipped_by}
         new = [(trial, end) for trial, end in ends if left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
@@ -191,6 +195,7 @@ class Session:
         """Journal how long abandoned attempts had run: they used resources, and may be continued."""
         now_s, running = time.monotonic(), list(self._running.values())
         self._running.clear()
+        # GPU-seconds of abandoned attempts count for the budget of the sweep.
         for trial, began_s in running:
             self._journal.append(Kind.CUT_OFF, self._attempt(trial) | {"wall_s": now_s - began_s})
 
@@ -240,6 +245,7 @@ class Session:
         )
         folder = self._layout.trial(trial.trial_id)
         before = self._files.pop(trial.trial_id, {})
+        # A file that every trial writes is an output of the command, and must not identify trials.
         rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]
         value = {"files": digests(folder)} | ({"rewritten": rewritten} if rewritten else {})
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | value)

@@ -81,14 +81,17 @@ class TrialHistory:
 
     def finish(self, record: TrialRecord) -> None:
         """Take the end of the trial, or of a further attempt at it."""
+        # A record tells the time of its own attempt only, and all attempts held the devices.
         record = replace(record, earlier_s=self.earlier_s, unknown_attempts=self.unknown_attempts)
         before, self.repeated = self.result, False
+        # A rerun that a budget or lack of room left out has not run, so that nothing replaces the result.
         if before and record.status in (Status.SKIPPED, Status.INFEASIBLE) and not record.wall_s:
             self.row = _noted(before, f"not run again, although requested: {_end_of(record)}")
         elif record.status not in _RESULTS:
             self.row, self.result = record, None
         else:
             self.trained = self.result = self.row = replace(record, disturbed="")
+            # The new result counts, but a disturbed timing must not replace a valid one of the same trial.
             if before and before.status is record.status is Status.OK and record.disturbed:
                 self.result = record.timed_by(before)
                 self.row = _noted(self.result)
@@ -168,6 +171,7 @@ class History:
         trial_id = str(value.get("trial_id"))
         if record.kind in _SPENDING:
             self._spend(value)
+        # Any later record means that the tables are older than the journal.
         self.missing = value.get("missing") if record.kind == Kind.ENDED else None
         if record.kind == Kind.ENDED:
             tables = value.get("tables")
@@ -188,6 +192,7 @@ class History:
         fingerprint, driver, hardware = (value.get(key) for key in ("fingerprint", "driver", "hardware"))
         self.fingerprint = fingerprint if isinstance(fingerprint, Mapping) else {}
         self._current = self._number_of(self.fingerprint)
+        # A request that was made before takes its number again: rows of its trials count again.
         if self._current < 0:
             self._current = len(self._fingerprints)
             self._fingerprints.append(self.fingerprint)
@@ -223,6 +228,7 @@ class History:
     def _take_rewritten(self, names: Any) -> None:
         under, before = self._rewritten
         now = frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+        # A file that one trial leaves alone is an input of the others, not an output of all.
         self._rewritten = self._current, now & before if under == self._current else now
 
     def _keep_row(self, trial_id: str, trial: TrialHistory) -> None:
@@ -250,6 +256,7 @@ class History:
 
         Rows without their own timing have that of `timed_with`.
         """
+        # Rows of other configurations stay in the journal, and must not be compared with these.
         number = self._number_of(fingerprint)
         rows = {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
         return {key: _with_speed(row, rows.get(row.timed_with)) if row.timed_with else row for key, row in rows.items()}
@@ -332,6 +339,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     at_default = {"defaults", *before.get("defaults", ()), *now.get("defaults", ())}
     changes: dict[str, list[str]] = {}
     for key in {**old, **new}:
+        # A journal of an earlier version lacks keys that exist by now, and trained with their default.
         is_new_at_default = key in at_default and not (key in old and key in new)
         if old.get(key) != new.get(key) and key != "defaults" and not is_new_at_default:
             changes.setdefault(f"{_shown(old, key)} → {_shown(new, key)}", []).append(key)

@@ -158,6 +158,7 @@ class Journal:
         try:
             data = files.read_regular(path)
             contents = Replay.of(data)
+            # The bytes are kept for the user, and a journal without them can be appended to.
             if contents.damages:
                 _quarantine(path, contents.damages)
                 write_durably(path, b"".join(line + b"\n" for line in split(data)[0]))
@@ -177,6 +178,7 @@ class Journal:
         """
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal accepts no more records: {self._refusal}", str(self._path))
+        # After an error nobody knows what is on the disk, so that further records could follow half a line.
         line = encode(kind, value)
         try:
             _write(self._file, line + b"\n")

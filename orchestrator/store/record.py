@@ -185,6 +185,7 @@ class TrialRecord:
 
         A trial that was told to leave its timing to another one has no figures of a window.
         """
+        # Whether the trial has left its timing to another one shows only at its end: it may have timed itself.
         metrics, timed_with = dict(outcome.metrics), ""
         if outcome.status is Status.OK and "samples_per_s" not in metrics:
             timed_with = (trial.config.get("trainable") or {}).get("timed_with", "")

@@ -119,6 +119,7 @@ def snapshot(folder: Path) -> None:
     """Copy the trial's files before a further attempt, unless copies exist already."""
     if (folder / KEPT).exists() or not folder.exists():
         return
+    # Under another name until it is complete, so that half a copy is never restored.
     unfinished = folder / f".{KEPT}"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700)
@@ -176,6 +177,7 @@ class TrialFolders:
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to the learning curve; the first of a continued attempt determine where it resumes."""
+        # A checkpoint may be older than the last rows, which then come once more.
         metrics = self._layout.metrics(trial.trial_id)
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)

@@ -87,6 +87,7 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         self._began = self._now()
+        # Counters need a value at the start, however short the trial is.
         self._guarded(self._sample)
         if self._sampling.hz > 0:
             self._thread.start()

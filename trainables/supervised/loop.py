@@ -258,6 +258,7 @@ class Loop:
 
     def step(self) -> None:
         """Take one optimizer step on the next global batch, whether or not the budget is spent."""
+        # With AdaScale a step counts for fewer samples than it has, and its rate is larger.
         pace = self._replica.pace()
         lr = pace.gain * self._plan.rate(self.at)
         self._replica.stopwatch.step(lambda: self._step(self._batches, lr))
@@ -275,6 +276,7 @@ class Loop:
             self._step.loss.zero_()
         # `_room` comes first: it may change the batch, and so the number of steps that are left of the epoch.
         while not self.stopped and (room := min(self._room(), self._plan.steps_to_epoch_end(at))):
+            # Between two looks the host runs ahead of the device, which otherwise would wait for it.
             looked_s = at.train_s
             for _ in range(min(room, self._stride)):
                 self.step()

@@ -76,6 +76,7 @@ class Timing:
         There are no further steps if another trial has timed them; then the window is None.
         """
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
+        # Laps before a restart were timed by another process, perhaps on another machine.
         own = laps[len(laps) - len(epochs) :]
         if window := window_of_laps(own, least_s=least_s, least_steps=least_steps):
             return window, mean_parts(epochs[1:], window.steps)
@@ -194,6 +195,7 @@ class StepSplit:
         pace = window.seconds / window.steps
         steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), MAX_SPLIT_STEPS)
         with without_exchange:
+            # The first steps after the switch are not steady yet.
             for _ in range(2):
                 self._take()
             self._gang.meet()
@@ -204,6 +206,7 @@ class StepSplit:
             own = self._parts(seconds, self._stopwatch.parts() - before, steps)
         every = [self._gang.each(value) for value in (own.step_s, own.data_s, own.host_s)]
         ranks = [StepParts(step_s=s, data_s=d, host_s=h) for s, d, h in zip(*every, strict=True)]
+        # The median rank stands for a usual one: an average would mix in the slowest.
         by_pace = sorted(ranks, key=lambda rank: rank.step_s)
         typical, slowest = by_pace[(len(by_pace) - 1) // 2], by_pace[-1]
         return typical.columns(
