@@ -164,6 +164,7 @@ class SweepResults:
 
         layout = ResultsFolder(self.folder)
         history = read_results(layout).history
+        # The curve of a trial that runs again belongs to an attempt that does not count yet.
         layout = replace(layout, set_aside=history.set_aside)
         axes = {trial_id: row.axes for trial_id, row in history.all_rows.items()}
         trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))

@@ -71,6 +71,7 @@ def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
                 close = nearest(str(axis), axes)
                 wrong.append(f"rerun names {axis!r}, which is not an axis{close}; axes: {', '.join(axes)}")
                 continue
+            # Values that no planned trial has are most likely typing errors.
             values = distinct([_values(trial)[axis] for trial in trials])
             there = ", ".join(map(str, values))
             for value in (value for value in _listed(given) if value not in values):

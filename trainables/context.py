@@ -163,6 +163,7 @@ class Context:
 
         The last row's `epoch`, `loss`, `val_accuracy` and `val_loss` become the trial's, unless `summarize` sets them.
         """
+        # Users report under the names of their framework, such as `eval/acc`.
         by_column = {column_of(key): value for key, value in row.items()} | dict(row)
         self.metrics |= {name: by_column[key] for key, name in _TRIAL_METRICS.items() if key in by_column}
         self.observe("reported")

@@ -38,6 +38,7 @@ class Estimate:
         McCandlish et al. 2018, "An empirical model of large-batch training", appendix A.1: E|G_B|² = |G|² + tr Σ / B.
         `small` may be a mean over parts of unequal sizes, with their harmonic mean as `small_batch`.
         """
+        # A larger batch averages more noise away: the two norms differ by it alone.
         noise = (small - big) / (1 / small_batch - 1 / big_batch)
         return Estimate(signal=big - noise / big_batch, noise=noise)
 

@@ -71,6 +71,7 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     means = numbers.groupby(ok["cell_id"]).mean().reindex(columns=["mfu", "step_s", *columns])
     own, baseline = means.reindex(cells.index), means.reindex(cells["baseline_cell_id"]).set_axis(cells.index)
     cells["mfu"] = own["mfu"]
+    # One GPU exchanges nothing and waits for nobody: there is no loss to divide.
     several = (cells["baseline_cell_id"] != cells["cell_id"]) & (cells["gpus"] > 1)
     distinct = _distinct(cells, own["step_s"])
     kept_s = cells["efficiency"] / distinct  # by the time of a step alone

@@ -50,6 +50,7 @@ def is_invalid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
 def counts(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return for each trial whether its timing counts: it is ok, and valid if any ok seed of its cell is."""
     ok = trials["status"] == Status.OK.value
+    # A cell whose timings are all invalid keeps its figures, which tables mark, instead of having none.
     valid = ok & is_valid(trials["timing_valid"])
     return ok & (valid | ~valid.groupby(trials["cell_id"]).transform("any"))
 
@@ -72,6 +73,7 @@ def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     disturbed = (trials["status"] == Status.OK.value) & ~counts(trials)
     if disturbed.any():
         trials = trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(disturbed) for name in timed})
+    # Less work takes less time: such a trial would look fast.
     if "work_done" in trials and (short := is_short(trials["work_done"])).any():
         trials = trials.assign(**{name: trials[name].mask(short) for name in _OF_WHOLE_WORK})
     return trials

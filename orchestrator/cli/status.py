@@ -45,6 +45,7 @@ def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRe
     driver = driver_of(layout)
     counts = Counter(str(row.status) for row in rows.values())
     started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
+    # Without a driver nothing runs: a start without an end was interrupted.
     running = [_running(layout, trial_id, history) for trial_id in started] if driver else []
     again = sum(trial_id in rows for trial_id in started)
     planned = max(history.planned, len(rows))

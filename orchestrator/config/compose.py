@@ -137,6 +137,7 @@ class Composition:
 
 def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
     """Drop the keys of the shipped model that code of the user's replaces: `model.name=mypackage.models:build`."""
+    # Keys of the shipped model would reach the constructor of the user, which does not know them.
     keys = {key_of(override) for override in overrides}
     if "model.name" not in keys or ":" not in str(config.model.get("name")):
         return

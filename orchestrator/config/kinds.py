@@ -71,6 +71,7 @@ class Number(Kind):
 
     def _hint(self, key: str, text: str) -> str:
         """Return what to write for a price with its currency (`$2.50`) or a duration (`10m`), else `hint`."""
+        # People copy prices with their currency, and write durations as in other tools.
         number = number_meant(text, is_duration=self.unit == "seconds")
         return f": write {key}={number}" if number and self.unit in ("", "seconds") else self.hint
 

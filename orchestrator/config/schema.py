@@ -118,6 +118,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """
     from orchestrator.config.wrong_overrides import RENAMED  # which imports this module
 
+    # A key of an earlier version resembles nothing by now, and silently does nothing.
     for key, instead in RENAMED.items():
         if (value := value_at(config, key)) is not None:
             yield f"there is no key {key}: write {instead.format(value=value)}"
@@ -158,6 +159,7 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
         given = config.get(group)
         if not isinstance(given, Mapping):
             continue
+        # The shipped file declares the types of its keys by their values.
         shipped = _shipped(group, str(given.get("name")))
         for key, value in ((key, value) for key, value in flat(given) if value is not None):
             if kind := _wanted(shipped, key, value, counts=group in _OF_COUNTS):

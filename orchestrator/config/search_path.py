@@ -26,6 +26,7 @@ def config_dir() -> Path:
 
 def shipped_dirs() -> tuple[Path, ...]:
     """Return the folders of shipped configs: the package's, and in a clone also that of the published experiments."""
+    # The installed package does not contain the published experiments.
     published = Path(__file__).parents[2] / "studies/conf"
     return (config_dir(), published) if published.is_dir() else (config_dir(),)
 
@@ -37,6 +38,7 @@ _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRI
 @contextmanager
 def with_primary(name: str, folder: str | None) -> Iterator[None]:
     """Context in which everything is composed from this primary config, which may be in one of the user's folders."""
+    # A program may call for several sweeps, each with its own primary config.
     before = _chosen.set((name, folder))
     try:
         yield

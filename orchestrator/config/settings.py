@@ -54,6 +54,7 @@ def read(keys: type[Section], config: Mapping[str, Any]) -> Section:
     """Return a section of a resolved config as a value; keys that the config lacks are None."""
     values: dict[str, Any] = {}
     for entry in fields(keys):  # type: ignore[arg-type]
+        # A key such as `with` is a word of Python, so that its field ends in an underscore.
         value = config.get(entry.name.rstrip("_"))
         inner = entry.metadata.get("section")
         values[entry.name] = read(inner, value or {}) if inner else value

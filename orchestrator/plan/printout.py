@@ -166,6 +166,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
             }
         )
     priced = [row for row in rows if row["cost_to_target"]]
+    # A cell is efficient if no other one is at least as fast and at least as cheap.
     points = [(row["target_s"]["value"], row["cost_to_target"]["value"]) for row in priced]
     for row in rows:
         row["is_efficient"] = False

@@ -63,6 +63,7 @@ def commit(folder: Path) -> str:
 
 def _git(folder: Path, *arguments: str) -> str:
     """Return git's output; empty if there is no git, no checkout, or no answer in time."""
+    # Git would otherwise write to its index, while the user may be committing.
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(

@@ -63,6 +63,7 @@ class Timetable:
     def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Timetable:
         """Return the timetable; a trial of unknown duration is assumed to take the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
+        # Without any known duration only the order has a meaning, which equal durations show.
         typical_s = statistics.median(known) if known else 1.0
 
         def takes_s(trial: TrialSpec) -> float:
@@ -96,6 +97,7 @@ def time_left_s(took_s: Sequence[float], running_s: Sequence[float], waiting: in
     """
     if not took_s:
         return None
+    # The median, because the first trial also starts the processes.
     typical_s = statistics.median_low(took_s)
     current_s = max((max(0.0, typical_s - seconds) for seconds in running_s), default=0.0)
     return current_s + waiting * typical_s / at_once

@@ -63,6 +63,7 @@ def unknown_folders(layout: ResultsFolder, history: History) -> Iterable[Finding
     if not layout.trials.is_dir():
         yield Finding(where=layout.trials.name, what="missing, so there are no learning curves")
         return
+    # Folders that were copied here from another sweep would mix its curves in.
     known = history.folders
     unknown = sorted(path.name for path in layout.trials.iterdir() if path.name not in known)
     if unknown:

@@ -107,6 +107,7 @@ class ResultsFolder:
 
     def _file(self, trial_id: str, name: str) -> Path:
         folder = self.trial(trial_id)
+        # The files in the folder itself belong to an attempt that does not count yet.
         kept = folder / KEPT / name
         return kept if trial_id in self.set_aside and kept.exists() else folder / name
 
@@ -137,6 +138,7 @@ class ResultsFolder:
 
     def remove_if_unused(self) -> None:
         """Remove what `create` and the driver's start have made, unless something was added."""
+        # A refused request must leave nothing behind, and must not delete what others have put here.
         own = {self.journal, self.lock, self.trials, self.tables}
         used = self.journal.exists() and self.journal.stat().st_size > 0
         if used or set(self.root.iterdir()) - own or any(self.trials.iterdir()) or any(self.tables.iterdir()):

@@ -41,6 +41,7 @@ class Tap:
     def read(self, *, counters: bool = True) -> dict[str, float]:
         """Return the current figures of all remaining sources, counters only if asked for. Never raises."""
         figures: dict[str, float] = {}
+        # A copy, because a source that fails leaves the list.
         for source in [source for source in self.sources if counters or not source.counts]:
             try:
                 figures |= source.read()

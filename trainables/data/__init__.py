@@ -42,8 +42,10 @@ def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset | Corpus:
 
     Raises DataError for missing, corrupt or malformed data, ValueError for unknown names and keys.
     """
+    # Augmentation happens in the input pipeline, so that trials with other augmentations share the data.
     wanted = json.dumps({key: value for key, value in config.items() if key != "augment"}, sort_keys=True)
     place = device if config["name"] == "synthetic" else "cpu"
+    # Data on a GPU would keep its memory from the next trial.
     read = _read if place == "cpu" else _read.__wrapped__
     try:
         files = [(str(path), path.stat()) for path in _source(wanted).files()]
@@ -90,5 +92,6 @@ def _first(x: torch.Tensor, y: torch.Tensor, count: int | None, seed: int) -> tu
         return x, y
     if not 0 < count <= len(x):
         raise DataError(f"a subset of {count} images is not between 1 and all {len(x)}")
+    # The first images of many sets are sorted by class.
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:count].to(x.device)
     return x[order], y[order]

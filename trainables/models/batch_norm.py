@@ -28,6 +28,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise N×C×H×W."""
         normalise = super().forward
+        # In evaluation the running statistics are used, whatever the batch.
         if not self.training:
             return normalise(input)
         return torch.cat([normalise(ghost) for ghost in torch.split(input, self.size)])
@@ -74,6 +75,7 @@ def own_statistics(module: nn.Module) -> Iterator[None]:
     """Make synchronised batch norm use this rank's samples only, so that no pass in this block waits for others."""
     synchronised = [child for child in module.modules() if isinstance(child, nn.SyncBatchNorm)]
     for child in synchronised:
+        # On the instance: the class is shared with models that other code uses.
         vars(child)["forward"] = MethodType(nn.BatchNorm2d.forward, child)
     try:
         yield

@@ -27,6 +27,7 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
     Raises ValueError for unknown names and keys. The schedule raises it for values outside their range, a negative
     position, and a length that is not positive.
     """
+    # A wrong key is reported before the training starts, not at the step that would use it.
     options = {key: value for key, value in config.items() if key != "name"}
     shape = choose(SCHEDULES, config["name"], subject="schedule")
     check_keys(shape, options, subject=f"schedule {config['name']!r}", given=("progress",))
@@ -188,6 +189,7 @@ class Growth:
 
     def _powers(self, progress: float, global_batch_size: int) -> int:
         powers = self._reached(progress)
+        # At the limit the rate falls instead, by the powers that are left.
         while powers and self.most is not None and global_batch_size * self.factor**powers > self.most:
             powers -= 1
         return powers

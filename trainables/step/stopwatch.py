@@ -59,6 +59,7 @@ class Stopwatch:
     def parts(self) -> Parts:
         """Return the sums so far. Call it only when a GPU has finished its work."""
         if self._events:
+            # A few fetches stand for all: an event for each would slow short steps down.
             mean_s = fmean(before.elapsed_time(after) for before, after in self._events) / 1e3
             self._data_s += mean_s * self._fetches
         else:
