@@ -69,7 +69,6 @@ CONNECTION_ERROR = re.compile(
 class Exit:
     """How something ended, with what it measured: a rank (`RankExit`), or a whole trial (`TrialOutcome`)."""
 
-    status: Status
     cause: Cause = Cause.NONE
     """The root cause, which decides whether the trial is tried again."""
     note: str = ""
@@ -95,3 +94,8 @@ class RankExit(Exit):
     """Whether the trainable asked whether to stop and got yes."""
     answered: bool = True
     """False if the process died, or was abandoned, before it could report."""
+
+    @property
+    def status(self) -> Status:
+        """The status of a trial that ends as this rank did."""
+        return self.cause.status

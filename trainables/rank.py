@@ -67,10 +67,10 @@ def exit_by(error: BaseException, rank: int) -> RankExit:
     """Return the exit of a rank whose trainable raised this."""
     cause = _cause_of(error)
     if cause is Cause.GIVEN_UP:
-        return RankExit(rank=rank, status=cause.status, cause=cause, note=str(error))
+        return RankExit(rank=rank, cause=cause, note=str(error))
     # The note has one line; the trace has the whole story.
     trace = "".join(traceback.format_exception(error))
-    return RankExit(rank=rank, status=cause.status, cause=cause, note=_one_line(error), trace=trace)
+    return RankExit(rank=rank, cause=cause, note=_one_line(error), trace=trace)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -143,7 +143,7 @@ def run(
     context.mailbox = mailbox
     try:
         metrics = _train(request, context)
-        rank_exit = RankExit(rank=context.rank, status=Status.OK, note="; ".join(context.remarks), metrics=metrics)
+        rank_exit = RankExit(rank=context.rank, note="; ".join(context.remarks), metrics=metrics)
     except (Exception, SystemExit) as error:
         rank_exit, share = exit_by(error, context.rank), request.get("memory_share")
         if rank_exit.cause is Cause.DEVICE_MEMORY and share is not None:

@@ -149,19 +149,12 @@ class GuardedListener:
 
 def died(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
     """Return the exit of a rank whose process died; `why` is one line, `trace` all that is known."""
-    note = f"the process died: {why}"
-    return RankExit(rank=rank, status=cause.status, cause=cause, note=note, trace=trace, answered=False)
-
-
-def moved(rank: int, why: str) -> RankExit:
-    """Return the exit of a rank that was asked to stop here, so that the trial continues elsewhere."""
-    return RankExit(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
+    return RankExit(rank=rank, cause=cause, note=f"the process died: {why}", trace=trace, answered=False)
 
 
 def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
     """Return the exit of a rank that was abandoned because the trial exceeded a time limit."""
-    cause = overdue.cause
-    return RankExit(rank=rank, status=cause.status, cause=cause, note=overdue.note, trace=trace, answered=False)
+    return RankExit(rank=rank, cause=overdue.cause, note=overdue.note, trace=trace, answered=False)
 
 
 def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float) -> TrialOutcome:

@@ -57,6 +57,8 @@ class Record:
 class TrialOutcome(Exit):
     """How one attempt at a trial ended: the exit of the rank that explains it."""
 
+    status: Status
+    """That of the rank; also the status of a trial that has not run."""
     wall_s: float
     """Seconds from the request to start until the last rank's answer, on a monotonic clock."""
     skipped_by: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables import ranks
-from tests.unit.trainables.ranks import run, without_times
+from tests.unit.trainables.ranks import fields_of, run, without_times
 from trainables import rank
 
 NAMES = ("noop", "supervised.training", "command.training")
@@ -93,5 +93,5 @@ def test_a_listener_that_raises_ends_the_trial(trainable: str) -> None:
     def broken(row: dict[str, Any]) -> None:
         raise OSError("nobody listens")
 
-    answer = vars(rank.run(request(trainable), broken, lambda: False))
+    answer = fields_of(rank.run(request(trainable), broken, lambda: False))
     assert (answer["status"], answer["reusable"]) == ("failed", False) and "nobody listens" in answer["note"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import run_sweep
-from tests.unit.trainables.ranks import Processes, rendezvous, request
+from tests.unit.trainables.ranks import Processes, fields_of, rendezvous, request
 
 FOLDER = Path(__file__).parents[2] / "examples/frameworks"
 FRAMEWORKS = ["ddp", "fsdp2", "with_accelerate", "with_lightning"]
@@ -68,4 +68,4 @@ def asked_to_stop_on_rank_1(asked):
     from trainables import rank
 
     looks = iter([False, True, True, True, True])
-    return vars(rank.run(asked, lambda row: None, lambda: asked["rank"] == 1 and next(looks)))
+    return fields_of(rank.run(asked, lambda row: None, lambda: asked["rank"] == 1 and next(looks)))

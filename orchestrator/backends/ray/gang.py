@@ -25,7 +25,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Overdue, Watch, abandoned, died, moved, outcome_of
+from orchestrator.backends.backend import Overdue, Watch, abandoned, died, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
@@ -101,7 +101,7 @@ def exit_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed:
     account = str(error)
     last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
-        return RankExit(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
+        return RankExit(rank=rank, cause=Cause.ERROR, note=last, trace=account)
     if isinstance(error, OutOfMemoryError):
         return died(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     if _is_of_the_node(account):
@@ -497,7 +497,9 @@ class Supervisor:
         self._running = {}
         if self._leaving:
             self._workers.close()
-            self._exits = [moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
+            # The trial continues on another node.
+            note = f"node {self._leaving[0][:8]} is about to be removed"
+            self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
         outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
         if self._given_up and has_stopped and outcome.status is Status.OK:

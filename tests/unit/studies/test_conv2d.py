@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from studies.conv2d import Settings, margins, scipy_call, torch_call
-from tests.unit.trainables.ranks import Processes, request, run, run_two
+from tests.unit.trainables.ranks import Processes, fields_of, request, run, run_two
 from trainables import rank
 
 SETTINGS: dict[str, Any] = {"side": 12, "window_s": 0.0, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
@@ -54,7 +54,7 @@ def test_first_and_warm_calls_are_timed(library: str) -> None:
 
 def test_phases_are_reported() -> None:
     phases: list[str] = []
-    answer = vars(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
+    answer = fields_of(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
     assert answer["status"] == "ok" and [each for each in phases if each != "reported"] == [
         "training",
         "",

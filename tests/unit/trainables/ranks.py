@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sweeps.layout import Gang, layout_of
+from sweeps.rank_exit import RankExit
 
 CONFIG: dict[str, Any] = {
     "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0},
@@ -163,7 +164,12 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     from trainables import rank
 
     rows: list[dict[str, Any]] = []
-    return vars(rank.run(asked, rows.append, lambda: False)) | {"rows": rows}
+    return fields_of(rank.run(asked, rows.append, lambda: False)) | {"rows": rows}
+
+
+def fields_of(rank_exit: RankExit) -> dict[str, Any]:
+    """Return the fields of an exit, and its status."""
+    return vars(rank_exit) | {"status": rank_exit.status}
 
 
 def run_two(pair: Processes, *arguments: str, **asked: Any) -> list[dict[str, Any]]:

@@ -90,11 +90,11 @@ def test_guarded_listener_forwards_calls() -> None:
     assert recorder.ticks == 1
 
 
-OOM = RankExit(rank=3, status=Status.OOM, note="out of memory")
+OOM = RankExit(rank=3, cause=Cause.DEVICE_MEMORY, note="out of memory")
 LOST = died(2, "killed", "trace")
-DIVERGED = RankExit(rank=1, status=Status.DIVERGED, note="the loss is nan")
-ERROR = RankExit(rank=0, status=Status.FAILED, note="Connection closed", trace="Traceback")
-BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: bad")
+DIVERGED = RankExit(rank=1, cause=Cause.DIVERGED, note="the loss is nan")
+ERROR = RankExit(rank=0, cause=Cause.ERROR, note="Connection closed", trace="Traceback")
+BROKEN = RankExit(rank=2, cause=Cause.ERROR, note="ValueError: bad")
 DIED_WITH_NODE = died(1, "node died", "", cause=Cause.NODE)
 
 
@@ -102,7 +102,7 @@ RANKS = [f"rank {rank}" for rank in range(5)]
 
 
 def ok(rank: int) -> RankExit:
-    return RankExit(rank=rank, status=Status.OK, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
+    return RankExit(rank=rank, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
 
 
 def test_trial_that_gave_up_is_skipped_by_early_stop() -> None:
-    exits = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
+    exits = [RankExit(rank=rank, cause=Cause.GIVEN_UP, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
     outcome = outcome_of(exits, names=RANKS, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")
     assert outcome.metrics == {"epochs": 2}

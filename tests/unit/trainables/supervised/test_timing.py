@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run
 from trainables import rank
 from trainables.clock import Clock, Lap, Window
 from trainables.context import Context
@@ -33,7 +33,7 @@ def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
         "data": {"name": "digits", "subset": {"train": 20 * 64, "test": 100}},
         "budget": {"epochs": 3},
     }
-    answer = vars(rank.run(request(config=config), lambda row: None, lambda: False, seen.append))
+    answer = fields_of(rank.run(request(config=config), lambda row: None, lambda: False, seen.append))
     assert answer["status"] == "ok", answer["trace"]
     return seen, answer["metrics"]
 

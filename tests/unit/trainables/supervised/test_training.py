@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two, without_times
+from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run, run_two, without_times
 from trainables import rank
 from trainables.supervised.replica import Replica
 from trainables.supervised.training import SupervisedTrial
@@ -189,7 +189,7 @@ def test_batch_larger_than_the_data_fails() -> None:
 
 def test_stop_request_ends_early_with_results() -> None:
     rows: list[dict[str, Any]] = []
-    answer = vars(rank.run(request(), rows.append, lambda: True))
+    answer = fields_of(rank.run(request(), rows.append, lambda: True))
     assert answer["status"] == "ok" and answer["metrics"]["steps"] == 1 and "samples_per_s" not in answer["metrics"]
 
 

@@ -9,7 +9,6 @@ from orchestrator.backends.ray import rank as ray_rank
 from orchestrator.backends.ray.rank import Rank, _output_to
 from orchestrator.telemetry.sampler import Sampling
 from sweeps.rank_exit import RankExit
-from sweeps.status import Status
 
 
 def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +26,7 @@ def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.C
 def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
     """A trial that reports one row and says whether it was asked to stop."""
     emit({"epoch": 1})
-    return RankExit(rank=0, status=Status.OK, metrics={"asked_to_stop": should_stop()})
+    return RankExit(rank=0, metrics={"asked_to_stop": should_stop()})
 
 
 def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +62,7 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
         rank.stop(2)
         before = should_stop()
         rank.stop(1)
-        return RankExit(rank=0, status=Status.OK, metrics={"asked_to_stop": [before, should_stop()]})
+        return RankExit(rank=0, metrics={"asked_to_stop": [before, should_stop()]})
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: stopped)
     request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
@@ -93,7 +92,7 @@ def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch
         rank.deliver(2, {"for": 2})  # of a rank that has begun the next turn
         received.extend([*mailbox.received(), *mailbox.received()])
         mailbox.send(1, {"from": 0})
-        return RankExit(rank=0, status=Status.OK)
+        return RankExit(rank=0)
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: exchange)
     request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
