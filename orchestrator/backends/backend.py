@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,16 +59,6 @@ START_S = 120.0
 """The least time that a rank has for its first step, since its imports alone take seconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overdue:
-    """Why a trial is being ended."""
-
-    cause: Cause
-    note: str
-    rank: int | None = None
-    """The rank that hangs; None for a time limit."""
-
-
 class Watch:
     """The progress of one attempt's ranks; a rank *moves* when it takes a step or reports a row."""
 
@@ -96,25 +85,23 @@ class Watch:
         """Return how often to ask the ranks; None: never."""
         return None if self._limits.hang_s is None else max(0.25, min(10.0, self._limits.hang_s / 10))
 
-    def overdue(self, now: float) -> Overdue | None:
-        """Return why the trial must end now, if it must.
-
-        If one rank hangs, all ranks that wait for it stop moving. The root is a rank that does not even answer, or
-        else the one that stopped first.
-        """
+    def overdue(self, now: float) -> RankExit | None:
+        """Return the exit of a rank that must be abandoned now, without its trace; None if the trial may continue."""
         # If both limits are exceeded, the time limit is the reason.
         limit_s, hang_s = self._limits.time_limit_s, self._limits.hang_s
         if limit_s is not None and now - self._started >= limit_s:
-            return Overdue(cause=Cause.TIME_LIMIT, note=f"not done after time_limit_s={limit_s:g}")
+            rank, note = min(self._moved, default=0), f"not done after time_limit_s={limit_s:g}"
+            return RankExit(rank=rank, cause=Cause.TIME_LIMIT, note=note, answered=False)
         if hang_s is None or not any(now - self._moved[rank] >= self._patience_s(rank, hang_s) for rank in self._moved):
             return None
         # A busy rank may miss one question, not three.
         silent_s = max(2.0, 3 * (self.look_again_s() or 0))
-        # A rank that is stuck in C code cannot even answer.
+        # If one rank hangs, all ranks that wait for it stop moving. The root is a rank that does not even answer, as it
+        # runs C code, or else the one that stopped first.
         mute = [rank for rank in self._moved if now - self._heard[rank] > silent_s]
         root = min(mute or self._moved, key=lambda rank: (self._moved[rank], rank))
-        what = "does not answer" if mute else "hangs"
-        return Overdue(cause=Cause.HANG, note=f"{what}: no step and no row for hang_s={hang_s:g}", rank=root)
+        note = f"{'does not answer' if mute else 'hangs'}: no step and no row for hang_s={hang_s:g}"
+        return RankExit(rank=root, cause=Cause.HANG, note=note, answered=False)
 
     def _patience_s(self, rank: int, hang_s: float) -> float:
         return hang_s if self._moves[rank] else max(hang_s, START_S)
@@ -150,11 +137,6 @@ class GuardedListener:
 def died(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
     """Return the exit of a rank whose process died; `why` is one line, `trace` all that is known."""
     return RankExit(rank=rank, cause=cause, note=f"the process died: {why}", trace=trace, answered=False)
-
-
-def abandoned(rank: int, overdue: Overdue, trace: str) -> RankExit:
-    """Return the exit of a rank that was abandoned because the trial exceeded a time limit."""
-    return RankExit(rank=rank, cause=overdue.cause, note=overdue.note, trace=trace, answered=False)
 
 
 def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float) -> TrialOutcome:

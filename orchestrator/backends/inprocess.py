@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType
@@ -18,9 +19,7 @@ from uuid import uuid4
 from orchestrator.backends.backend import (
     RANK_ENTRY,
     GuardedListener,
-    Overdue,
     Watch,
-    abandoned,
     outcome_of,
 )
 from orchestrator.config.settings import Settings
@@ -30,6 +29,7 @@ from orchestrator.store.files import write_whole
 from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
 from orchestrator.telemetry.sampler import Sampler, Sampling
+from sweeps.rank_exit import RankExit
 from sweeps.trial import TrialSpec
 
 _AGAIN_S = 0.05
@@ -38,9 +38,9 @@ _AGAIN_S = 0.05
 class OverdueError(BaseException):
     """Raised inside a trial that exceeded its time; not an Exception, so that the trial's handlers do not catch it."""
 
-    def __init__(self, overdue: Overdue) -> None:
-        self.overdue = overdue
-        super().__init__(overdue.note)
+    def __init__(self, rank_exit: RankExit) -> None:
+        self.rank_exit = rank_exit
+        super().__init__(rank_exit.note)
 
 
 class Alarm:
@@ -150,7 +150,7 @@ class InProcessBackend:
                 with alarm:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
             except OverdueError as error:
-                rank_exit = abandoned(0, error.overdue, "".join(traceback.format_exception(error)))
+                rank_exit = replace(error.rank_exit, trace="".join(traceback.format_exception(error)))
         # The listener's error ends the sweep, even if the trainable has caught it.
         rank.guarded.reraise()
         if rank_exit.trace:

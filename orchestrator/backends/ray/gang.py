@@ -25,7 +25,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Overdue, Watch, abandoned, died, outcome_of
+from orchestrator.backends.backend import Watch, died, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
@@ -167,8 +167,8 @@ class RankWatch:
         """Stop asking this rank, which has ended."""
         self._watch.ended(rank)
 
-    def overdue(self) -> Overdue | None:
-        """Return why to end the trial now; None if it may continue."""
+    def overdue(self) -> RankExit | None:
+        """Return the exit of a rank that must be abandoned now; None if the trial may continue."""
         now, every_s = time.monotonic(), self._watch.look_again_s()
         if every_s is not None and now >= self._ask_at:
             self._ask_at = now + every_s
@@ -425,8 +425,7 @@ class Supervisor:
                 self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
-            rank = min(self._running.values()) if overdue.rank is None else overdue.rank
-            self._exits.append(abandoned(rank, overdue, self._watch.stacks(rank)))
+            self._exits.append(replace(overdue, trace=self._watch.stacks(overdue.rank)))
             self._deadline = time.monotonic()
 
     def _ask_to_stop(self) -> None:

@@ -23,7 +23,7 @@ def test_a_trial_may_take_its_time_limit_and_no_longer() -> None:
     timed = watch(time_limit_s=10)
     assert timed.overdue(109.9) is None
     found = timed.overdue(110)
-    assert found and (found.cause, found.rank) == (Cause.TIME_LIMIT, None)
+    assert found and (found.cause, found.rank) == (Cause.TIME_LIMIT, 0)
 
 
 def test_the_rank_that_stopped_first_is_at_the_root() -> None:
