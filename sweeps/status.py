@@ -40,8 +40,8 @@ def cost_of(gpu_hours: Any, price_per_gpu_hour: float | None) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetLimits:
-    """Limits of the section `sweep.budget`; None means no limit."""
+class SweepBudget:
+    """The limits of the section `sweep.budget`, where None means no limit, and what was used of them before."""
 
     gpu_hours: float | None = None
     """GPU-hours of all trials, including earlier runs; hours of worker processes if there are no GPUs."""
@@ -49,11 +49,10 @@ class BudgetLimits:
     """Seconds since this run began."""
     cost: float | None = None
     price_per_gpu_hour: float | None = None
-
-    @property
-    def is_set(self) -> bool:
-        """Return whether there is any limit, so that some trials may never start."""
-        return any(limit is not None for limit in (self.gpu_hours, self.wall_s, self.cost))
+    used_gpu_s: float = 0.0
+    """GPU-seconds of earlier runs."""
+    used_wall_s: float = 0.0
+    """Seconds of this run before its first trial."""
 
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
         """Return a message about the first limit that this usage reaches; empty if there is none."""
@@ -64,12 +63,3 @@ class BudgetLimits:
             if limit is not None and used >= limit:
                 return f"sweep.budget.{name}={limit:g} was used up"
         return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepBudget:
-    """The limits of a sweep, and what earlier runs have used."""
-
-    limit: BudgetLimits = BudgetLimits()
-    gpu_s: float = 0.0
-    wall_s: float = 0.0

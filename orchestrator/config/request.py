@@ -14,7 +14,7 @@ from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.metric import Target, column_of, is_higher_better
 from sweeps.rerun import Rerun
-from sweeps.status import BudgetLimits
+from sweeps.status import SweepBudget
 from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -176,10 +176,10 @@ class Request:
         return Rerun.of(self.settings.rerun)
 
     @property
-    def limit(self) -> BudgetLimits:
+    def sweep_budget(self) -> SweepBudget:
         """The budget of the whole sweep."""
         budget, price = self.settings.sweep.budget, self.settings.report.price_per_gpu_hour
-        return BudgetLimits(**vars(budget), price_per_gpu_hour=price)
+        return SweepBudget(**vars(budget), price_per_gpu_hour=price)
 
     def judged_by(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
         """Return the request with the metric that trials report, given their `metrics`, if it names none.

@@ -47,7 +47,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
-from sweeps.status import Status, SweepBudget
+from sweeps.status import Status
 
 
 def run(checked: CheckedSweep, console: Console) -> int:
@@ -224,16 +224,12 @@ class SweepRun:
     def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
         request = self.checked.request
         wait_s = request.settings.cluster.wait_s
-        spent = SweepBudget(
-            limit=request.limit,
-            gpu_s=self.journal.history.spent_gpu_s,
-            wall_s=time.monotonic() - began_s,
-        )
+        used_gpu_s, used_wall_s = self.journal.history.spent_gpu_s, time.monotonic() - began_s
         rows = self.journal.history.rows.values()
         return TrialQueue(
             rounds.first,
             durations=planned.durations,
-            budget=spent,
+            budget=replace(request.sweep_budget, used_gpu_s=used_gpu_s, used_wall_s=used_wall_s),
             patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
             retries=retries,
             supplier=rounds,

@@ -268,7 +268,7 @@ class TrialQueue:
         """
         self._durations = durations or Durations()
         self._budget = budget or SweepBudget()
-        self._gpu_s = self._budget.gpu_s
+        self._gpu_s = self._budget.used_gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
         self._retries = retries
@@ -303,7 +303,7 @@ class TrialQueue:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._nodes is None:
             # What the driver did before its first trial counts for the budget, too.
-            self._began_s = now_s - self._budget.wall_s
+            self._began_s = now_s - self._budget.used_wall_s
         if list(nodes) != self._nodes:
             self._scheduler.set_nodes(nodes)
             self._nodes = list(nodes)
@@ -336,7 +336,7 @@ class TrialQueue:
         self._hold_back_doubted()
         if self.all_failing:
             return None
-        reason = self._budget.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
+        reason = self._budget.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
         if reason:
             # Trials held back are left out with the others, or they would wait forever.
             self._scheduler.add(self._failures.release())

@@ -17,7 +17,7 @@ from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause
-from sweeps.status import BudgetLimits, Status, SweepBudget
+from sweeps.status import Status, SweepBudget
 from sweeps.trial import Purpose
 from tests.contract.trials import trial
 
@@ -48,13 +48,13 @@ def test_trials_start_as_others_end():
 @pytest.mark.parametrize(
     ("limit", "spent_gpu_s", "note"),
     [
-        (BudgetLimits(gpu_hours=1.0), 3595.0, "sweep.budget.gpu_hours=1 was used up"),
-        (BudgetLimits(wall_s=5.0), 0.0, "sweep.budget.wall_s=5 was used up"),
-        (BudgetLimits(cost=3.0, price_per_gpu_hour=3.0), 3595.0, "sweep.budget.cost=3 was used up"),
+        (SweepBudget(gpu_hours=1.0), 3595.0, "sweep.budget.gpu_hours=1 was used up"),
+        (SweepBudget(wall_s=5.0), 0.0, "sweep.budget.wall_s=5 was used up"),
+        (SweepBudget(cost=3.0, price_per_gpu_hour=3.0), 3595.0, "sweep.budget.cost=3 was used up"),
     ],
 )
 def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
-    trial_queue = on(TrialQueue(trials(3), budget=SweepBudget(limit=limit, gpu_s=spent_gpu_s)), ONE)
+    trial_queue = on(TrialQueue(trials(3), budget=replace(limit, used_gpu_s=spent_gpu_s)), ONE)
     assert trial_queue.next(0.0) is not None
     trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
     assert trial_queue.next(5.0) is None and len(trial_queue) == 0
@@ -65,9 +65,7 @@ def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
 
 def test_seconds_before_the_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
-    trial_queue = on(
-        TrialQueue(trials(2), budget=SweepBudget(limit=BudgetLimits(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0
-    )
+    trial_queue = on(TrialQueue(trials(2), budget=SweepBudget(wall_s=10.0, used_wall_s=6.0)), ONE, now_s=100.0)
     assert trial_queue.next(103.9) is not None
     trial_queue.ended("0", 104.0, TrialOutcome(status=Status.OK, wall_s=0.1))
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]
@@ -297,7 +295,7 @@ def test_queue_asks_its_supplier_when_nothing_runs_or_waits():
 
 def test_supplier_is_asked_again_once_a_budget_is_used_up():
     supply = Supply(trials(2)[1:])
-    trial_queue = on(TrialQueue(trials(1), supplier=supply, budget=SweepBudget(limit=BudgetLimits(wall_s=1.0))), ONE)
+    trial_queue = on(TrialQueue(trials(1), supplier=supply, budget=SweepBudget(wall_s=1.0)), ONE)
     assert trial_queue.next(2.0) is None and trial_queue.over
     assert supply.left_out == [("0", Status.SKIPPED), ("1", Status.SKIPPED)]
 
@@ -510,7 +508,7 @@ def test_small_grids_and_grids_without_the_rule_run_whole():
 
 
 def test_exhausted_budget_leaves_out_trials_held_back():
-    trial_queue = TrialQueue(GRID, equal_failures=3, budget=SweepBudget(limit=BudgetLimits(wall_s=3.0)))
+    trial_queue = TrialQueue(GRID, equal_failures=3, budget=SweepBudget(wall_s=3.0))
     trial_queue.set_nodes([NODE], 0.0)
     now_s = 0.0
     while start := trial_queue.next(now_s):
