@@ -42,7 +42,7 @@ def _run(checked: CheckedSweep) -> int:
 
 def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.plan import plan_now
-    from orchestrator.plan.printout import text_of
+    from orchestrator.plan.printout import as_json, as_text
 
     request = checked.request
     plan = plan_now(checked)
@@ -56,8 +56,11 @@ def _plan(checked: CheckedSweep) -> int:
             f"{request.results_dir} holds results from another configuration or other code ({changes}): "
             f"left out here{refusal}"
         )
-    price = request.settings.report.price_per_gpu_hour
-    print(printable(text_of(plan, request.settings.format, price, remarks, request.settings.report.unit_of_cost)))
+    report = request.settings.report
+    if request.settings.format == "json":
+        print(printable(as_json(plan, report.price_per_gpu_hour, remarks)))
+    else:
+        print(printable(as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)))
     return 0
 
 

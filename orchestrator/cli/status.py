@@ -51,6 +51,9 @@ def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRe
     planned = max(history.planned, len(rows))
     ended = len(rows) - (again if driver else 0)
     waiting = max(0, planned - ended - len(running))
+    took_s = [row.wall_s for row in rows.values() if row.wall_s]
+    running_s = [trial["running_s"] or 0.0 for trial in running]
+    left_s = time_left_s(took_s, running_s, waiting, at_once=max(1, len(running)))
     return {
         "folder": str(layout.root),
         "driver": driver or None,
@@ -59,7 +62,7 @@ def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRe
         "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
         "running": running,
         "interrupted": 0 if driver else len(started),
-        "left_s": _left_s(rows, running, waiting) if driver else None,
+        "left_s": left_s if driver else None,
     }
 
 
@@ -144,8 +147,3 @@ def _running(layout: ResultsFolder, trial_id: str, history: History) -> dict[str
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError):
         pass
     return {"trial_id": trial_id, "cell": cell, "attempt": history.of(trial_id).attempt, "running_s": since_s}
-
-
-def _left_s(rows: Mapping[str, TrialRecord], running: Sequence[Mapping[str, Any]], waiting: int) -> float | None:
-    took_s = [row.wall_s for row in rows.values() if row.wall_s]
-    return time_left_s(took_s, [trial["running_s"] or 0.0 for trial in running], waiting, max(1, len(running)))

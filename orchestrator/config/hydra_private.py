@@ -196,16 +196,6 @@ _HEADER_OF = ConfigSource._get_header_dict
 
 
 @contextmanager
-def _adapted(checks: Checks) -> Iterator[None]:
-    """Context in which Hydra is initialised with a loader that checks every config."""
-    with (
-        _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
-        _replaced(ConfigSource, "_get_header_dict", staticmethod(_header_of)),
-    ):
-        yield
-
-
-@contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = vars(owner)[name]
     setattr(owner, name, value)
@@ -256,7 +246,11 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
     """
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        with _adapted(checks), initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"):
+        with (
+            _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
+            _replaced(ConfigSource, "_get_header_dict", staticmethod(_header_of)),
+            initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"),
+        ):
             if own is not None:  # the primary config is looked up before any override is read
                 loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
                 places = loader.config_search_path

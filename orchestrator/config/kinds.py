@@ -66,14 +66,12 @@ class Number(Kind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is not a number in the range."""
-        hint = self._hint(key, value) if isinstance(value, str) else ""
+        hint = ""
+        if isinstance(value, str):
+            # People copy prices with their currency (`$2.50`), and write durations as in other tools (`10m`).
+            number = number_meant(value, is_duration=self.unit == "seconds")
+            hint = f": write {key}={number}" if number and self.unit in ("", "seconds") else self.hint
         yield from (f"{line}{hint}" for line in super().errors(key, value))
-
-    def _hint(self, key: str, text: str) -> str:
-        """Return what to write for a price with its currency (`$2.50`) or a duration (`10m`), else `hint`."""
-        # People copy prices with their currency, and write durations as in other tools.
-        number = number_meant(text, is_duration=self.unit == "seconds")
-        return f": write {key}={number}" if number and self.unit in ("", "seconds") else self.hint
 
     def _fits(self, value: Any) -> bool:
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):

@@ -28,15 +28,6 @@ _SECONDS = ("start_s", "expected_s")
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
-def text_of(
-    plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = ""
-) -> str:
-    """Return the plan as a `table` or as `json`, with what is worth knowing before it runs."""
-    if form == "json":
-        return as_json(plan, price_per_gpu_hour, remarks)
-    return as_text(plan, price_per_gpu_hour, remarks, currency)
-
-
 def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """Return the plan as one JSON object."""
     totals = {"trials": rows(plan)} | _totals(plan, price_per_gpu_hour) | {"remarks": list(remarks)}
