@@ -85,6 +85,7 @@ class Checkpoints:
         if first["owner"] != self._owner:
             return None
         self._number = number
+        # Random numbers and losses of another number of ranks belong to none of these.
         has_own = len(files) == self._generations.world_size
         own = files[self._rank]["own"] if has_own else {}
         return Restored(
@@ -122,6 +123,7 @@ class Generations:
         """
         self.folder.mkdir(mode=0o700, exist_ok=True)
         path = self.folder / f"{number:08d}-rank{self.rank}of{self.world_size}-{_digest(content)}.pt"
+        # Under another name until it is complete: a crash must not leave half a checkpoint.
         aside = path.with_suffix(".aside")
         try:
             with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
@@ -147,6 +149,7 @@ class Generations:
 
         Any number of ranks may have written it. All ranks find the same generation as long as none of them writes.
         """
+        # A generation counts only as a whole: its ranks have trained different parts.
         paths: dict[tuple[int, int], dict[int, Path]] = {}
         for path, number, rank, world_size in self._files():
             paths.setdefault((number, world_size), {})[rank] = path

@@ -82,6 +82,7 @@ def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> 
     whole = [lap for lap in laps[1:] if lap.steps >= laps[0].steps - 1]
     if not whole or any(lap.seconds < least_s or lap.steps < least_steps for lap in whole):
         return None
+    # The median, because other programs may slow a lap down.
     steps = whole[0].steps
     return Window(seconds=steps * median(lap.seconds / lap.steps for lap in whole), steps=steps)
 
@@ -124,6 +125,7 @@ def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: 
         started = clock.read()
         for _ in range(steps):
             step()
+        # All ranks must take the same number of steps next, so that the slowest decides.
         (seconds,) = gang.largest(clock.read() - started)
         return seconds / steps
 

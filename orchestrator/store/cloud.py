@@ -137,6 +137,7 @@ class Copying:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The last copy has the full patience, however long ago the one before it was.
         self._over.set()
         self._moved_s = time.monotonic()
         while self._copier.is_alive() and time.monotonic() - self._moved_s < PATIENCE_S:
@@ -150,6 +151,7 @@ class Copying:
         """Fetch the store's results unless the local ones are newer. Raises ConfigError if the journals diverge."""
         journal, files = self._layout.journal, self._cloud.files()
         there = self._cloud.read(journal.name) if journal.name in files else b""
+        # A driver that was killed may have left half a record here, which was never copied.
         here = _whole_lines(journal)
         if not here.startswith(there) and not there.startswith(here):
             raise ConfigError(
@@ -180,6 +182,7 @@ class Copying:
             journal = _whole_lines(self._layout.journal)
             if self._journal_bytes and not journal:  # what is in the store may be all that is left
                 raise FileNotFoundError(f"{self._layout.root} was moved or deleted")
+            # Files come before the journal, which must never name one that is not in the store.
             for name, path in self._files():
                 self._put(name, path)
             for name in [name for name in self._there if self._is_over(name)]:

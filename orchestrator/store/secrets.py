@@ -50,6 +50,7 @@ class Secrets:
         """Find the secrets of a config in its unresolved and its resolved values."""
         hidden = {value: HIDDEN for value in _values_under_secret_names(resolved)}
         for name in _FROM_ENVIRONMENT.findall(_text(raw)):
+            # A value from the environment may be a secret whatever its name says.
             if value := environment.get(name, ""):
                 hidden.setdefault(value, _placeholder(name, value))
         return Secrets(hidden)

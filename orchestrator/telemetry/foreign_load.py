@@ -93,6 +93,7 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
 
     `foreign_cpu`: the fraction of the cores' time used by other processes; `foreign_cpu_by`: the busiest of them.
     """
+    # A worker may have ended in between, or be new.
     ours = family(after.processes, owners) | family(before.processes, owners)
     spent = {pid: _spent(before, after, pid) for pid in {**before.processes, **after.processes}}
     own_s = sum(seconds for pid, seconds in spent.items() if pid in ours)
@@ -118,6 +119,7 @@ def load_now(seconds: float = 0.5) -> tuple[float, str]:
 
     The caller and its children are not foreign. Takes `seconds`.
     """
+    # Counters say nothing about now: only their growth does.
     before = census(time.monotonic())
     time.sleep(seconds)
     load = foreign_load(before, census(time.monotonic()), Owners(roots=[os.getpid()]), len(cores()))
@@ -134,6 +136,7 @@ def _spent(before: Census, after: Census, pid: int) -> float:
 def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
     """Return the ids of the owners' processes and all their descendants."""
     members = {pid for pid, process in processes.items() if pid in owners.roots or process.name in owners.names}
+    # Descendants at any depth: a command may start its workers through a shell.
     while younger := {pid for pid, process in processes.items() if process.parent in members} - members:
         members |= younger
     return members
@@ -204,6 +207,7 @@ class TimedForeignLoad:
             self._first = self._last = None
             self._by_reports = False
         self._epochs += phase == TRAINING
+        # The first epoch warms up, and its timing does not count.
         if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
             self._first, self._last = self._counted(time_s), None
             self._windowed = phase == WINDOW
@@ -261,6 +265,7 @@ class TimedForeignLoad:
         return load
 
     def _counted(self, time_s: float) -> Census:
+        # A census takes longer the more processes a machine has.
         started = time.perf_counter()
         counted = self._count(time_s)
         self._cost_s = time.perf_counter() - started

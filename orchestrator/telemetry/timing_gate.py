@@ -57,6 +57,7 @@ class Judgement:
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
+    # Stragglers come last: whether a seed is one depends on which others are sound.
     judgements = {
         record.trial_id: _judgement(record, disturbances[record.trial_id])
         for record in records
@@ -95,6 +96,7 @@ def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
             return f"it did not measure {', '.join(missing)}"
         judgement = judged([row.timed_by(record), *others])[row.trial_id]
         return "; ".join(judgement.reasons) if judgement.fault else ""
+    # Each of the two attempts is judged among the other trials, never beside its twin.
     now, before = (judged([*others, other])[other.trial_id] for other in (record, row))
     return "; ".join(now.reasons) if same and not before.fault and now.fault is Fault.DISTURBED else ""
 
@@ -166,6 +168,7 @@ def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
     for record in ok:
         if (rate := figure(record.metrics, "samples_per_s")) and not record.timed_with:
             rates.setdefault(same_steps(record), []).append(rate)
+    # A median of two would call either of them slow.
     medians = {steps: median(alike) for steps, alike in rates.items() if len(alike) >= FEWEST_SEEDS}
     times = {}
     for record in ok:
@@ -262,6 +265,7 @@ def _waiting_share(metrics: Mapping[str, Any]) -> float:
 
 
 def _foreign_cpu(metrics: Mapping[str, Any], share: float) -> str:
+    # A busy host cannot make the work of a GPU longer, only the launches and the loading beside it.
     limit = FOREIGN_CPU / share if share else math.inf
     reason = _more_than(metrics, "foreign_cpu", limit, "others took {:.0%} of the cores' time")
     busiest = metrics.get("foreign_cpu_by")
