@@ -85,8 +85,8 @@ def _lengths_differ(trials: pd.DataFrame) -> bool:
 def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the time from a trial's start to its end, with start-up, compilation and evaluation, by row.
 
-    NaN if the time is not that of one whole training: after an earlier attempt, or if the training was shorter than its
-    window, as in benchmarks.
+    NaN unless the time holds one whole training: after an earlier attempt it does not, nor if the training was shorter
+    than its window, as in benchmarks.
     """
     # A timed window after the training does not count: without a sweep nobody waits for it.
     steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])

@@ -16,7 +16,7 @@ from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Timetable
-from orchestrator.store.history import Durations, History
+from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
@@ -219,8 +219,7 @@ def plan_now(checked: CheckedSweep) -> Plan:
     A prediction is for nodes like those that ran the trials. Raises ConfigError if `results_dir` cannot be read.
     """
     request = checked.request
-    folder = ResultsFolder(request.results_dir)
-    history = history_in(folder) if folder.journal.exists() else History()
+    history = history_in(ResultsFolder(request.results_dir), may_be_new=True)
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
     is_prediction = request.settings.mode == "predict"

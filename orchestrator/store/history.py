@@ -81,7 +81,7 @@ class TrialHistory:
 
     def finish(self, record: TrialRecord) -> None:
         """Take the end of the trial, or of a further attempt at it."""
-        # A record tells the time of its own attempt only, and all attempts held the devices.
+        # A record tells the time of one attempt, and all attempts held the devices.
         record = replace(record, earlier_s=self.earlier_s, unknown_attempts=self.unknown_attempts)
         before, self.repeated = self.result, False
         # A rerun that a budget or lack of room left out has not run, so that nothing replaces the result.

@@ -34,14 +34,19 @@ class Results:
     findings: Sequence[Finding]
 
 
-def history_in(layout: ResultsFolder) -> History:
-    """Return the state of the sweep in this folder. Raises ConfigError if it has no journal that can be read."""
+def history_in(layout: ResultsFolder, *, may_be_new: bool = False) -> History:
+    """Return the state of the sweep in this folder, which is empty in a folder that `may_be_new`.
+
+    Raises ConfigError if it has no journal that can be read.
+    """
     try:
         return History(replay(layout.journal).records)
     except FileNotFoundError:
+        if may_be_new:
+            return History()
         raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"]) from None
     except OSError as error:
-        raise ConfigError([f"{layout.journal} cannot be read: {error.strerror}"]) from error
+        raise ConfigError([f"{layout.root} cannot be read: {error.strerror}"]) from error
 
 
 def read_results(layout: ResultsFolder) -> Results:

@@ -73,8 +73,10 @@ def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[st
     own = trials[trials["cell_id"].isin(group["cell_id"]) & (trials["status"] == Status.OK.value)]
     # A damaged journal may hold any number.
     own = own[(only_sound(own)["samples_per_s"] > 0) & (pd.to_numeric(own["gpus"], errors="coerce") <= _MOST_GPUS)]
-    by_seed = own.groupby(["gpus", "seed"])["samples_per_s"].mean()
-    rates = {gpus: part.droplevel("gpus").to_dict() for gpus, part in by_seed.groupby(level="gpus")}
+    known = own.groupby(["gpus", "seed"], as_index=False)["samples_per_s"].mean()
+    rates: dict[float, dict[int, float]] = {}
+    for gpus, seed, rate in zip(known["gpus"], known["seed"], known["samples_per_s"], strict=True):
+        rates.setdefault(gpus, {})[seed] = rate
     row = {
         "cells": ", ".join(f"{column}={numbers.config_value(group.iloc[0][column])}" for column in shown),
         "GPUs": ", ".join(f"{count:g}" for count in rates),
