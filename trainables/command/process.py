@@ -33,7 +33,7 @@ SEARCHED = 2**11
 CHUNK = 2**16
 """Bytes that are read at once."""
 
-READ_S, READ_LAST_S = 0.2, 5.0
+READ_S, READ_LAST_S = 0.2, 2.0
 """The longest time for reading lines at each poll, and after the command's end."""
 
 BACKLOG, TAIL = 2**23, 2**16
@@ -128,6 +128,9 @@ def _watched(
     progress = True
     while True:
         status = tree.wait(POLL_S)
+        # What the command leaves behind may print for ever.
+        if status is not None:
+            tree.begin_to_end()
         for stream, output in streams.items():
             for line in output.new(ended=status is not None):
                 listener.on_line(stream, line)

@@ -66,6 +66,8 @@ class Tree:
         """
         self._control, theirs = socket.socketpair()
         self._received = b""
+        self._patience_s = grace_s + 2 * KILL_S
+        self._give_up_at = math.inf
         with theirs:
             try:
                 # The script forks and returns, because Ray kills the children of the processes that it ends.
@@ -90,6 +92,7 @@ class Tree:
             number, text, name = start["error"]
             raise OSError(number, text, name)
         self.pid: int = start["pid"]
+        self._guard_pid: int = start["guard_pid"]
 
     def wait(self, timeout_s: float) -> int | None:
         """Return the exit status of the command (negative: the signal that killed it); None if it still runs.
@@ -104,6 +107,7 @@ class Tree:
 
     def begin_to_end(self) -> None:
         """Let the guard end all processes of the tree; the same happens if this process is killed."""
+        self._give_up_at = min(self._give_up_at, time.monotonic() + self._patience_s)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
@@ -113,17 +117,21 @@ class Tree:
         try:
             message = self._message()
         except TimeoutError:
-            return None
+            if time.monotonic() < self._give_up_at:
+                return None
+            root = self._guard_pid  # the command has stopped its guard
         except GuardLostError:
-            # Its processes have other parents by now, but those that the command started are still known.
-            for process in descendants(self.pid):
-                with suppress(psutil.Error):
-                    process.kill()
-            message = {"survivors": []}
-        if "survivors" not in message:
-            return None  # the command ended by itself in the meantime
+            root = self.pid  # the other processes have other parents by now
+        else:
+            if "survivors" not in message:
+                return None  # the command ended by itself in the meantime
+            self._control.close()
+            return list(message["survivors"])
+        for process in descendants(root):
+            with suppress(psutil.Error):
+                process.kill()
         self._control.close()
-        return list(message["survivors"])
+        return []
 
     def _message(self) -> dict[str, Any]:
         while b"\n" not in self._received:
@@ -254,7 +262,7 @@ class _Guard:
             self._tell(error=[errno.EINVAL, str(error), None])
             return
         self._command_pid = process.pid
-        self._tell(pid=process.pid)
+        self._tell(pid=process.pid, guard_pid=os.getpid())
         self._reap()
         while True:
             ready, _, _ = select.select([self._control, woken], [], [])

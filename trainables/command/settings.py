@@ -121,7 +121,7 @@ class CommandSettings:
     keep_work: bool = False
     env: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
-    grace_s: float = 5.0
+    grace_s: float = 4.0
     ok_exit_codes: Sequence[int] = (0,)
     oom_patterns: Sequence[str] = ()
     diverged_patterns: Sequence[str] = ()

@@ -180,12 +180,14 @@ def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line:
         "while True: sys.stdout.buffer.write(os.urandom(100_000))",
         "os.kill(os.getpid(), signal.SIGSTOP)",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: print('a' * 99)",
+        "os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
     ],
-    ids=["lines", "one line", "binary", "stopped", "deaf"],
+    ids=["lines", "one line", "binary", "stopped", "deaf", "stops its guard"],
 )
 def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
         monkeypatch.setattr(process, name, number)
+    monkeypatch.setattr(process_tree, "KILL_S", 1.0)
 
     def slow(stream: str, line: str) -> None:
         time.sleep(0.001)  # as for many patterns
