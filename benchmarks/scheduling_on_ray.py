@@ -1,11 +1,13 @@
 """Compare the makespan on real Ray with a lower bound: sleeping trials on logical GPUs, several nodes on one machine.
 
     python -m benchmarks.scheduling_on_ray on_ray.json [--trials 40] [--nodes 2] [--gpus 2] [--mean 9]
+    python -m benchmarks.scheduling_on_ray commands.json --commands --nodes 4 --gpus 1
 
 Trials request 1, 2 or 4 logical GPUs and sleep for a log-normal time; estimates are off by up to 30%. The bound is
 max(Σ GPU-seconds / GPUs, longest trial) of the sleep. The makespan also includes the start of every process (1.5 s of
 CPU for a supervisor, and for every rank) and Tune's work. On few cores, more GPUs or shorter trials would measure
-Python's imports. Goal: makespan ≤ 1.10 × bound. It takes five minutes.
+Python's imports. With `--commands` each trial is the command `sleep` on 1, 2 or 4 whole nodes, a process on each.
+Goal: makespan ≤ 1.10 × bound. It takes five minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
 from orchestrator.store.record import TrialOutcome  # noqa: E402
-from sweeps.layout import Gang  # noqa: E402
+from sweeps.layout import OWN_RANKS, Gang, Layout  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
 from tests.contract.trials import Recorder, request, trial  # noqa: E402
@@ -81,6 +83,19 @@ def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec],
     return trials, thought, takes
 
 
+def as_command(trial: TrialSpec, seconds: float, gpus_per_node: int) -> TrialSpec:
+    """Return the trial as a command that sleeps on as many whole nodes as the trial has GPUs."""
+    nodes = int(trial.gpus)
+    return dataclasses.replace(
+        trial,
+        gpus=nodes * gpus_per_node,
+        gang=Gang(ranks=nodes, gpus_per_rank=gpus_per_node, cpus_per_rank=1, nodes=nodes),
+        layout=Layout(strategy=OWN_RANKS, replicas=nodes * gpus_per_node),
+        trainable="trainables.command.training:train",
+        config={"trainable": {"argv": ["sleep", f"{seconds}"]}},
+    )
+
+
 def cpu_s(since: float = 0.0) -> float:
     """Return the CPU seconds of all processes on this machine's cores."""
     used = psutil.cpu_times()
@@ -119,8 +134,11 @@ def main() -> None:
     arguments.add_argument("--nodes", type=int, default=2)
     arguments.add_argument("--gpus", type=int, default=2, help="of each node, logical ones")
     arguments.add_argument("--mean", type=float, default=9.0, help="seconds that a trial sleeps")
+    arguments.add_argument("--commands", action="store_true", help="of whole nodes, instead of functions on GPUs")
     given = arguments.parse_args()
     trials, thought, takes = sleepers(given.trials, given.mean)
+    if given.commands:
+        trials = [as_command(one, takes[one.trial_id], given.gpus) for one in trials]
     each = {"num_cpus": given.gpus, "num_gpus": given.gpus}
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
@@ -140,18 +158,20 @@ def main() -> None:
     assert len(ended) == len(trials) and all(each.status is Status.OK for each in ended), ended
     bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
     stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
-    cold = cold_starts(stays, nodes)
     gpus = sum(node.gpus for node in nodes)
+    # A command does not tell in which process it was started.
+    gangs = {"gangs_started": len({each.metrics["pid"] for each in ended})} if not given.commands else {}
+    causes = lost(ends, takes, gpus) if not given.commands else {}
     figures = {
         **machine(),
         "trials": given.trials,
         "nodes": [vars(node) | {"node_id": ""} for node in nodes],
-        "gangs_started": len({each.metrics["pid"] for each in ended}),
-        "gangs_needed": len(cold),
+        **gangs,
+        "gangs_needed": len(cold_starts(stays, nodes)),
         "bound_s": bound_s,
         "makespan_s": ends.last_s - ends.first_s,
         "makespan_over_bound": (ends.last_s - ends.first_s) / bound_s,
-        "lost": lost(ends, takes, gpus) | {"order_s": makespan_s(stays) - bound_s},
+        "lost": causes | {"order_s": makespan_s(stays) - bound_s},
         "cpu_s": cpu_s(began_cpu_s),
     }
     tell(figures, given.json)

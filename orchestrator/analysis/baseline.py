@@ -92,6 +92,10 @@ class Comparison:
         of_any_rule = baseline_cells(same, [column for column in but_warmup if column != "lr_rule"], at_reference)
         return own.fillna(of_any_warmup).fillna(of_any_rule)
 
+    def on_fewest_nodes(self, cells: pd.DataFrame) -> pd.Series[Any]:
+        """Return for each cell the `cell_id` of the ok cell that differs at most in its nodes, and has the fewest."""
+        return baseline_cells(cells, ["gpus", "device_model", *sorted(BATCH_SIDES), *self._alike], {})
+
     @property
     def _alike(self) -> list[str]:
         others = (column for axis, column in self.axis_columns.items() if axis not in PLACES)

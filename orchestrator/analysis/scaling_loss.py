@@ -25,7 +25,13 @@ LOST_TO = {
     "lost_compute": "slower passes",
     "lost_rest": "the rest",
 }
-"""The losses in words."""
+"""The losses in words; see `words_of`."""
+
+BETWEEN_NODES = (
+    "exchanging gradients between nodes: fewer nodes with more GPUs each, a larger batch per device, or more"
+    " grad_accum_steps"
+)
+"""The remedy if the GPUs that exchange gradients are on several nodes."""
 
 REMEDIES = {
     "lost_data": "waiting for data: a loader per rank, more of its workers, or trainable.input=resident",
@@ -57,8 +63,11 @@ NOTEWORTHY = 0.02
 """A smaller loss is not worth a remedy."""
 
 
-def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
+def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame, on_fewest_nodes: pd.Series[Any]) -> None:
     """Add OF_SCALING, from the mean parts of the steps of the cells' ok seeds; the cells have their efficiency.
+
+    `on_fewest_nodes` has the id of the same cell on fewer nodes, or its own. What only the cell on more nodes loses is
+    lost to the exchange between them; trials that report no parts of a step, such as commands, have this loss alone.
 
     With T the time of a step and e the efficiency, an ideal step takes e·T. Each part has the same share of the ideal
     step as of the baseline's step. The time of a part beyond that, over T, is lost to the part; the remaining loss is
@@ -81,11 +90,15 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     parts = cells[[f"lost_{part}" for part in PARTS]]
     undivided = parts["lost_data"].notna() & parts.drop(columns="lost_data").isna().all(axis="columns")
     named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
-    cells["lost_rest"] = 1 - cells["efficiency"] - named
+    on_fewer = cells["efficiency"].reindex(on_fewest_nodes).set_axis(cells.index) - cells["efficiency"]
+    of_nodes = on_fewer.where(several & parts.isna().all(axis="columns") & (on_fewest_nodes != cells["cell_id"]))
+    cells["lost_communication"] = cells["lost_communication"].fillna(of_nodes)
+    cells["lost_rest"] = 1 - cells["efficiency"] - named.fillna(of_nodes)
     remedies = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
     remedy = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
     late = (cells["device"] != "cpu") & (own["step_host_s"] >= LAUNCH_BOUND * own["step_s"])
-    cells["remedy"] = remedy.mask(late & (remedy == REMEDIES["lost_imbalance"]), LATE)
+    remedy = remedy.mask(late & (remedy == REMEDIES["lost_imbalance"]), LATE)
+    cells["remedy"] = remedy.mask((cells["n_nodes"] > 1) & (remedy == REMEDIES["lost_communication"]), BETWEEN_NODES)
 
 
 def _distinct(cells: pd.DataFrame, step_s: pd.Series[Any]) -> pd.Series[Any]:
@@ -103,8 +116,16 @@ def largest_loss(row: Mapping[Any, Any]) -> str:
     return max(known, key=lambda column: known[column])
 
 
+def words_of(loss: str, row: Mapping[Any, Any], cells: pd.DataFrame) -> str:
+    """Return a loss of a row in words. If any of the cells takes several nodes, the exchange has the link's name."""
+    link = "between nodes" if row["n_nodes"] > 1 else "within a node"
+    names_link = loss == "lost_communication" and (cells["n_nodes"] > 1).any()
+    return f"{LOST_TO[loss]} {link}" if names_link else LOST_TO[loss]
+
+
 def _remedy(row: Mapping[Any, Any]) -> str:
     largest = largest_loss(row)
-    if largest == "lost_rest" and math.isnan(row["lost_compute"]):
+    is_captured = not math.isnan(row["lost_data"]) and math.isnan(row["lost_compute"])
+    if largest == "lost_rest" and is_captured:
         return UNDIVIDED
     return REMEDIES.get(largest, "")

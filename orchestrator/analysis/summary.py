@@ -270,6 +270,7 @@ FURTHER = (
     *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
     *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi", "work_done"),
     *OF_SOURCES,
+    "n_nodes",
 )
 """Columns after those; the further axes follow."""
 
@@ -315,7 +316,7 @@ def summary_frame(
     cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], report.price_per_gpu_hour)
     add_accuracy_verdict(cells, ok, report.margin)
     add_target(cells, ok, report.price_per_gpu_hour)
-    add_scaling_loss(cells, ok)
+    add_scaling_loss(cells, ok, comparison.on_fewest_nodes(cells))
     cells["note"] = cell_notes(cells, trials)
     for metric in metrics:
         if f"{metric}_lo" not in cells:
@@ -347,7 +348,7 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
     cells[MIXED] = groups["device_model"].nunique() > 1
     cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
-    cells["n_seeds"] = groups.size()
+    cells["n_seeds"], cells["n_nodes"] = groups.size(), groups["n_nodes"].max()
     ok = trials["status"] == Status.OK.value
     collapsed = ok & trials["collapsed"].astype("boolean").fillna(False)
     counted = {

@@ -127,7 +127,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with"),
     *summary.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES),
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES, "n_nodes"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -274,7 +274,7 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}
     held = record.gpus_held or record.gpus
-    given["process"] = record.provenance.get("process")
+    given["process"], given["n_nodes"] = record.provenance.get("process"), record.nodes
     given["wall_s"] = record.wall_s + record.earlier_s  # all attempts held the devices
     if record.unknown_attempts:
         note = f"wall_s and cost exclude {record.unknown_attempts} interrupted attempt(s) of unknown length"

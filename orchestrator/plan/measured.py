@@ -99,17 +99,20 @@ class Measured:
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
         n_params = figure(largest.metrics, "n_params")
         # What several nodes cost is in the rates if the largest count took several.
-        if n_params and largest.gpus * network.nodes <= trial.gpus:
+        why, takes_first_network = "", network.nodes > 1 == largest.nodes
+        if takes_first_network and n_params:
             step = step.plus(network.exchange(n_params))
+        elif takes_first_network:
+            why = f"what {network.nodes} nodes exchange is not included, because n_params is unknown"
         figures = {"sequence_length": figure(largest.metrics, "sequence_length")}
         samples, epochs = (figure(largest.metrics, name) for name in ("samples", "epochs"))
         if len(trial.length) != 1 or not (samples and epochs):
-            return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS)
+            return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS, why=why)
         training = training_s(trial, figures | {"epoch_samples": samples / epochs}, step)
         trained_s = figure(largest.metrics, "train_s")
         # Start-up, evaluation and compilation take about as long on more GPUs.
         beside_s = max(0.0, largest.wall_s - trained_s) if trained_s else 0.0
-        return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS)
+        return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS, why=why)
 
     def samples_to_target(self, trial: TrialSpec) -> Estimate | None:
         """Return the samples to the target at the trial's batch: as measured, or from three other batches."""

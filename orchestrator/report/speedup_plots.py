@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss
+from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss, words_of
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.plot import (
     ABOUT_INTERVALS,
@@ -215,4 +215,4 @@ def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
     row = rows[0]
     share = f"{numbers.percent(row[lost])}% of the ideal speed-up"
     remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
-    return f"Largest loss of {cell_label(row, varying(cells))}: {LOST_TO[lost]} ({share}).{remedy}"
+    return f"Largest loss of {cell_label(row, varying(cells))}: {words_of(lost, row, cells)} ({share}).{remedy}"

@@ -65,7 +65,7 @@ class Retries:
 _INCONCLUSIVE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
 """Statuses that show neither that trials can succeed nor that they cannot."""
 
-_RANK = re.compile(r"^rank \d+: ")
+_RANK = re.compile(r"^rank \d+( on [^:]+)?: ")
 _NUMBER = re.compile(r"\d+")
 
 

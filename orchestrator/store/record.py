@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from orchestrator.store.results_folder import TRIAL_ID
 from sweeps.axes import is_number, is_whole
+from sweeps.layout import OWN_RANKS
 from sweeps.rank_exit import Exit
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
@@ -180,6 +181,12 @@ class TrialRecord:
         if isinstance(machines, str) and machines:
             return tuple(machines.split())
         return (self.machine,) if self.machine else ()
+
+    @property
+    def nodes(self) -> int:
+        """The nodes that it took, as far as the record tells: several nodes of a cluster may be on one machine."""
+        of_command = self.ranks if self.strategy == OWN_RANKS else 1
+        return max(1, of_command, int(self.axes.get("nodes") or 1), len(self.machines))
 
     @staticmethod
     def of(trial: TrialSpec, outcome: TrialOutcome, *, attempt: int, finished_at: str) -> TrialRecord:

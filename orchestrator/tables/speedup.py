@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
+from orchestrator.analysis.scaling_loss import NOTEWORTHY, largest_loss, words_of
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import numbers
 from orchestrator.text.rows import (
@@ -133,7 +133,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
                 "speed-up": speedup_text(row),
                 # Without its interval, which is as wide as that of the speed-up.
                 "efficiency": efficiency_text(row, interval=False),
-                "lost most to": f"{LOST_TO[lost]} ({numbers.percent(row[lost])}%)" if lost else "",
+                "lost most to": f"{words_of(lost, row, cells)} ({numbers.percent(row[lost])}%)" if lost else "",
                 "to target": figure(row, "speedup_to_target", numbers.times, "×", interval=False),
                 "epoch [s]": timed_figure(row, "epoch_s", interval=False),
                 "status": status(row),

@@ -1,10 +1,11 @@
-"""Test a sweep over two hosts with a shared network and folder: a gang over both, and one host that is lost."""
+"""Test a sweep over two hosts with a shared network and folder: a gang and a command over both, and a lost host."""
 
 import pytest
 
 from tests.drivers.hosts import INTERFACE, can_be_made, two_hosts
 from tests.drivers.place import wait_for
 from tests.drivers.ray_head import RayHead
+from tests.integration.test_command_over_nodes import MODES, TORCHRUN, TRAINING, ended, start
 from tests.integration.test_several_nodes import Nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_be_made(), reason="needs the right to make namespaces")]
@@ -56,6 +57,16 @@ def test_a_gang_survives_an_unplugged_host(cluster):
     assert len({node for _, _, node, _ in nodes.executed()}) == 2
     logs = [nodes.results / "trials" / trial["trial_id"] / f"rank{rank}.log" for rank in range(4)]
     assert all(f"rank {rank} on node" in log.read_text() for rank, log in enumerate(logs))
+
+    (nodes.folder / "train.py").write_text(TRAINING)
+    axes = ("sweep.axes.gpus=[4]", "sweep.axes.nodes=[2]", f"{MODES}=[together]")
+    command = f"bash -c 'echo $MASTER_ADDR; hostname -I; exec {TORCHRUN} 20 0'"
+    (trial,) = ended(nodes, "command", start(nodes, "command", command, *axes, host=cluster.hosts[0]))
+    assert (trial["status"], trial["ranks"], trial["workers"], trial["steps"]) == ("ok", 2, 4, 20)
+    folder = nodes.folder / "results/command/trials" / trial["trial_id"]
+    lines = [(folder / name).read_text().split() for name in ("stdout.log", "stdout.node1.log")]
+    own = [addresses[1] for addresses in lines]
+    assert {addresses[0] for addresses in lines} == {own[0]} and set(own) == {host.address for host in cluster.hosts}
 
     nodes.release.unlink()
     process = nodes.start("sweep.axes.gpus=[2]", host=cluster.hosts[0])

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -66,7 +67,7 @@ class Nodes:
 
     def __init__(self, folder, cluster):
         self.folder, self.cluster = folder, cluster
-        self.drivers = []
+        self.drivers, self.others = [], []
         self.executions, self.release = folder / "executions.txt", folder / "release"
         for name, text in (
             ("waiting_training.py", TRAINING),
@@ -82,6 +83,12 @@ class Nodes:
         told = {"EXECUTIONS": str(self.executions), "RELEASE": str(self.release)}
         # At the lower priority that Ray gives its workers, they would starve where others compute.
         return told | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"} | SOON
+
+    def add(self, cpus):
+        """Add a node, whose folder of shipped code is another than the head's, as on hosts; return it."""
+        name = f"resources_of_node_{len(self.others)}"
+        self.others.append(self.cluster.add_node(num_cpus=cpus, runtime_env_dir_name=name))
+        return self.others[-1]
 
     def start(self, *arguments, host=None):
         """Start the sweep's driver, here or on its own host."""
@@ -124,26 +131,32 @@ class Nodes:
         return pd.read_csv(self.folder / "results" / sweep / "tables/trials.csv")
 
 
-@pytest.fixture
-def raylets(tmp_path, monkeypatch, request):
-    """Start a head and another node, each with this number of CPUs."""
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
-    nodes = Nodes(tmp_path, None)
-    for name, value in nodes.environment.items():
-        monkeypatch.setenv(name, value)  # which the raylets hand to their workers
+@contextmanager
+def cluster_of(folder, *cpus, **environment):
+    """Start a head and further nodes, each with its number of CPUs, for sweeps in this folder."""
     from ray.cluster_utils import Cluster
 
-    head, other = request.param if isinstance(request.param, tuple) else (request.param, request.param)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "include_dashboard": False})
-    try:
-        nodes.cluster = cluster
-        nodes.other = cluster.add_node(
-            num_cpus=other, runtime_env_dir_name="other_runtime_resources"
-        )  # as hosts have it
+    nodes = Nodes(folder, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
+        for name, value in (nodes.environment | environment).items():
+            patch.setenv(name, value)  # which the raylets hand to their workers
+        nodes.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], "include_dashboard": False})
+        try:
+            for count in cpus[1:]:
+                nodes.add(count)
+            yield nodes
+        finally:
+            nodes.close()
+            nodes.cluster.shutdown()
+
+
+@pytest.fixture
+def raylets(tmp_path, request):
+    """Start a head and another node, each with this number of CPUs."""
+    cpus = request.param if isinstance(request.param, tuple) else (request.param, request.param)
+    with cluster_of(tmp_path, *cpus) as nodes:
         yield nodes
-    finally:
-        nodes.close()
-        cluster.shutdown()
 
 
 @pytest.mark.parametrize("raylets", [1], indirect=True)
@@ -164,12 +177,12 @@ def test_a_gang_spans_nodes_and_keeps_all_logs(raylets):
 def test_a_trial_survives_a_lost_node(raylets):
     process = raylets.start()
     wait_for(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
-    lost = raylets.other.node_id
+    lost = raylets.others[0].node_id
     (struck,) = {trial for trial, _, node, _ in raylets.executed() if node == lost}
     rows = raylets.results / "trials" / struck / "metrics.jsonl"
     wait_for(lambda: rows.exists() and rows.stat().st_size > 0, process)
     began, killed = time.monotonic(), time.time()
-    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    raylets.cluster.remove_node(raylets.others[0], allow_graceful=False)
     wait_for(lambda: raylets.journal("retried"), process)  # else the trial could end before its node is missed
     raylets.release.touch()
     out, err = process.communicate(timeout=400)
@@ -190,9 +203,9 @@ def test_a_trial_survives_a_lost_node(raylets):
 def test_a_gang_continues_on_a_new_node(raylets):
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
     wait_for(lambda: len(raylets.executed()) == 2, process)
-    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    raylets.cluster.remove_node(raylets.others[0], allow_graceful=False)
     wait_for(lambda: raylets.journal("retried"), process)
-    new = raylets.cluster.add_node(num_cpus=1, runtime_env_dir_name="new_runtime_resources")
+    new = raylets.add(1)
     wait_for(lambda: len(raylets.executed()) == 4, process)
     raylets.release.touch()
     out, err = process.communicate(timeout=400)
@@ -205,7 +218,7 @@ def test_a_gang_continues_on_a_new_node(raylets):
 def test_trials_wait_for_the_next_run_without_nodes(raylets):
     process = raylets.start("sweep.axes.seed=[0]")
     wait_for(lambda: len(raylets.executed()) == 2, process)
-    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    raylets.cluster.remove_node(raylets.others[0], allow_graceful=False)
     out, err = process.communicate(timeout=400)
     assert process.returncode == 1, out + err
     assert "no node left" in out

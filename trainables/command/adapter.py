@@ -226,6 +226,8 @@ class Adapter:
             figures["rates"] = rates
         if trained[0].loss is not None:
             figures["loss"] = trained[0].loss
+        if trained[0].n_params:
+            figures["n_params"] = trained[0].n_params
         tokens = sum(counts.whole.tokens for counts in self._distinct)
         if tokens:
             figures["tokens"] = tokens

@@ -35,9 +35,14 @@ WORK = "work"
 _OF_A_RANK = re.compile(
     r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"
     r"|OMPI_(COMM_WORLD|UNIVERSE|MCA_orte|MCA_ess)\w*|PMIX?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+|JSM_NAMESPACE_\w+"
-    r"|SLURM_(?!(JOB_?ID|JOB_NAME|TMPDIR|SUBMIT_\w+|ARRAY_\w+|CLUSTER_NAME|CONF)$)\w+|MASTER_(ADDR|PORT)"
+    r"|SLURM_(?!(JOB_?ID|JOB_NAME|(JOB_)?NODELIST|TMPDIR|SUBMIT_\w+|ARRAY_\w+|CLUSTER_NAME|CONF)$)\w+"
+    r"|MASTER_(ADDR|PORT)"
 )
-"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process its rank and the nodes of others."""
+"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process its rank, and how many others there are.
+
+Those that identify the allocation stay: from them alone, no framework takes itself for a rank of Slurm's. Lightning
+asks for SLURM_NTASKS, JAX for SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_NODELIST.
+"""
 
 _OF_ALLOCATIONS = re.compile(r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec|orterun|prterun|jsrun)(?:\s|$)")
 """Launchers that start their ranks in the allocation of which these variables tell."""
@@ -250,7 +255,7 @@ def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size
     if metrics.is_preset and "step_s" in counted:
         return metrics.in_tokens(reported | counted)
     if set(SPEEDS) & set(reported):  # one clock for all columns
-        counted = {name: value for name, value in counted.items() if name in (*LENGTHS, "rates", "loss")}
+        counted = {name: value for name, value in counted.items() if name in (*LENGTHS, "rates", "loss", "n_params")}
         if "samples_per_s" in reported:
             counted["rate_source"] = metrics.rate_source
     return metrics.in_tokens(counted | reported)

@@ -64,6 +64,8 @@ class Counts:
         """The sum of the first weights after the same step in all ranks; None for a shard, or before that step."""
         self.content: float | None = None
         """The sum of the first batches; None if they are all the same, or have no tensors."""
+        self.n_params = 0
+        """Parameters that the optimizers train; 0 if unknown, because each rank has a part of them."""
         self.rank = 0
         self.world = 1
         """Ranks of the process group; 1 without one."""

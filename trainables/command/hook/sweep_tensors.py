@@ -28,6 +28,19 @@ def length_of(iterator):
         return 0
 
 
+def count_of(optimizer):
+    """Return the number of parameters that an optimizer trains; 0 if each rank has a part of them."""
+    parameters = list(weights_of(optimizer))
+    # A DTensor of FSDP2 tells the size of the whole.
+    has_parts = any(is_shard(weights) and not hasattr(weights, "placements") for weights in parameters)
+    return 0 if has_parts else sum(weights.numel() for weights in parameters)
+
+
+def is_shard(weights):
+    """Return whether each rank may have a part of this parameter."""
+    return any(hasattr(weights, name) for name in OF_SHARDS) or any(name in sys.modules for name in SHARDING)
+
+
 def is_shared(weights):
     """Return whether processes share the memory of these weights, as in Hogwild."""
     return weights.device.type == "cpu" and weights.is_shared()
@@ -36,12 +49,7 @@ def is_shared(weights):
 def checksum(optimizer):
     """Return the sum of the first weights, which replicas have in common; None for a shard, or for shared memory."""
     first = next(weights_of(optimizer), None)
-    if (
-        first is None
-        or is_shared(first)
-        or any(hasattr(first, name) for name in OF_SHARDS)
-        or any(name in sys.modules for name in SHARDING)
-    ):
+    if first is None or is_shared(first) or is_shard(first):
         return None
     return float(first.detach().double().sum())
 

@@ -16,7 +16,7 @@ import weakref
 from sweep_counts import Counts
 from sweep_devices import Gpu, is_capturing, place
 from sweep_files import FOLDER, STOP_FILE, write_file
-from sweep_tensors import checksum, content_of, length_of, size_of, weights_of
+from sweep_tensors import checksum, content_of, count_of, length_of, size_of, weights_of
 
 WRITE_EVERY_S = 0.5
 CPU_EVERY_S = 0.05
@@ -42,6 +42,7 @@ class Training:
         self.optimizer = self.stepped = self.first = self.counted = None
         self.row = self.optimizers = 0
         self.parameters, self.numbers = {}, set()
+        self.sizes = {}
         self.last_taken = (0, 0)
         self.is_marked = False
         self.loss = None
@@ -113,6 +114,7 @@ class Training:
         if number is None:  # an id may be given again
             self.optimizers += 1
             number = optimizer.sweep_number = self.optimizers
+            self.sizes[number] = count_of(optimizer)
         self.row = self.row + 1 if number == self.stepped else 1
         self.stepped = number
         if self.optimizer is None:
@@ -200,6 +202,9 @@ class Training:
             self.contents.append(content)
         if steps == COMPARED_STEPS:
             self.counts.weights = checksum(optimizer)
+            # Optimizers that were made before the first one are those of an earlier training.
+            sizes = [size for number, size in self.sizes.items() if number >= self.first]
+            self.counts.n_params = sum(sizes) if all(sizes) else 0
             if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
                 self.counts.content = sum(self.contents)
 

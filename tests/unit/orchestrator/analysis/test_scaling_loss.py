@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.scaling_loss import LATE, LOST, REMEDIES, REPEATED, UNDIVIDED
+from orchestrator.analysis.scaling_loss import BETWEEN_NODES, LATE, LOST, REMEDIES, REPEATED, UNDIVIDED, words_of
 from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record_of
 
 
@@ -129,3 +130,36 @@ def test_a_missing_part_leaves_the_rest_unknown() -> None:
     found = summary(one, two)
     assert found["lost_compute"] == pytest.approx(19 / 20 - 0.9 * 0.5) and math.isnan(found["lost_rest"])
     assert found["remedy"] == ""
+
+
+def on_nodes(gpus: int, nodes: int, samples_per_s: float, **metrics: float) -> TrialRecord:
+    own = {"ranks": nodes, "strategy": "own_ranks", "axes": {"nodes": nodes}}
+    return record_of(gpus, 0, metrics=metrics | {"samples_per_s": samples_per_s}, **own)
+
+
+def test_a_command_loses_between_nodes_what_it_does_not_lose_within_one() -> None:
+    """Four GPUs keep 80% on one node and 50% on two: 30% are lost between nodes, and 20% to unknown parts."""
+    records = [on_nodes(1, 1, 100), on_nodes(4, 1, 320), on_nodes(4, 2, 200), on_nodes(8, 2, 400)]
+    cells = collect(records, scaling="weak")[1]
+    _, within, between, alone = cells.to_dict("records")
+    assert [row["n_nodes"] for row in (within, between, alone)] == [1, 2, 2]
+    assert [between[name] for name in ("lost_communication", "lost_rest")] == pytest.approx([0.3, 0.2])
+    assert between["remedy"] == BETWEEN_NODES and math.isnan(between["lost_compute"])
+    # Without the same cell on fewer nodes, nothing tells what the second node costs.
+    assert all(math.isnan(row[name]) for row in (within, alone) for name in LOST)
+    assert words_of("lost_communication", between, cells) != words_of("lost_communication", within, cells)
+
+
+def test_parts_of_a_step_precede_a_comparison_of_nodes() -> None:
+    """A step of 10 ms becomes one of 16 ms on four GPUs of a node, and of 20 ms on those of two nodes."""
+    steps = {(1, 1): {}, (4, 1): {"communication": 0.006}, (4, 2): {"communication": 0.009, "imbalance": 0.001}}
+    records = []
+    for (gpus, nodes), waits in steps.items():
+        step = parts(compute=0.01, **waits)
+        records.append(
+            record_of(gpus, 0, metrics=step | {"samples_per_s": gpus / step["step_s"]}, axes={"nodes": nodes})
+        )
+    cells = collect(records, scaling="weak")[1]
+    _, within, between = cells.to_dict("records")
+    assert (within["lost_communication"], between["lost_communication"]) == pytest.approx((6 / 16, 9 / 20))
+    assert (within["remedy"], between["remedy"]) == (REMEDIES["lost_communication"], BETWEEN_NODES)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from orchestrator.cli.launch import text_of
+from orchestrator.config.overrides import with_command
 from sweeps.errors import ConfigError
 
 SECTION = {
@@ -17,7 +18,10 @@ SECTION = {
     "setup": ["source /shared/venv/bin/activate"],
     "options": {},
 }
-ARGUMENTS = ["sweep=batch_scaling", "mode=launch", "launch.target=x", "sweep.axes.gpus=[1,2]", "cluster.gpu_type=H100"]
+OVERRIDES = ["sweep=batch_scaling", "mode=launch", "launch.target=x", "sweep.axes.gpus=[8,16]", "cluster.gpu_type=H100"]
+COMMAND = ["--", "torchrun", "--nproc_per_node={gpus_per_node}", "train.py", "--bs", "{device_batch_size}"]
+ARGUMENTS = with_command([*OVERRIDES, *COMMAND])
+"""A command within one node and over two."""
 WORKDIR = {"workdir": "/shared/my work"}
 CASES = {
     "slurm": WORKDIR | {"time_limit": "1-00:00:00", "partition": "gpu", "memory_gb": 500},

@@ -64,9 +64,28 @@ def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     assert alone is not None and two is not None and alone.step_s is not None and two.step_s is not None
     assert two.step_s.value - alone.step_s.value == pytest.approx(0.4)
     assert (two.step_s.lo, two.step_s.hi) == pytest.approx((alone.step_s.lo, alone.step_s.hi + 0.8))
-    # Four GPUs took two nodes of two already.
-    four, of_two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (4, 1))
-    assert four is not None and of_two is not None and four.step_s == of_two.step_s
+
+
+@pytest.mark.parametrize(
+    ("axes", "fields"),
+    [
+        ({}, {"provenance": {"machines": "a b"}}),
+        ({"nodes": 2}, {}),
+        ({}, {"strategy": "own_ranks", "ranks": 2}),
+    ],
+)
+def test_rates_over_nodes_include_their_exchange(axes: dict[str, Any], fields: dict[str, Any]) -> None:
+    measured = Measured.of([replace(each, axes=each.axes | axes, **fields) for each in JOURNAL])
+    trial = replace(spec(8), axes=spec(8).axes | axes)
+    alone, two = (measured.of_line(trial, Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    assert alone is not None and alone.step_s is not None and alone == two
+
+
+def test_an_exchange_of_unknown_size_is_told() -> None:
+    measured = Measured.of([replace(each, metrics={**each.metrics, "n_params": None}) for each in JOURNAL])
+    alone, two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    assert alone is not None and two is not None and alone.step_s == two.step_s
+    assert (alone.why, bool(two.why)) == ("", True)
 
 
 @pytest.mark.parametrize(

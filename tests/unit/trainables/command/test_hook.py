@@ -127,6 +127,7 @@ def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
     run_epoch(hook, training, optimizer_of(body, head), 10)
     assert [counts.whole.steps for counts in (*training.others, training.counts)] == [5, 20]
     assert training.counts.other_optimizer_steps == 10 and training.counts.whole.samples == 80
+    assert training.counts.n_params == 2 * 2 + 2  # without those of the search
 
 
 @pytest.mark.parametrize("has_loader", [True, False])
@@ -140,6 +141,7 @@ def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool
         training.step(critic)
         training.step(generator)
     assert (training.counts.whole.steps, training.others) == (10, [])
+    assert training.counts.n_params == 2 * (2 * 2 + 2)
 
 
 def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:

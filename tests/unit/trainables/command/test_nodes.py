@@ -74,13 +74,13 @@ def run(folder: Path, code: str, ranks: list[Context], **settings: Any) -> list[
 
 def test_each_node_has_its_place_and_its_own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NODE_RANK", "7")  # of the session
-    monkeypatch.setenv("SLURM_NODELIST", "a,b")
+    monkeypatch.setenv("SLURM_NNODES", "4")
     ranks = contexts(tmp_path, 2)
     assert run(tmp_path, "import json, os; print(json.dumps([os.getcwd(), dict(os.environ)]))", ranks) == [None, None]
     logs = [tmp_path / "trial" / name for name in ("stdout.log", "stdout.node1.log")]
     for node, log in enumerate(logs):
         folder, environment = json.loads(log.read_text())
-        assert folder == str(tmp_path / "trial" / "work") and "SLURM_NODELIST" not in environment
+        assert folder == str(tmp_path / "trial" / "work") and "SLURM_NNODES" not in environment
         place = {"SWEEP_NODES": "2", "SWEEP_GPUS_PER_NODE": "2", "SWEEP_GPUS": "4", "SWEEP_DEVICES": "0,1"}
         launcher = {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "23456", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2"}
         ranked = dict.fromkeys(("SWEEP_NODE_RANK", "NODE_RANK", "PET_NODE_RANK"), str(node))
