@@ -149,7 +149,7 @@ def is_alive(process):
 
 
 def test_one_training_in_every_division(nodes):
-    """Three and four processes on one node, two and three; the third node is slow; two nodes by mistake alone."""
+    """Three and four processes on one node, two and three; the third node is slow; two nodes train alone."""
     axes = ("sweep.axes.gpus=[3,4]", "sweep.axes.nodes=[1,2,3]", f"{MODES}=[together,alone]")
     others = [{"gpus": 3}, {"nodes": 1}, {"nodes": 3}]
     left_out = ", ".join(

@@ -185,7 +185,7 @@ def test_sbatch_reads_a_folder_with_a_space(tmp_path):
 def test_overrides_reach_the_sweep_unchanged():
     lines = written("slurm").splitlines()
     (command,) = (line for line in lines if line.startswith("python -m orchestrator"))
-    assert shlex.split(command)[3:6] == ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]", "cluster.gpu_type=H100"]
+    assert shlex.split(command)[3:6] == ["sweep=batch_scaling", "sweep.axes.gpus=[8,16]", "cluster.gpu_type=H100"]
 
 
 @pytest.mark.parametrize(
