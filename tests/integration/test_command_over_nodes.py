@@ -125,11 +125,10 @@ def start(nodes, name, argv, *axes_and_more, host=None):
 
 
 def ended(nodes, name, driver):
-    """Wait for the driver's end; return its rows by mode and nodes."""
+    """Wait for the driver's end; return the rows of its trials."""
     out, err = driver.communicate(timeout=600)
-    rows = nodes.trials(name).to_dict("records")
-    assert driver.returncode == 0, out + err + "".join(f"\n{row['status']}: {row['note']}" for row in rows)
-    return rows
+    assert driver.returncode == 0, out + err
+    return nodes.trials(name).to_dict("records")
 
 
 def processes_of(folder):
@@ -151,11 +150,9 @@ def is_alive(process):
 def test_one_training_in_every_division(nodes):
     """Three and four processes on one node, two and three; the third node is slow; two nodes train alone."""
     axes = ("sweep.axes.gpus=[3,4]", "sweep.axes.nodes=[1,2,3]", f"{MODES}=[together,alone]")
-    others = [{"gpus": 3}, {"nodes": 1}, {"nodes": 3}]
-    left_out = ", ".join(
-        f'{{"trainable.mode": alone, {key}: {value}}}' for other in others for key, value in other.items()
-    )
-    rows = ended(nodes, "over", start(nodes, "over", f"{TORCHRUN} 100 0", *axes, f"sweep.exclude=[{left_out}]"))
+    left_out = ", ".join(f"{{trainable.mode: alone, {cells}}}" for cells in ("gpus: 3", "nodes: 1", "nodes: 3"))
+    driver = start(nodes, "over", f"{TORCHRUN} 100 0", *axes, f"sweep.exclude=[{left_out}]")
+    rows = ended(nodes, "over", driver)
     by_cell = {(row["trainable.mode"], row["gpus"], row["nodes"]): row for row in rows}
     together = {key[1:]: row for key, row in by_cell.items() if key[0] == "together"}
     infeasible = [key for key, row in together.items() if row["status"] == "infeasible"]

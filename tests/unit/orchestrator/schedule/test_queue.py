@@ -411,9 +411,9 @@ def test_all_failing_is_detected_in_later_rounds():
 def test_three_cells_with_one_reason_raise_doubt():
     assert not failures_after([(one, failed()) for one in GRID[:2]]).doubted
     assert failures_after([(one, failed()) for one in GRID[:3]]).doubted
-    assert failures_after(
-        [(one, failed(f"rank {n}: ValueError: x\nmore {n}")) for n, one in enumerate(GRID[:3])]
-    ).doubted
+    for name in ("rank {}", "rank {} on host-{}"):
+        notes = [f"{name.format(number, number)}: ValueError: x\nmore {number}" for number in range(3)]
+        assert failures_after([(one, failed(note)) for one, note in zip(GRID, notes, strict=False)]).doubted
     assert not failures_after([(one, failed()) for one in GRID[:3]], cells=None).doubted
 
 
