@@ -89,7 +89,11 @@ def _cause_of(error: BaseException) -> Cause:
         if isinstance(wrapped, GivenUpError):
             return Cause.GIVEN_UP
         if _lacks_memory(wrapped):
-            on_host = isinstance(wrapped, MemoryError) or "can't allocate memory" in str(wrapped)
+            # A command's MemoryError quotes the line of its output, which may be about a device.
+            of_device = any(text in str(wrapped) for text in OUT_OF_MEMORY_TEXTS) or not isinstance(
+                wrapped, MemoryError
+            )
+            on_host = not of_device or "can't allocate memory" in str(wrapped)
             return Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
         if isinstance(wrapped, RequestError | ImportError | SyntaxError):
             return Cause.REQUEST

@@ -137,6 +137,7 @@ def wrapped(error: Exception) -> Exception:
         (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate()`"), "oom", "device_memory"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "oom", "host_memory"),
         (MemoryError(), "oom", "host_memory"),
+        (MemoryError("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"), "oom", "device_memory"),
         (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom", "device_memory"),
         (DivergedError("the loss is nan"), "diverged", "diverged"),
         (GivenUpError("too far behind"), "skipped", "given_up"),
