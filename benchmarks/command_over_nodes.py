@@ -19,10 +19,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import machine, tell
 from sweeps.ports import free_port
-from tests.integration.test_several_nodes import Nodes, cluster_of
+from tests.integration.test_several_nodes import cluster_of
 
 TRAINING = """
 import os, torch, torch.distributed as dist
@@ -58,7 +59,7 @@ def by_hand(folder: Path) -> float:
     """Return the seconds of torchrun on two nodes, started together as in two shells."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     place |= {"PET_MASTER_ADDR": place["MASTER_ADDR"], "PET_MASTER_PORT": place["MASTER_PORT"], "PET_NNODES": "2"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=1", folder / "train.py"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=1", str(folder / "train.py")]
     own = os.environ | place | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
     began_s = time.monotonic()
     nodes = [
@@ -82,7 +83,7 @@ def times(folder: Path, what: str, number: int) -> list[float]:
         time.sleep(0.02)
 
 
-def in_turns(nodes: Nodes, pairs: int) -> dict[str, list[float]]:
+def in_turns(nodes: Any, pairs: int) -> dict[str, list[float]]:
     """Return the seconds by hand and the overhead of each trial but the first."""
     folder = nodes.folder
     (folder / "train.py").write_text(TRAINING)
