@@ -7,6 +7,8 @@ state of a program that uses Hydra itself, to parse overrides, or to parse its o
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -280,12 +282,25 @@ def overrides_of_this_job() -> list[str]:
 @functools.cache
 def _yaml_loader() -> type:
     """Return OmegaConf's YAML loader with libyaml's parser, which is several times faster; the pure one without it."""
-    pure: type = _pure_yaml_loader()
+
+    class Plain(_pure_yaml_loader()):
+        """Reads values that JSON has, too."""
+
+        def construct_document(self, node: yaml.Node) -> Any:
+            # OmegaConf copies what an alias names: nine lines can stand for a thousand million values.
+            if _size(node, {}) > _MOST_VALUES:
+                raise yaml.YAMLError(f"more than {_MOST_VALUES:,} values, with those that aliases repeat")
+            try:
+                return super().construct_document(node)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise yaml.YAMLError(f"a tag such as !!bool does not fit its value: {error}") from error
+
+    Plain.add_constructor("tag:yaml.org,2002:binary", SafeConstructor.construct_undefined)
     if not yaml.__with_libyaml__:
-        return pure
+        return Plain
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
 
-    class Loader(CParser, pure):  # type: ignore[misc]
+    class Loader(CParser, Plain):  # type: ignore[misc]
         """Parses with libyaml, then resolves and constructs as OmegaConf does: floats, duplicate keys."""
 
         def __init__(self, stream: Any) -> None:
@@ -294,6 +309,20 @@ def _yaml_loader() -> type:
             Resolver.__init__(self)
 
     return Loader
+
+
+_MOST_VALUES = 100_000
+"""The most values of a config file."""
+
+
+def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Return the number of values in a node, with all repetitions by aliases; infinite if it contains itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf  # for an alias within the node
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        items = node.value if isinstance(node, yaml.SequenceNode) else []
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in (*items, *itertools.chain(*pairs)))
+    return sizes[id(node)]
 
 
 _pure_yaml_loader = omegaconf._utils.get_yaml_loader

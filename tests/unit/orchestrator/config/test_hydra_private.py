@@ -5,6 +5,7 @@ import pkgutil
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import hydra._internal.hydra as hydra_app
 import omegaconf._utils
@@ -112,3 +113,22 @@ def test_hydra_is_as_before_afterwards(tmp_path):
         raise RuntimeError("inside")
     after = (hydra_app.ConfigLoaderImpl, vars(ConfigSource)["_get_header_dict"])
     assert after == before
+
+
+WRONG_YAML = {
+    **{tag: tag for tag in ("!!bool x", "!!map [1]", "!!set [1]", "!!timestamp x", "!!binary aGk=", "!mine x")},
+    "code": "!!python/name:os.system",
+    "bomb": "&0 [x]\n" + "".join(f"{n}: &{n} [{', '.join([f'*{n - 1}'] * 9)}]\n" for n in range(1, 9)),
+    "itself": "&a [*a]",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_YAML.values(), ids=WRONG_YAML)
+@pytest.mark.parametrize("has_libyaml", [True, False])
+def test_values_without_meaning_are_an_error_in_yaml(
+    text: str, has_libyaml: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yaml, "__with_libyaml__", has_libyaml)
+    loader: Any = hydra_private._yaml_loader.__wrapped__()
+    with pytest.raises(yaml.YAMLError):
+        yaml.load(f"a: {text}", Loader=loader)  # noqa: S506
