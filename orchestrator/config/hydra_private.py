@@ -283,7 +283,7 @@ def overrides_of_this_job() -> list[str]:
 def _yaml_loader() -> type:
     """Return OmegaConf's YAML loader with libyaml's parser, which is several times faster; the pure one without it."""
 
-    class Plain(_pure_yaml_loader()):
+    class Plain(_pure_yaml_loader()):  # type: ignore[misc]
         """Reads values that JSON has, too."""
 
         def construct_document(self, node: yaml.Node) -> Any:
@@ -300,7 +300,7 @@ def _yaml_loader() -> type:
         return Plain
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
 
-    class Loader(CParser, Plain):  # type: ignore[misc]
+    class Loader(CParser, Plain):
         """Parses with libyaml, then resolves and constructs as OmegaConf does: floats, duplicate keys."""
 
         def __init__(self, stream: Any) -> None:
