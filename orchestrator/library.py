@@ -71,6 +71,7 @@ class NotebookPlot:
 
     def _repr_html_(self) -> str:
         """Return an `<img>` element: unlike an inline SVG it cannot change the notebook's styles."""
+        # As data, so that a notebook shows it wherever it is opened.
         data = base64.b64encode(self.svg.encode(errors="replace")).decode()
         return f'<img alt="{html.escape(self.plot.title)}" src="data:image/svg+xml;base64,{data}">'
 
@@ -194,6 +195,7 @@ class SweepResults:
         other = other if isinstance(other, SweepResults) else load_results(other)
         this, that = ((results.trials, results.summary) for results in (self, other))
         decided = ResultsFolder(self.folder).table("recommendation.json").is_file()
+        # The margin has the metric of choice as its key: the request itself is not among the tables.
         compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
         metric = Metric.named(compared[0]) if compared else VAL_ACCURACY
         return comparison_of(this, that, (self.folder, other.folder), metric)
@@ -292,6 +294,7 @@ def load_results(folder: str | Path) -> SweepResults:
 
     Raises FileNotFoundError if it has no journal.
     """
+    # The name as in `sweep=NAME` is what a user has at hand, and the default folder is known.
     path = Path(folder).expanduser()
     if not ResultsFolder(path).journal.is_file() and ResultsFolder("results" / path).journal.is_file():
         path = "results" / path
@@ -316,9 +319,11 @@ def _configured(
 
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")
+    # A name without = can only be a sweep's.
     given = [config if "=" in config else f"sweep={config}"] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
+    # A notebook may use Hydra itself: its global state must be as before.
     with initialised():
         yield checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
 

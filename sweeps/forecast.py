@@ -47,6 +47,7 @@ def kind_of(trial: TrialSpec) -> str:
         for key, value in (values if isinstance(values, Mapping) else {"": values}).items()
         if section not in _SHORT_OF and key not in _OF_LENGTH and value not in _OFF
     }
+    # The rate itself changes neither memory nor time; a rule that measures during the training does.
     rule = RULES.get(trial.lr.rule)
     return digest(
         {
@@ -249,6 +250,7 @@ class Rehearsals:
         ok = {size: same[size].figures for size in sorted(same) if same[size].status is Status.OK}
         size = micro_batch(trial)
         failed = [lacking for lacking, rehearsal in same.items() if rehearsal.status is Status.OOM]
+        # Memory grows with the micro-batch: what failed at a smaller one fails here, too.
         if not ok:
             is_short = bool(failed) and size >= min(failed)
             return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
@@ -260,6 +262,7 @@ class Rehearsals:
         device_gb = next(iter(ok.values()))["device_gb"]
         fits, why = _fits(memory, device_gb, is_short=any(lacking <= size for lacking in failed))
         parts = {name.removesuffix("_gb"): curve.at(name, size) for name in HELD}
+        # The peak is interpolated separately from its parts, and may fall below their sum by a rounding error.
         parts["activations"] = max(0.0, memory.value - sum(parts.values()))
         return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=parts)
 
@@ -275,6 +278,8 @@ def _next_size(sizes: Sequence[int], done: Mapping[int, Rehearsal]) -> int | Non
     fitting = [size for size in sizes if size < min(lacking, default=math.inf)]
     if fitting[-1] not in done:
         return fitting[-1]
+    # Two points give a line, and a third one between them makes it accurate. For a single cell between, a rehearsal
+    # would take as long as it saves.
     inner = fitting[1:-1]
     if len(inner) < 2 or any(size in done for size in inner):
         return None
@@ -309,6 +314,7 @@ class Curve:
             return values[0]
         right = min(max(1, bisect_left(self._sizes, size)), len(values) - 1)
         left = right - 1
+        # Beyond the last size the last two give the line; below the first, the first two.
         slope = (values[right] - values[left]) / (self._sizes[right] - self._sizes[left])
         return max(0.0, values[left] + slope * (size - self._sizes[left]))
 
@@ -356,6 +362,7 @@ def _memory(curve: Curve, size: int) -> Estimate | None:
 
 def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, str]:
     """Return whether a peak fits the device, and its figures if that is not sure."""
+    # Torch's peak leaves out what the process holds beside its allocator.
     room_gb = device_gb - BESIDE_GB
     text = f"needs {peak_gb.value:.1f} GB ({peak_gb.lo:.1f} to {peak_gb.hi:.1f}) of {room_gb:.1f} GB"
     if is_short or peak_gb.lo > room_gb:
@@ -416,6 +423,7 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     if trial.layout.tensor > 1:  # activations are exchanged within each layer, which nothing hides
         return Estimate(value=TENSOR * figures["step_s"], lo=0.0, hi=figures["step_s"])
     layout, passes = trial.layout, trial.batch.grad_accum_steps
+    # Parameters that are not kept after the forward pass are gathered again for the backward pass.
     times = passes * (1 if layout.keeps_parameters else 2)
     sharded_gb = times * figures["gathered_gb"] + figures["exchanged_gb"] * (layout.shards > 1)
     replicated_gb = 2 * figures["exchanged_gb"] / layout.shards
@@ -429,6 +437,7 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
 def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> Estimate:
     """Return the seconds of the training; `figures` has `epoch_samples` and `sequence_length`."""
     [(unit, amount)] = trial.length.items()
+    # A branch begins with another training's checkpoint, and trains only its window.
     if trial.config["trainable"].get("branch_base"):
         unit, amount = "tokens", trial.config["trainable"]["branch_window_tokens"]
     if unit == "seconds":
@@ -445,6 +454,7 @@ def _beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: flo
     epoch_s = figures["epoch_samples"] / trial.batch.global_batch_size * step_s
     evaluations = math.ceil(train_s / epoch_s) * figures["validation_s"] + figures["test_s"]
     window_s = max(settings["window_s"], settings["window_steps"] * step_s)
+    # Two epochs that are long enough are timed within the training; otherwise further steps are timed after it.
     has_window = train_s >= 2 * epoch_s >= 2 * window_s
     warmup_s = max(settings["warmup_s"], settings["warmup_steps"] * step_s)
     timing_s = 0.0 if has_window else WARMUPS * warmup_s + window_s

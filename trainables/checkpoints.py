@@ -82,6 +82,7 @@ class Checkpoints:
         number, contents = newest
         files = [unpacked(contents[rank]) for rank in range(len(contents))]
         first = files[0]
+        # A folder may be a copy of another trial's.
         if first["owner"] != self._owner:
             return None
         self._number = number
@@ -100,6 +101,7 @@ class Checkpoints:
         from trainables.shared_tensors import SharedTensors
 
         alone = bool(files[0]["alone"])
+        # A tensor's parts may be in any rank's file, so that each rank reads all of them.
         own = [files[self._rank]] if alone else files
         return SharedTensors(chunks=[chunk for file in own for chunk in file["chunks"]], alone=alone)
 

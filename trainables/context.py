@@ -49,6 +49,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_value(key: str, value: Any) -> Any:
+    # By attribute, so that neither numpy nor torch must be imported.
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float):
@@ -221,9 +222,11 @@ class Context:
         # A context without a folder keeps nothing.
         if self._checkpoints is None:
             return
+        # The attempt that continues reports them again, and so they are part of the checkpoint.
         rows = [plain(row) for row in self.rows]
         reported = {"metrics": plain(self.metrics), "rows": rows, "remarks": list(self.remarks)}
         try:
+            # Independent models have tensors of the same names, which are not parts of a common one.
             self._checkpoints.keep(state, own or {}, reported, tensors, alone=self.layout.models > 1)
         except OSError as error:
             self.remark(f"checkpoint not written: {error.strerror or error}")

@@ -132,6 +132,7 @@ class GradientNoise:
         self._weight = own / batch.global_batch_size
         self._squares = torch.zeros(2, dtype=torch.float64, device=gang.device)
         self._before: list[Tensor] | None = None
+        # The first step is measured, so that AdaScale has an estimate from the start.
         self._measures, self._steps = True, 0
         self._under_way: Readback | None = None
         self._smoothed = Smoothed()
@@ -142,6 +143,7 @@ class GradientNoise:
 
     def state(self) -> dict[str, Any]:
         """Return the state between two steps: the same on all ranks."""
+        # The measurement is kept as it is: adding it now would change when a resumed training sees it.
         under_way = self._under_way.read() if self._under_way else None
         return {"steps": self._steps, "smoothed": self._smoothed.state(), "under_way": under_way}
 
@@ -177,13 +179,17 @@ class GradientNoise:
 
     def _at_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._measures:
+            # On several ranks the exchange has shown each rank's gradient through `see`; with one rank only passes
+            # differ.
             if self._gang.world_size == 1:
                 self._see_pass()
                 self._before = None
             self._squares[0] /= self._weight**2
             self._squares[1] = _square(self._gradients())
+            # The device finished the previous measurement long ago: reading it here does not wait.
             self.smoothed()
             self._under_way = Readback(self._gang.sum(self._squares))
+            # A new tensor, because the copy of the old one to the host may still be under way.
             self._squares = torch.zeros_like(self._squares)
         self._steps += 1
         self._measures = self._steps % EVERY == 0
@@ -191,6 +197,7 @@ class GradientNoise:
     def _see_pass(self) -> None:
         if not self._measures:
             return
+        # Gradients accumulate over passes: a pass's own is the difference from before.
         gradients = self._gradients()
         self._squares[0] += _square(torch._foreach_sub(gradients, self._before) if self._before else gradients)
         self._before = [gradient.clone() for gradient in gradients]
@@ -232,6 +239,7 @@ def pace(estimate: Estimate | None, *, kappa: float, reference_batch_size: float
     and κ. The rate is the reference rate times r, and a step counts for r steps of the reference batch, r/κ of its
     samples. Below the reference batch, which the paper does not cover, r = κ: the linear rule.
     """
+    # No larger batch, nothing to gain: the linear rule, and every step counts as one.
     if kappa <= 1:
         return Pace(gain=kappa)
     gain = 1.0

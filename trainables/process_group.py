@@ -118,6 +118,7 @@ def join(context: Context) -> RankGroup:
         gang_id=context.gang_id,
         tensor=context.layout.tensor,
     )
+    # Connecting takes seconds with NCCL, and a gang runs many short trials.
     if gang == _connected:
         return gang
     leave()
@@ -134,6 +135,7 @@ def join(context: Context) -> RankGroup:
 
 def _require_one_node(gang: RankGroup) -> None:
     """Raise RequestError on all ranks if the ranks of any group that divides layers are on different nodes."""
+    # Ranks exchange numbers, and a checksum tells hosts apart as well as their names do.
     nodes = gang.each(float(zlib.crc32(socket.gethostname().encode())))
     groups = [set(nodes[first : first + gang.tensor]) for first in range(0, gang.world_size, gang.tensor)]
     if any(len(group) > 1 for group in groups):

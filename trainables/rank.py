@@ -227,6 +227,7 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[...
     batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
     return Context(
         **{name: request[name] for name in _SAME_NAMES},
+        # A rank sees only its own GPUs, which it counts from 0.
         device="cuda:0" if request["device"] == "cuda" else "cpu",
         layout=Layout(**request["layout"]),
         batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),

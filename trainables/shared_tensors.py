@@ -52,6 +52,7 @@ def chunks_of(tensors: Mapping[str, Tensor], *, alone: bool) -> list[Chunk]:
 
     Of equal parts, the lowest rank saves its own.
     """
+    # DCP calls the writer back with what this rank is to save; nothing reaches a file here.
     writer = _Writer()
     planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
     with _one_process_is_intended():

@@ -97,6 +97,7 @@ class TokenFiles(Lengths):
         if path.is_file():
             return [[path], [], []]
         files = sorted(path.glob("*.bin"))
+        # Names may match twice, such as val_test.bin: the most special kind wins, and training never sees it.
         test = [file for file in files if "test" in file.stem]
         validation = [file for file in files if "val" in file.stem and file not in test]
         train = [file for file in files if "train" in file.stem and file not in (*test, *validation)]
@@ -127,6 +128,7 @@ def mapped(path: Path, dtype: str = "uint16") -> Tokens:
         raise TokenError(f"{path} has {count:,} tokens, but its header says {header[2]:,}")
     if not count:
         raise TokenError(f"{path} has no tokens")
+    # Mapped, not read: all ranks of a host share the pages, and a file may be larger than memory.
     tokens: Tokens = np.asarray(np.memmap(path, dtype=number_type, mode="r", offset=offset, shape=(count,)))
     return tokens
 
@@ -178,6 +180,7 @@ class Text(Lengths):
             tokenizer: Any = Tokenizer.from_file(str(Path(self.tokenizer or "").expanduser()))
         except Exception as error:  # the package raises nothing more special
             raise TokenError(f"data.tokenizer={self.tokenizer} cannot be read: {error}") from error
+        # Without a mark between them, a model would learn to continue one text with the next.
         end = tokenizer.token_to_id("<|endoftext|>")
         parts: list[int] = []
         for encoded in tokenizer.encode_batch([text.decode(errors="replace") for text in texts]):
@@ -245,6 +248,7 @@ def tensor_errors(model: Mapping[str, Any], degree: int) -> Iterator[str]:
             sizes, prefix = transformers_config(model), f"config.json of {model['path']}: "
         except (RequestError, KeyError):  # other checks say so
             return
+    # The names of this package's models, then those of transformers.
     for key in ("heads", "kv_heads", "hidden", "num_attention_heads", "num_key_value_heads", "intermediate_size"):
         size = sizes.get(key)
         if isinstance(size, int) and size % degree:
@@ -268,6 +272,7 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
             known = transformers_config(model)
             vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
             yield from _transformers_errors(model, known, source, length)
+        # A token beyond the vocabulary would end a GPU trial with an assertion of the device, without the number.
         sizes = _vocabularies(source).items()
         beyond = [(path, size) for path, size in sizes if isinstance(vocabulary, int) and size > vocabulary]
         for path, size in beyond:
@@ -327,6 +332,7 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
     sequences = sum(max(0, len(tokens) - 1) // length for tokens in corpus.train)
     if not corpus.validation:
         held_out = round(sequences * (config.get("trainable") or {}).get("val_fraction", 0.1))
+        # As the training splits them: the check must agree to the last sequence, since batches may equal the data.
         most = held_out if corpus.validation_tokens is None else max(1, corpus.validation_tokens // length)
         sequences -= min(held_out, most)
     axis = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")

@@ -341,6 +341,7 @@ def further_axes(cells: pd.DataFrame) -> list[str]:
 
 def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     """Return each cell's axes, devices, status and counts of seeds, indexed by `cell_id`."""
+    # In the order of first trials, which is the grid's.
     groups = trials.groupby("cell_id", sort=False)
     cells = groups.first()
     models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
@@ -390,6 +391,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
             cells[f"{column}_hi"] = interval.hi
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
+    # The least of its seeds: a reader asks whether all of them had enough.
     cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["work_done"] = groups["work_done"].min()
@@ -440,12 +442,14 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
     cells["same_machines"] = same_machines(cells)
+    # In logarithms a ratio is a difference, and its interval never reaches below 0.
     differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
     speedup = differences.interval().map(np.exp)
     # The baseline may have more than one GPU, if one GPU does not hold the model.
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
     _put(cells, "speedup", speedup)
     _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    # Empty for the baseline itself, which is compared with nothing, and where no interval says how sure it is.
     compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
     cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
     at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
@@ -461,6 +465,7 @@ def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: 
 
 def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:
     """Return the least standard error of each cell's accuracy difference from its reference; 0 if it is unknown."""
+    # A share of n samples has a binomial error, which two seeds that agree by chance do not show.
     known = ok[ok["accuracy"].notna()]
     total = _numbers(known, SAMPLES["accuracy"]).groupby(known["cell_id"]).agg(lambda seeds: seeds.sum(skipna=False))
     own, other = (total.reindex(ids).to_numpy(dtype="float64") for ids in (cells.index, cells["reference_cell_id"]))

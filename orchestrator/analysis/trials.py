@@ -42,6 +42,7 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
 
     For a trial on several hosts, the host with the most others counts.
     """
+    # Sorted starts and ends count overlaps in n·log n steps: sweeps have thousands of trials.
     ends = np.full(len(records), np.nan)
     for place, record in enumerate(records):
         with suppress(ValueError, OverflowError, OSError):
@@ -57,7 +58,9 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
     for places in there.values():
         own = np.array(places)
         own = own[~np.isnan(starts[own])]
+        # A host is known: 0 others, not an unknown number.
         others[own] = np.fmax(others[own], 0)
+        # Shorter trials overlap with none, not even with themselves, on which the -1 below relies.
         own = own[ends[own] - starts[own] > MEETING_S]
         began_before = np.searchsorted(np.sort(starts[own]), ends[own] - MEETING_S, side="right")
         over_by_then = np.searchsorted(np.sort(ends[own]), starts[own] + MEETING_S, side="left")
@@ -100,6 +103,7 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
 def _straggling(record: TrialRecord, times: float | None) -> str:
     sentences = []
     imbalance_s = figure(record.metrics, "step_imbalance_s")
+    # Without the communication, in which fast ranks wait for the slow one.
     own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
     slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
     if slowest >= timing_gate.SLOWER:
@@ -209,6 +213,7 @@ def _grid_place(record: TrialRecord) -> tuple[Any, ...]:
 
 def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Return the column of each axis that any record has beyond the standard ones."""
+    # A dict keeps the order of the config; a set would change the columns from run to run.
     names = dict.fromkeys(axis for record in records for axis in record.axes if axis not in STANDARD_AXES)
     return {axis: f"axes.{axis}" if axis in _RESERVED else axis for axis in names}
 
@@ -245,6 +250,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in (*MEASURED, *summary.OF_TEXTS):
+        # Means and comparisons would carry an infinity into every cell.
         frame[column] = _finite(frame[column])
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)

@@ -89,9 +89,11 @@ class CheckedSweep:
         shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
         if shapes not in self._trials:
             whole = replace(self.request.sweep, axes=self.axes(nodes))
+            # The base of a branch is at the reference batch and under no rule, which may be outside of the grid.
             own_trials = trials(whole, lambda point: self._setup(point, nodes, check))
             self._trials[shapes] = with_bases(own_trials, lambda axes: self._at(dict(axes), nodes)[0])
         all_trials = self._trials[shapes]
+        # On the real nodes `auto` may stand for other counts, and a reference to one of them may be right.
         if not (guessed and self.request.sweep.axes.get("gpus") == AUTO_GPUS):
             points = [trial.axes for trial in all_trials]
             errors = list(baseline_errors(self.request.settings.sweep.baseline or {}, points))
@@ -123,6 +125,7 @@ class CheckedSweep:
 
 def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line if the baseline, whose axes exist, is not a cell of the grid."""
+    # By `repr`, because values of axes over config keys may be lists, which cannot be hashed.
     there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
     absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
     for axis in filter(there.get, absent):
@@ -143,6 +146,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
     timing, strategy = resources["timing"], config["strategy"]
     # The optimizer that LR rules look at: the trainable's declaration precedes the section.
     declared = trainable.get("optimizer")
+    # The least of all nodes: trials of one gang size need the same cores wherever they run.
     cores_per_gpu = min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1)
     return Setup(
         trainable=trainable["_target_"],
@@ -163,6 +167,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         fsdp_size=config["fsdp_size"],
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
+        # The resolved device identifies, not `auto`: the same config gives other results on CPUs.
         identity={"fingerprint": digest(identity(fingerprint(config, versions, secrets))), "device": computes_on},
     )
 
@@ -206,8 +211,10 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
     sections = _of_trials(config)
     source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
+    # A command's code is not imported, so that the files that its words name stand for it.
     if "argv" in trainable:  # a command line
         source |= versions.command(trainable["argv"], source_dir(trainable))
+    # The user says that these keys change no result, such as the number of loader processes.
     counted = without(sections, config["sweep"]["identity_ignores"])
     identifying = {key: config[key] for key in IDENTIFYING}
     # An axis is no part of the fingerprint, so that a wider grid continues the sweep.
@@ -239,6 +246,7 @@ def plugins_in(sections: Mapping[str, Any]) -> set[str]:
 
 @functools.cache
 def _plugins() -> dict[tuple[str, str], str]:
+    # By name, because importing the registry here would load torch.
     installed, groups = entry_points(), resolve_name("trainables.registry:PLUGINS")
     return {
         (section, plugin.name): plugin.value
@@ -258,6 +266,7 @@ def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> A
 def _node_sizes(config: Mapping[str, Any], nodes: Sequence[Node], device: str) -> tuple[int, ...]:
     """Return the GPUs of each node, or the worker processes that its cores suffice for."""
     if device == "cuda":
+        # An empty type matches every GPU.
         types = _gpu_types(config) or ("",)
         return tuple(int(node.gpus) for node in nodes if any(of_type(node.gpu_type, kind) for kind in types))
     cores = _given(config["resources"]["cpus_per_worker"]) or 1

@@ -31,8 +31,10 @@ _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir
 
 def python_files(folder: Path) -> Iterator[Path]:
     """Yield the Python files in and below a folder, without environments, results and hidden folders."""
+    # `os.walk` and not `rglob`, which would descend into environments with their 10,000s of files.
     for parent, folders, files in os.walk(folder):
         inside = Path(parent)
+        # In place: `os.walk` then leaves the others out.
         folders[:] = [
             name
             for name in folders
@@ -73,6 +75,7 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
             yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
             continue
         package = parts[: length if file.name == "__init__.py" else length - 1]
+        # Code that changes how modules are found may find what is not found here.
         must_exist = installed and not changes_imports
         for line, name in ((node.lineno, name) for node in tree.body for name in _imported(node, package)):
             if must_exist and _spec(name) is None:
@@ -98,6 +101,7 @@ def origin_of(node: ast.ImportFrom, package: Sequence[str]) -> str:
 
 def parsed(file: Path) -> tuple[ast.Module, bool]:
     """Return the parsed module, and whether it changes how modules are found. Raises SyntaxError."""
+    # The time is part of the key, since a file may be edited while a notebook runs.
     return _parsed(file, file.stat().st_mtime_ns)
 
 
@@ -158,10 +162,12 @@ class Versions:
         there is no such package.
         """
         top = dotted_path.partition(":")[0].partition(".")[0]
+        # Only the top-level package: finding a submodule would import the packages above it.
         spec = importlib.util.find_spec(top)
         if spec is None or (spec.origin is None and not spec.submodule_search_locations):
             raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
         _check_name(dotted_path, spec)
+        # The whole package, because it is not known which of its modules a function uses.
         own = self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
         # The studies train with the loop, the clock and the process groups of the product's trainables.
         return digest([own, self.source("trainables.rank:run")]) if top == "studies" else own
@@ -173,6 +179,7 @@ class Versions:
         """
         known = {name: path for name, path in _named_in(argv, folder).items() if name not in self._outputs}
         now = {name: hash_files([(Path(name), path)]) for name, path in _other_files(known).items()}
+        # A file that a trial writes and the next one reads would otherwise change the identity of both.
         before = {name: self._outputs.get(name) for name in _words_of(argv, folder)}
         named = now | {name: value for name, value in before.items() if value}
         return {"argv": _code_version(known.values(), folder)} | ({"files": named} if named else {})
@@ -198,6 +205,7 @@ def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
     if folders:
         roots = [Path(folder) for folder in folders]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
+        # A user's sources are few and are edited; an installed package is large, and only changes as a whole.
         if not is_installed(roots[0]):
             return hash_files(sources)
         return _hash_outline(sources)
@@ -217,6 +225,7 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
             raise ValueError(f"{dotted_path!r}: there is no module {module!r}")
         return
     text = file.read_text(errors="replace")
+    # The name's presence anywhere is enough: how it is defined cannot be told without running the module.
     if "import *" not in text and not re.search(rf"\b{re.escape(name)}\b", text):
         raise ValueError(f"{dotted_path!r}: {file} has no {name!r}")
 
@@ -286,10 +295,12 @@ def _words_of(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
     paths: list[Path] = []
     after = ""
     for whole in words:
+        # Options may name files as well: --config=base.yaml.
         word = whole.partition("=")[2] if whole.startswith("-") else whole
         top = folder / word.partition(".")[0]
         if after == "-m" and (top.is_dir() or top.with_suffix(".py").is_file()):
             paths.append(top if top.is_dir() else top.with_suffix(".py"))
+        # A placeholder differs in each trial. A folder may be one of data or outputs, with any number of files.
         elif word and "{" not in word and not os.path.isdir(folder / word):
             paths.append(folder / word)
         after = whole

@@ -49,6 +49,7 @@ class CompositionError(ConfigError):
     def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
         """Find all overrides that do not compose; Hydra reported `error`, the first."""
         trial = _Trial(overrides, groups)
+        # In the order of the command line, whatever the order in which they were tried.
         lines = [trial.unfit[override] for override in overrides if override in trial.unfit]
         super().__init__(lines or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in trial.unfit)
@@ -103,6 +104,7 @@ class _Trial:
     def _set(self, overrides: Sequence[str]) -> None:
         """Set these keys, and explain those that do not fit."""
         config = cast(DictConfig, self.composed)
+        # The keys before any is set, or a suggestion might name one that another override adds.
         before, keys = config.copy(), _keys_of(config)
         fitting: list[str] = []
         for override in overrides:
@@ -196,6 +198,7 @@ def _quoting(override: str, error: Exception) -> str:
     key, _, value = override.partition("=")
     if key != key.rstrip() or value != value.lstrip():
         return "; write no spaces around ="
+    # The shell removes one pair of quotes, and Hydra's grammar the other.
     mark = "'" if "'" not in value else r"\""
     quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
     if "requires --multirun" in str(error):
@@ -211,6 +214,7 @@ def one_line(error: BaseException) -> str:
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
+    # Hydra's own error often says only that a call failed.
     why = one_line(error.__cause__) if error.__cause__ else ""
     return f"{text}: {why}" if why and why not in text else text
 

@@ -104,6 +104,7 @@ def _levels(
     """Return the predicted objective of each cell; empty if the objective does not follow from throughput."""
     if request.settings.report.objective == "energy" or request.target is not None:
         return {}
+    # Without a target all cells do the same work, so that seconds per unit of work order them as the objective does.
     by_cost = request.settings.report.objective == "cost"
     levels: dict[str, float] = {}
     for trial in planned:
@@ -119,6 +120,7 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     if not samples_per_s:
         return None
     match trial.length:
+        # Every cell takes these seconds, and so a probe cannot tell which is better.
         case {"seconds": _}:
             return None
         case {"epochs": _}:
@@ -135,6 +137,7 @@ def _judged(
     without_results: Prospects, request: Request, ok: Sequence[TrialRecord], seeds_left: Mapping[str, int]
 ) -> Prospects:
     """Add what the ok trials say; `seeds_left` has the number of further seeds of each cell."""
+    # Only here, because it loads pandas, which a plan without results does not need.
     from orchestrator.decision.candidates import Contenders
 
     contenders = Contenders.among(request, ok)
@@ -189,6 +192,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
     several equivalent cells is trained, for example of all rules at the reference batch.
     """
     waiting = [trial for trial in waiting if trial.cell_id not in prospects.equivalent_cells]
+    # Every other cell is measured against the baseline: without it nothing can be ruled out.
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
     if base:
         return base
@@ -292,6 +296,7 @@ class Outlook:
             for means in (self._log_objectives, self._accuracies)
         )
         base = self.contest.baseline
+        # NaN compares as false: a cell without an accuracy misses nothing.
         misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
         least = np.where(misses | np.isnan(level), np.inf, level)
         tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
@@ -300,6 +305,7 @@ class Outlook:
         best = np.where(cheap, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
         counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
         accuracy_unknown = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
+        # With one seed there is no variance to draw from, and a probability of 0 or 1 would be made up.
         unknown = (np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | accuracy_unknown)
         return np.where(unknown, np.nan, counts / len(level))
 

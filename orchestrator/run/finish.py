@@ -133,6 +133,7 @@ class SweepSummary:
         for records in by_note.values():
             first = records[0]
             trace = self.layout.trace(first.trial_id)
+            # A rank that was killed leaves no trace.
             place = trace if trace.exists() else self.layout.trial(first.trial_id)
             hint = f"rerun=failed runs {'them' if len(records) > 1 else 'it'} again"
             lines.append(f"{len(records)} of {len(self.ends)} trials failed ({hint}): {first.note} (see {place})")
@@ -157,6 +158,7 @@ class SweepSummary:
         """Write the files that take seconds, and print what went wrong with them."""
         if self.report is None:
             return
+        # The summary is on the screen by now, and the reader may wonder why the command does not end.
         with console.status("writing the report …") if console.is_terminal else nullcontext():
             findings, troubles = self.report.write_rest(self.layout)
         for label, text in [
@@ -326,6 +328,7 @@ def report_on(
     forecast = steps.run("forecast.md", lambda: against_measured(records))
     if forecast is not None and not forecast.empty:
         documents.append(Document.of("forecast.md", forecast_table(forecast), rows=forecast))
+    # All files of one report together: a reader must not find a new table beside an old recommendation.
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
     for document in documents:
         texts[document.file] = document.text

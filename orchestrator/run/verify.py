@@ -211,6 +211,7 @@ def show(checked: CheckedSweep) -> int:
     request = checked.request
     layout = ResultsFolder(request.results_dir)
     sweep = checked.with_outputs(history_in(layout).outputs)
+    # Checking must not start a cluster, which costs minutes and perhaps money.
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes else []
     verdict = verify(layout, planned, sweep.fingerprint())
@@ -227,6 +228,7 @@ def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
     journal = replay(layout.journal)
     reading = JournalCheck(journal.records)
     history = reading.history
+    # The plan of another config says nothing about this journal's trials.
     same = not history.changes(fingerprint)
     owner = owner_alive(layout)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
@@ -262,6 +264,7 @@ def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
 
 def _orphans(layout: ResultsFolder) -> Iterator[str]:
     """Yield processes of dead drivers that have not ended within PATIENCE_S."""
+    # Ranks notice the death of their driver only when they next look.
     until = time.monotonic() + PATIENCE_S
     while (left := leftover_processes.left_over(layout.root)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -140,6 +140,7 @@ class Placement:
 
     def moved(self, before: Sequence[Node], now: Sequence[Node]) -> Placement:
         """Return the same placement among other nodes; it holds nothing if one of its nodes is gone."""
+        # A node that was restarted keeps its name but not its id: what ran there is gone.
         numbers = {(node.name, node.node_id): number for number, node in enumerate(now)}
         places = [numbers.get((before[held.node].name, before[held.node].node_id)) for held in self.held]
         there = (
@@ -152,6 +153,7 @@ class Placement:
 
 def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
     """Return GPUs with numbers below `count`, of a node that may have lost some of its GPUs."""
+    # Of a node only the number of its GPUs is known, not which of them it has lost.
     free = iter(sorted(set(range(count)) - {gpu for gpu, _ in held}))
     numbers = ((gpu if gpu < count else next(free, None), units) for gpu, units in held)
     return tuple((gpu, units) for gpu, units in numbers if gpu is not None)
@@ -160,6 +162,7 @@ def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int,
 def devices(shape: Shape) -> int:
     """Return the ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
     gpus = shape.gang.gpus_per_rank
+    # Another trial on the rest of the GPU would disturb the timing.
     return units_of(gpus if shape.timing == "shared" else math.ceil(gpus))
 
 
@@ -256,6 +259,7 @@ class Occupancy:
             cpus += held.cpus
             for gpu, units in held.gpus:
                 gpus[gpu] += units
+        # By identity: without GPUs, two gangs on a node may hold equal values.
         staying = [placement for placement in self._tenants[node] if all(placement is not gone for gone in leaving)]
         mode = staying[0].shape.timing if staying else ""
         gpus.sort(reverse=True)
@@ -284,6 +288,7 @@ class Occupancy:
             places = [(node, shape.gang.ranks_per_node) for node in islice(nodes, count)]
             return places if len(places) == count else None
         chosen: list[tuple[int, int]] = []
+        # The emptiest nodes first: the fewest nodes, and so the least traffic between nodes.
         for room, free in sorted((pair for pair in rooms if pair[0]), reverse=True):
             for node in self._latest(free, without):
                 chosen.append((node, min(room, ranks)))
@@ -315,6 +320,7 @@ class Occupancy:
         return _Free(sum(gpus), self._cpus[node], gpus, mode, self.nodes[node].gpu_type)
 
     def _refresh(self, node: int) -> None:
+        # Removed and added again, so that the node comes last, as the most recently changed one.
         before = self._alike[self._free[node]]
         del before[node]
         if not before:
@@ -335,6 +341,7 @@ def _ranks(shape: Shape, free: _Free) -> int:
     if gang.cpus_per_rank:
         room = min(room, free.cpus // (gang.cpus_per_rank * UNITS))
     units_per_rank = devices(shape)
+    # A fraction must fit on one GPU: halves that are free on two GPUs hold no rank.
     if 0 < units_per_rank < UNITS:
         room = min(room, sum(units // units_per_rank for units in free.gpus))
     elif units_per_rank:

@@ -112,6 +112,7 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
             leaving.setdefault(node, []).append((until_s, placement))
     chosen: set[int] = set()
     from_s = -math.inf
+    # A gang of several GPU types needs nodes of each: it can start once the last of them is free.
     for part in shape.gang.parts() if room.could_hold(shape) else ():
         one = Shape(gang=part, timing=shape.timing)
         count = room.nodes_of(one)
@@ -127,8 +128,10 @@ def _first_with_room(
     """Return the nodes that can hold their part of the gang, by the time at which trials are expected to leave room."""
     ranks, candidates = shape.gang.ranks_per_node, []
     for node in range(len(room.nodes)):
+        # However many trials leave, this node never has room for its part.
         if room.ranks_when_empty(shape, node) < ranks:
             continue
+        # Room grows only when a trial ends, so that only these times need to be looked at.
         by_end = sorted(leaving.get(node, []), key=lambda leaver: leaver[0])
         gone = [placement for _, placement in by_end]
         ends_s = [-math.inf, *(until_s for until_s, _ in by_end)]
@@ -145,6 +148,7 @@ def _first_empty(
     """Return the nodes that become empty first, until together they hold the gang."""
     chosen, ranks = [], 0
     emptied = [
+        # An empty node has no end to wait for, and comes first.
         (max((until_s for until_s, _ in leaving.get(node, ())), default=-math.inf), node)
         for node in range(len(room.nodes))
     ]
@@ -266,18 +270,21 @@ class Scheduler:
 
     def left_s(self, now_s: float) -> float:
         """Return the seconds that all trials take if nothing idles; infinite if no duration is known."""
+        # With no estimate at all any number would be a guess, and `HURRY` would act on it.
         if not self._typical_s and self._waiting:
             return math.inf
         return (self._work + self._busy_until - now_s * self._busy) / self._capacity
 
     def revise(self) -> None:
         """Take new estimates, or other nodes, into account."""
+        # Whatever is derived from estimates and nodes is computed anew: it is kept only because `next` is called often.
         nodes, waiting = self._room.nodes, self.waiting()
         self._capacity = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes) or 1.0
         self._blocked: set[Shape] = set()
         self._first: TrialBatch | None = None
         self._reserved: Reservation | None = None
         self._weights: dict[Shape, float] = {}
+        # A trial without an estimate counts as a typical one: leaving it out would make the rest seem short.
         known = [seconds for trial in waiting if (seconds := self._expected_s(trial)) is not None]
         self._typical_s = median(known) if known else 0.0
         self._work = sum(self._work_of(Shape.of(trial), trial) for trial in waiting)
@@ -294,8 +301,10 @@ class Scheduler:
 
     def _candidates(self, now_s: float) -> Iterator[tuple[TrialBatch, TrialSpec]]:
         """Yield candidates to start next: the one with reserved nodes, a long one, then shape by shape in order."""
+        # The trial that has waited the longest is asked first, or smaller ones would take its place again and again.
         if self._first:
             yield self._first, self._first.trials[0]
+        # Trials that started in their turn are still in this list: removing them there would search all of it.
         while self._by_length and self._by_length[0][2].trial_id not in self._waiting:
             self._by_length.popleft()
         if self._by_length:  # the longest; exclusive trials are not in it, and keep their order
@@ -311,6 +320,7 @@ class Scheduler:
         placement = self._room.place(batch.shape)
         if placement is None:
             self._blocked.add(batch.shape)
+            # Only the first that has to wait reserves nodes: with more reservations hardly a smaller trial could start.
             self._first = self._first or batch
             return None
         # Another gang waits for nodes: this trial may take them only if it ends before they are needed.

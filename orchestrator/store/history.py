@@ -65,6 +65,7 @@ class TrialHistory:
 
     def start(self, attempt: int) -> None:
         """Take the start of an attempt."""
+        # A start while one is running: the driver of that one was killed, and nobody noted its length.
         self.unknown_attempts += self.running
         self.restarted |= self.ended
         self.attempt, self.running, self.ended = attempt, True, False
@@ -119,6 +120,7 @@ def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
     """Return the row with the speed of another trial, if that is ok; its own times of the training stay."""
     if timed is None or timed.status is not Status.OK:
         return row
+    # Only the window may be from another trial: how long this training took depends on its own batch and rule.
     own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
     timed_row = row.timed_by(replace(timed, purpose=Purpose.WINDOW.value))
     return replace(timed_row, metrics={**timed_row.metrics, **own})
@@ -215,6 +217,7 @@ class History:
             self._keep_row(record.measures, timed)
         else:
             trial.finish(record)
+            # The journal names the request once, before its trials, and not in each record.
             trial.fingerprint = self._current
             self._ended_since.add(trial_id)
             if record.status is Status.OK and not record.same_as:
@@ -238,6 +241,7 @@ class History:
     def _spend(self, value: Mapping[str, Any]) -> None:
         if value.get("same_as"):  # it has not run
             return
+        # Not by status: failed and repeated attempts held the devices as long as any.
         gpus, wall_s = value.get("gpus_held") or value.get("gpus"), value.get("wall_s")
         if isinstance(gpus, int | float) and isinstance(wall_s, int | float):
             self.spent_gpu_s += gpus * wall_s
@@ -269,6 +273,7 @@ class History:
     @property
     def folders(self) -> set[str]:
         """The names of the folders that trials, repetitions and probes may have."""
+        # A probe that was interrupted left a folder, but no record: any trial may have one.
         probes = {str(value.get("trial_id")) for _, value in self._probes}
         return {*self.trials, *probes, *map(probe_id, self.trials)}
 

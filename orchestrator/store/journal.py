@@ -47,6 +47,7 @@ class Damage:
 
 def encode(kind: str, value: Mapping[str, Any]) -> bytes:
     """A record as a line, without the line end."""
+    # The checksum comes first: its place and length then do not depend on the value.
     body = files.encode({"kind": str(kind), "value": value})
     return b'%b%b",%b' % (_HEAD, _checksum(body), body[1:])
 
@@ -65,6 +66,7 @@ def split(data: bytes) -> tuple[list[bytes], tuple[Damage, ...]]:
     damages: list[Damage] = []
     *lines, tail = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
+        # If a line end is lost, two records are on one line, and the second is still whole.
         lost = _lost(line)
         if lost < len(line):
             intact.append(line[lost:])
@@ -120,6 +122,7 @@ class Replay:
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 why = f"{type(error).__name__}: {error}"
             if why:
+                # By reason: after a change of versions, thousands of records may have the same flaw.
                 flaws.setdefault(why, []).append(number)
             else:
                 records.append(record)
@@ -213,6 +216,7 @@ class Journal:
 def _locked(path: Path) -> int:
     """Open the journal, which is created if there is none, and lock it until it is closed."""
     is_new = not path.exists()
+    # A link could lead to a file outside of the folder, opening a pipe would wait, and children would keep the lock.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     file = os.open(path, flags, 0o600)
     try:
@@ -245,6 +249,7 @@ def _lock(file: int) -> None:
 def _check_place(path: Path, file: int) -> None:
     """Raise OSError if the path leads to another file than the open one, or to none."""
     try:
+        # A write to a deleted file succeeds, and what it wrote is gone when the driver ends.
         same = os.path.samestat(os.lstat(path), os.fstat(file))
     except (FileNotFoundError, NotADirectoryError):
         same = False

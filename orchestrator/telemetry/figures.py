@@ -83,6 +83,7 @@ class Device:
 
     def _integrated(self, name: str) -> Floats:
         column = self._column(name)
+        # Time-weighted, because samples are late when the machine is busy.
         areas = np.diff(self._time_s) * (column[1:] + column[:-1]) / 2
         return np.concatenate([column[:1] * 0, np.cumsum(areas)])
 
@@ -114,6 +115,7 @@ def timed(readings: Readings) -> Spans:
     """
     if not readings.phases:
         return WHOLE
+    # The first epoch includes compilation, caches and cuDNN's trials.
     return spans(readings, WINDOW) or spans(readings, TRAINING)[1:]
 
 
@@ -130,6 +132,7 @@ def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: 
     the least busy GPU. On machines without GPUs, energy and power are those of the processors.
     """
     measured = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
+    # Energy is of the device that computes: on a GPU trial, other programs on the cores do not matter.
     name, tolerated = ("foreign_gpu_processes", 0) if "gpu_util" in measured else ("foreign_cpu", FOREIGN_CPU)
     if alone and not measured.get(name, 0) > tolerated:  # else other processes used some of the energy
         measured |= _energy(readings, metrics)
@@ -257,6 +260,7 @@ def _table(readings: Readings, device: str) -> pa.Table:
         columns["cpu_util"] = np.concatenate([[np.nan], rates])
     for name in _COUNTERS:
         if name in columns:
+            # A counter runs since the machine booted, and its value alone says nothing.
             columns[name] = columns[name] - columns[name][0]
     rows = len(time_s)
     empty = np.full(rows, np.nan)
@@ -284,6 +288,7 @@ def with_telemetry(
     """
     if not readings:
         return outcome
+    # A total without one of the ranks would be too small, and look like a result.
     complete = len(readings) == trial.gang.ranks
     # Energy is that of the whole device, so that only a trial with its devices to itself has some.
     on_cpu, timing = trial.device == "cpu", trial.timing

@@ -53,10 +53,12 @@ class Augmentation:
         if not self.moves and not self.cutout:
             return torch.empty(0, count, dtype=torch.int64)
         bounds = (2 * self.crop_padding + 1, 2 * self.crop_padding + 1, 2 if self.flip else 1, height, width)
+        # Drawn for all images at once, on the CPU: the numbers must not depend on the ranks, the passes or the device.
         return torch.stack([torch.randint(bound, (count,), generator=generator) for bound in bounds])
 
     def pad(self, pixels: Tensor) -> Tensor:
         """Return N×H×W or N×H×W×C with the margin for crops."""
+        # Before the training: padding each batch would copy it once more.
         margins = (self.crop_padding,) * 4
         return F.pad(pixels, margins if pixels.ndim == 3 else (0, 0, *margins))
 
@@ -106,6 +108,7 @@ class Split:
     @staticmethod
     def of(data: Dataset, *, val_fraction: float, seed: int) -> Split:
         """Hold a share of the training set out, drawn by the seed; the test set is the data set's."""
+        # The same samples are held out for all cells of a seed, so that their accuracies can be paired.
         count = len(data.train_x)
         order = torch.randperm(count, generator=generator(seed, "validation")).to(data.train_x.device)
         held, kept = order.tensor_split([round(count * val_fraction)])
@@ -243,6 +246,7 @@ class Feed:
     def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
         """Return the numbers of the epoch's samples, a permutation, and its random stream for the augmentation."""
         total, size = len(self.part), self.epoch_samples
+        # Epochs shorter than the data walk through one permutation after another, and may end within one.
         passes, start = divmod((epoch - 1) * size, total)
         order, source = _permutation(self.seed, passes + 1, total)
         if size == total:
@@ -257,6 +261,8 @@ class Feed:
         the augmentation. The steps are K×steps×(global batch).
         """
         size = self.batch.global_batch_size
+        # A resumed training draws the same numbers again and skips what was trained: random streams cannot be entered
+        # in the middle.
         finished, skipped = divmod(start, self.epoch_samples)
         remainder: Tensor | None = None
         for epoch in itertools.count(finished + 1):
@@ -294,6 +300,7 @@ class ResidentInputs(Inputs):
         super().__init__(feed)
         self._rank = rank
         images, targets = feed.images.images, feed.images.targets
+        # As uint8, a quarter of the memory; each block becomes floats when it is needed.
         self._pixels = feed.augmentation.pad(as_pixels(images, feed.form.device))
         self._targets = targets.to(feed.form.device)
         if targets.ndim == 3:
@@ -305,6 +312,7 @@ class ResidentInputs(Inputs):
         plans = self._plans(start)
         plan = next(plans)
         while True:
+            # One gather for many steps: for small images, launches would take longer than the work.
             *blocks, last = plan.split(self._block_steps, dim=1)
             for block in blocks:
                 yield from self._block(block.flatten(1))

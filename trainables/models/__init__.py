@@ -50,6 +50,7 @@ def build(
         module = _made(factory, of_data, options)
     if not isinstance(module, nn.Module):
         raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
+    # The mark of a model of transformers, which need not be installed.
     if hasattr(module, "main_input_name"):
         module = LogitsModel(module)
     return convert_batch_norm(module, config.get("batch_norm", "replica"))
@@ -86,6 +87,7 @@ def _made(factory: Callable[..., Any], of_data: Mapping[str, Any], options: Mapp
         try:
             return factory(**given, **options)
         except TypeError as error:
+            # Factories pass **kwargs on, so that what they accept shows only when they are called.
             refused = _REFUSED.search(str(error))
             if refused is None or given.pop(refused[1], None) is None:
                 raise
@@ -97,6 +99,7 @@ def repeated_blocks(model: nn.Module, *, wanted_for: str) -> nn.ModuleList:
     sizes = [sum(parameter.numel() for parameter in blocks.parameters()) for blocks in lists]
     if not any(sizes):
         raise RequestError(f"{wanted_for} needs a model that holds its blocks in a torch.nn.ModuleList")
+    # The largest list has the layers; others hold heads or stages.
     return lists[sizes.index(max(sizes))]
 
 
@@ -139,6 +142,7 @@ def _selected() -> tuple[AbstractContextManager[object], AbstractContextManager[
 
     def policy(context: SelectiveCheckpointContext, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         if operation in _PRODUCTS:
+            # Counted apart, so that both computations of a block take the same decision for each product.
             products[context.is_recompute] += 1
             is_kept = products[context.is_recompute] % 2 == 1
         else:
@@ -200,6 +204,7 @@ def mismatch(config: Mapping[str, Any]) -> str:
         given, samples = "images N×C×H×W", torch.empty(2, *shape, device="meta")
     about = f"model {name!r} does not fit the data's {given} = {'×'.join(map(str, (2, *shape)))}"
     try:
+        # Without memory: a model of 70 GB would not fit the machine that checks.
         with torch.device("meta"):
             model = build(config["model"], input_shape=shape, num_classes=classes)
     except RequestError as error:

@@ -106,6 +106,7 @@ class Layers:
         if not self._groups:
             return norms
         squares = norms.square()
+        # A layer may be divided twice, by sharding and by tensor parallelism: squares add up over both.
         for group in self._groups:
             dist.all_reduce(squares, group=group)
         return squares.sqrt()
@@ -152,6 +153,7 @@ class LARS(Layerwise):
 
     def update(self, layers: Layers, gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Take one step of the formulas above."""
+        # Calls on lists of tensors throughout: a loop over layers would be bound by the host's launches.
         weights, velocities = layers.weights, self.states(layers, "velocity")
         changes = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["adapts"]:
@@ -241,8 +243,10 @@ class Muon(torch.optim.Optimizer):
         """`betas` and `eps` are AdamW's. Raises RequestError for a model without blocks, and where Muon cannot work."""
         if isinstance(lr, torch.Tensor):
             raise RequestError("optimizer=muon cannot be captured in a CUDA graph: set trainable.cuda_graph=off")
+        # The package supports older versions of torch for all other optimizers.
         if not hasattr(torch.optim, "Muon"):
             raise RequestError("optimizer=muon needs torch.optim.Muon, which torch has from 2.9 on")
+        # Embeddings and the output layer are matrices, too, but Muon is not meant for them (Jordan et al. 2024).
         blocks = repeated_blocks(module, wanted_for="optimizer=muon")
         matrices = [parameter for parameter in blocks.parameters() if parameter.ndim == 2 and parameter.requires_grad]
         theirs = {id(matrix) for matrix in matrices}
@@ -263,6 +267,7 @@ class Muon(torch.optim.Optimizer):
                 others, lr=lr, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, fused=True
             ),
         )
+        # Hooks and the learning rate see one optimizer, whose groups are those of both.
         super().__init__([{"params": matrices}, {"params": others}], {"lr": lr})
         self.param_groups = [group for part in self._parts for group in part.param_groups]
 

@@ -49,6 +49,7 @@ class FlatExchange:
         sizes = [parameter.numel() for parameter in self._parameters]
         whole = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         self._sent = whole.to(wire or whole.dtype)
+        # Views of one buffer: a single collective for all parameters, whatever their number.
         self._places = self._in_layout(self._sent.split(sizes))
         self._means = self._places if self._sent is whole else self._in_layout(whole.split(sizes))
 
@@ -174,9 +175,11 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     )
     if isinstance(model, Compiled) or context.device == "cpu":
         flat: Callable[[], None] = FlatExchange(model, exchange.wire, exchange.noise)
+        # On GPUs the exchange overlaps, and its time on the host means nothing.
         if exchange.stopwatch and context.device == "cpu":
             flat = partial(exchange.stopwatch.exchanging, flat)
         return averaged(forward=model, exchange=flat)
+    # Gradients as views of the buckets save a copy and their memory once more.
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, **_NOT_EACH_FORWARD)
     register_hook(parallel, exchange)
     return averaged(forward=parallel, without_exchange=parallel.no_sync)

@@ -86,6 +86,7 @@ def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing:
     Outputs are N×classes(×H×W), or N×T×classes for targets N×T. With `smoothing`, that share of a target is spread
     evenly over all classes (Szegedy et al. 2016, section 7).
     """
+    # The sum of exponentials loses its small terms in half formats.
     wide = outputs if outputs.dtype == torch.float64 else outputs.float()
     if targets.ndim == 2:
         total = F.cross_entropy(wide.flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=smoothing)
@@ -99,6 +100,7 @@ def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing:
 def correct_sum(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return Σ over samples of the correct share, 0 or 1 for whole images; a float64 scalar on the device."""
     classes = -1 if targets.ndim == 2 else 1
+    # In float64, since float32 cannot count above 16 million samples.
     return (outputs.argmax(classes) == targets).sum().double() / math.prod(targets.shape[1:])
 
 
@@ -200,6 +202,7 @@ class TrainingStep:
 
         A sharded model becomes meaningless, because its ranks cannot train without the others' parameters.
         """
+        # A sharded model also gathers parameters, and that must stop as well.
         if self._strategy.without_communication is not None:
             with self._strategy.without_communication():
                 yield
@@ -243,6 +246,7 @@ class TrainingStep:
 
     def set_rate(self, lr: float) -> None:
         """Set the rate of the following updates, in place if it is a tensor."""
+        # Writing to a tensor on the device in each step would cost a launch.
         if lr == self._lr:
             return
         self._lr = lr
@@ -255,6 +259,7 @@ class TrainingStep:
     def update(self, batches: Iterator[Minibatch]) -> None:
         """Do the step's work at the rate set before; gradients are None before and after it."""
         for remaining in reversed(range(self.grad_accum_steps)):
+            # Ranks exchange their gradients once, in the last pass of the step.
             with self._strategy.without_exchange() if remaining or not self._exchanges else nullcontext():
                 loss = self.loss_of(*next(batches))
                 self._scaler.scale(loss).backward()
@@ -262,6 +267,7 @@ class TrainingStep:
         if self._exchanges:
             self._strategy.exchange()
         if self._clip_grad_norm is not None:
+            # The norm to clip is that of the true gradients, not of the scaled ones.
             self._scaler.unscale_(self._optimizer)
             weights = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(weights, self._clip_grad_norm)

@@ -63,6 +63,7 @@ class Budget:
             return Budget(seconds=float(amount))
         if kind == "tokens" and sequence_length is None:
             raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
+        # A sample of a language model is a sequence.
         tokens = sequence_length or 1
         samples = {"epochs": epoch_samples, "samples": 1, "tokens": 1 / tokens, "steps": global_batch_size}[kind]
         return Budget(samples=max(1.0, amount * samples), end=math.inf if end_tokens is None else end_tokens / tokens)
@@ -73,11 +74,13 @@ class Budget:
         A step advances the position by at most `step_samples`.
         """
         if self.samples is not None:
+            # The position is a sum of parts of steps with AdaScale, and rounding must not add a step.
             left = min(self.samples, self.end) - position
             return max(0, math.ceil(left / step_samples - ROUNDING))
         left_s = (self.seconds or 0.0) - train_s
         if left_s <= 0:
             return 0
+        # No speed is known yet: one step shows it.
         if not position:
             return 1
         # Half of the time left at the speed so far, so that the training ends within a step of the budget.
@@ -170,6 +173,7 @@ class TrainingPlan:
         length = self.budget.length(at.position, at.train_s)
         for milestone in self.growth.milestones:
             if room and math.isfinite(length) and at.position < milestone * length:
+                # Never past a milestone in one go: the batch changes exactly there.
                 steps = math.ceil((milestone * length - at.position) / self.step_samples(at))
                 return min(room, max(1, steps))
         return room
@@ -185,6 +189,7 @@ class TrainingPlan:
     def rate(self, at: Progress) -> float:
         """Return the learning rate of the next step."""
         length = self.budget.length(at.position, at.train_s)
+        # Steps for timing follow after the end, at the last rate of the schedule.
         position = min(at.position, length)
         rate = self.lr.at(position, self.epoch_samples) * self.schedule(position, length)
         return rate * self.growth.rate(self._share(at), self.batch_size) if self.growth.milestones else rate
@@ -241,6 +246,7 @@ class Loop:
         self._clock, self._gang, self._context = clock, gang, context
         self.at = at or Progress()
         self._stride = 1
+        # From the sample where a checkpoint was written, so that no sample is seen twice.
         self._batches = replica.batches(self.at.samples)
         self.stopped = False
         """Whether any rank was asked to stop early."""
@@ -252,6 +258,7 @@ class Loop:
         """
         while not self.stopped and (self._room() or self.at.epoch_steps):
             with self._context.phase("training"):
+                # Ranks come from evaluating at different times; waiting for one another must not count as training.
                 self._gang.meet()
                 epoch = self._train_epoch()
             yield epoch
@@ -269,6 +276,7 @@ class Loop:
         at, before_s = self.at, self.at.train_s - self.at.epoch_s
         started = self._clock.read() - at.epoch_s
         parts = self._replica.stopwatch.parts()
+        # Continued within an epoch: the loss of its first part came back with the checkpoint.
         if at.epoch_steps:
             total = self._look()
         else:

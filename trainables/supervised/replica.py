@@ -60,6 +60,7 @@ class Replica:
     ) -> None:
         """`settled` is the batch of an earlier part of this training; None: settle it now. Raises ValueError."""
         self._config, self._context, self._workload = config, context, workload
+        # Not the context's: with strategy=independent each rank is a separate gang.
         self._gang, self._clock = gang, clock
         self._settings = Settings.of(config["trainable"])
         self._growth = Growth.of(config["schedule"])
@@ -70,6 +71,7 @@ class Replica:
         )
         self._check_growth()
         self.model = self._build_model()
+        # Before the model is wrapped: passes of a wrapped one would wait for the other ranks.
         self.passes = RankLocalPasses(self.model, workload, clock=clock, objective=self._objective)
         with as_shape_mismatch(self.model, config["model"]["name"], workload.input_shape):
             self.settle_batch(settled)
@@ -83,6 +85,7 @@ class Replica:
         self.stopwatch = Stopwatch(context.device)
         """Measures what the time of a step is spent on."""
         self._strategy = self._apply_strategy()
+        # Only now are the shares final, which the pipeline of a rank depends on.
         self.inputs = self.build_inputs()
         self.step = self._build_step()
 
@@ -123,6 +126,7 @@ class Replica:
 
     def enlarge(self, times: int) -> None:
         """Change the batch to so many times the trial's initial batch; call `batches` again afterwards."""
+        # From the initial batch every time, so that rounding does not add up over milestones.
         batch = self._growth.enlarged(self._context.batch, times)
         if self._settings.micro_batch == "auto":
             batch = fitting(batch, self._gang, self.passes.take_pass)
@@ -142,6 +146,7 @@ class Replica:
         Both are the same on all of the model's ranks, or its parts. Running statistics differ between ranks, but only
         rank 0's are ever used.
         """
+        # Tensors go to the checkpoint by name, so that another number of ranks can read its own parts.
         of_model, weights = split(self.model.state_dict(), MODEL)
         of_step, moments = self.step.state()
         return {"model": of_model, "step": of_step, "noise": self.noise.state()}, weights | moments
@@ -185,6 +190,8 @@ class Replica:
         if synchronises(model) and context.world_size > 1 and context.device == "cpu":
             raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
+        # The order matters from here on: layers are replaced before they are divided, and all of that comes before
+        # sharding, which fixes the parameters.
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
         if self._settings.fp8 != "off":
             convert_to_float8(model, self._settings.fp8, context.device)
@@ -282,6 +289,7 @@ class RankLocalPasses:
                 torch.empty_like(parameter) for parameter in self._model.parameters() for _ in range(STEP_TENSORS)
             ]
             self._prepare(samples)()
+            # Reading the clock waits for the device, so that running out of memory shows here.
             self._clock.read()
             del reserved
 

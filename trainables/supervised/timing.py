@@ -75,6 +75,7 @@ class Timing:
 
         There are no further steps if another trial has timed them; then the window is None.
         """
+        # An epoch of the training costs nothing more; further steps are taken only if none is long enough.
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
         # Laps before a restart were timed by another process, perhaps on another machine.
         own = laps[len(laps) - len(epochs) :]
@@ -83,6 +84,7 @@ class Timing:
         if self._settings.timed_with:
             return None, Parts()
         step, clock, gang = self._loop.step, self._clock, self._gang
+        # Captured steps first run uncaptured: these must not count as warm-up.
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self._replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
         with self._context.phase("warmup"):
@@ -94,6 +96,7 @@ class Timing:
             return window, self._replica.stopwatch.parts() - before
 
     def _step_split(self, window: Window, parts: Parts) -> dict[str, float]:
+        # Last of all: without the exchange the models diverge, and nothing may be measured of them afterwards.
         split = StepSplit(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
         if self._replica.captures:
             return split.captured(window, parts)
@@ -183,6 +186,7 @@ class StepSplit:
 
     def captured(self, window: Window, parts: Parts) -> dict[str, float]:
         """Return the wait for data of captured steps, of the (lower) median rank; nothing else of them is known."""
+        # A graph is one launch, within which the host can time nothing.
         waits = sorted(self._gang.each(parts.data_s / window.steps))
         return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
 

@@ -186,6 +186,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         for attempt, start in [(attempt, start) for attempt, start in self._given if attempt.is_finished()]:
             self._given.remove((attempt, start))
             self._trial_queue.ended(start.trial.trial_id, now_s, attempt.outcome)
+            # It never started: the queue must not count this as a failure of the trial.
             if attempt.trial_id in self._taken_back:
                 self._trial_queue.retry(start.trial)
             elif attempt.outcome is None or attempt.outcome.cause is Cause.NODE:
@@ -233,6 +234,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
 
     def _bundles(self, start: Start) -> Bundles:
         """Return the bundles of the gang that the trial uses, which may be larger than its own."""
+        # Fresh workers end with their trial, so that a larger gang's processes would be of no use to later ones.
         own = start.trial.gang
         place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
@@ -268,6 +270,7 @@ class Relay(Callback):  # type: ignore[misc]
     ) -> None:
         """New rows of the trial, and possibly its outcome."""
         self._heard[trial.trial_id] = time.monotonic()
+        # Tune's loggers would write whatever is in the result to their files.
         trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # other callbacks get numbers only
         with self._guarded.listening() as listener:
             if trial.rows:
@@ -286,6 +289,7 @@ class Relay(Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The supervisor itself failed, because of its process, its node, or Ray."""
+        # A supervisor may fail before its ranks are ready; listeners rely on a start before each end.
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
@@ -300,6 +304,7 @@ class Relay(Callback):  # type: ignore[misc]
         for trial in trials:
             silent_s = time.monotonic() - self._heard.get(trial.trial_id, float("inf"))
             if trial.status == Trial.RUNNING and silent_s > SILENT_S:
+                # Killed once: Tune then reports the error, and the trial is retried as after a lost node.
                 del self._heard[trial.trial_id]
                 ray.kill(trial.temporary_state.ray_actor)
 
