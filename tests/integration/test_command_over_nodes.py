@@ -194,7 +194,7 @@ def test_faults_of_a_node_end_the_trial_on_all_nodes(nodes):
 def test_lost_and_hung_nodes_end_the_command_on_all_nodes(nodes):
     """The trial takes all four nodes, and runs again whenever another one has come in place of a lost one."""
     axes = ("sweep.axes.gpus=[4]", "sweep.axes.nodes=[4]", f"{MODES}=[together]")
-    driver = start(nodes, "lost", f"{TORCHRUN} 100000 0.05", *axes, "cluster.wait_s=120", "sweep.budget.wall_s=600")
+    driver = start(nodes, "lost", f"{TORCHRUN} 100000 0.05", *axes, "cluster.wait_s=300", "sweep.budget.wall_s=900")
     killed, hung, *_ = nodes.others
     wait_for(lambda: len(beats_of(nodes)) == 4, driver)
     nodes.cluster.remove_node(killed, allow_graceful=False)
@@ -205,6 +205,9 @@ def test_lost_and_hung_nodes_end_the_command_on_all_nodes(nodes):
     await_retry(nodes, driver, attempts=2, but=stopped)
     for process in stopped:
         process.resume()
+    # The raylet learns that it counts as lost, and ends. Its workers do not notice before it has been waited for.
+    (raylet,) = hung.all_processes["raylet"]
+    raylet.process.wait(120)
     wait_for(lambda: not any(map(is_alive, stopped)), driver)
     nodes.add(2)
     wait_for(lambda: len(beats_of(nodes)) == 4, driver)
@@ -233,10 +236,10 @@ def stop(node):
     (raylet,) = node.all_processes["raylet"]
     raylet = psutil.Process(raylet.process.pid)
     raylet.suspend()
-    processes = [raylet, *raylet.children(recursive=True)]
-    for process in processes:
+    workers = raylet.children(recursive=True)
+    for process in workers:
         process.suspend()
-    return processes
+    return [raylet, *workers]
 
 
 TITAN = '''

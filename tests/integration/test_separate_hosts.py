@@ -60,7 +60,8 @@ def test_a_gang_survives_an_unplugged_host(cluster):
 
     (nodes.folder / "train.py").write_text(TRAINING)
     axes = ("sweep.axes.gpus=[4]", "sweep.axes.nodes=[2]", f"{MODES}=[together]")
-    command = f"bash -c 'echo $MASTER_ADDR; hostname -I; exec {TORCHRUN} 20 0'"
+    torchrun = TORCHRUN.replace("train.py", "{source_dir}/train.py")  # a word for bash is no file's name
+    command = f"bash -c 'echo $MASTER_ADDR; hostname -I; exec {torchrun} 20 0'"
     (trial,) = ended(nodes, "command", start(nodes, "command", command, *axes, host=cluster.hosts[0]))
     assert (trial["status"], trial["ranks"], trial["workers"], trial["steps"]) == ("ok", 2, 4, 20)
     folder = nodes.folder / "results/command/trials" / trial["trial_id"]

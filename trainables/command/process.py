@@ -266,7 +266,8 @@ _MEMORY_ERRORS = (
     r"\bOutOfMemoryError\b",
     r"\bstd::bad_alloc\b",
 )
-_ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)")
+_ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*|\S*python[\d.]*: .*)")
+"""An exception, or what Python itself says of a file or module that it does not find."""
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
 _KILLED_RANK = re.compile(

@@ -46,14 +46,21 @@ def test_out_of_memory_may_be_handled_by_the_command():
     end(["CUDA out of memory: retrying with half the batch"], exit_code=0)
 
 
-def test_the_first_error_is_the_cause():
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[rank0]: ValueError: no such data", "ValueError: no such data"),
+        ("/venv/bin/python3.11: can't open file '/work/train.py': [Errno 2]", ".*can't open file '/work/train.py'.*"),
+    ],
+)
+def test_the_first_error_is_the_cause(line: str, message: str) -> None:
     lines = [
         "Traceback (most recent call last):",
-        "[rank0]: ValueError: no such data",
+        line,
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "====",
     ]
-    with pytest.raises(CommandError, match="status 1: ValueError: no such data$"):
+    with pytest.raises(CommandError, match=f"status 1: {message}$"):
         end(lines)
 
 
