@@ -35,6 +35,8 @@ UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
 _SCRIPTS = (".py", ".sh")
 _LONGEST_QUOTED = 200
 """Longer values are not repeated in a message."""
+_LONGEST_TOLD = 1000
+"""What Hydra says is cut here: it may repeat a whole config."""
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
@@ -214,9 +216,11 @@ def one_line(error: BaseException) -> str:
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
+    text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
     # Hydra's own error often says only that a call failed.
     why = one_line(error.__cause__) if error.__cause__ else ""
-    return f"{text}: {why}" if why and why not in text else text
+    line = f"{text}: {why}" if why and why not in text else text
+    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

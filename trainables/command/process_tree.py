@@ -110,6 +110,8 @@ class Tree:
         self._give_up_at = min(self._give_up_at, time.monotonic() + self._patience_s)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
+            # The command may have stopped its guard.
+            os.kill(self._guard_pid, signal.SIGCONT)
 
     def survivors(self, timeout_s: float) -> list[str] | None:
         """Return the processes that could not be ended, after `begin_to_end`; None if the guard needs more time."""
@@ -119,7 +121,7 @@ class Tree:
         except TimeoutError:
             if time.monotonic() < self._give_up_at:
                 return None
-            root = self._guard_pid  # the command has stopped its guard
+            root = self._guard_pid  # the command stops its guard again and again
         except GuardLostError:
             root = self.pid  # the other processes have other parents by now
         else:

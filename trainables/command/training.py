@@ -36,15 +36,18 @@ _OF_A_RANK = re.compile(
     r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"
     r"|OMPI_(COMM_WORLD|UNIVERSE|MCA_orte|MCA_ess)\w*|PMIX?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+|JSM_NAMESPACE_\w+"
     r"|SLURM_(?!(JOB_?ID|JOB_NAME|(JOB_)?NODELIST|TMPDIR|SUBMIT_\w+|ARRAY_\w+|CLUSTER_NAME|CONF)$)\w+"
-    r"|MASTER_(ADDR|PORT)"
+    r"|(HOROVOD_)?(LOCAL_|CROSS_)SIZE|HOROVOD_((LOCAL_|CROSS_)?RANK|SIZE)|CROSS_RANK|MPI(RUN)?_RANK(ID)?"
+    r"|(ALPS_APP|FLUX_TASK|PALS|PRTE)_\w+|MASTER_(ADDR|PORT)"
 )
-"""Variables by which torchrun, Open MPI, MPICH and Slurm tell a process its rank, and how many others there are.
+"""Variables by which launchers such as torchrun, Open MPI, MPICH, Slurm, Horovod and Flux tell a process its rank.
 
 Those that identify the allocation stay: from them alone, no framework takes itself for a rank of Slurm's. Lightning
 asks for SLURM_NTASKS, JAX for SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_NODELIST.
 """
 
-_OF_ALLOCATIONS = re.compile(r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec|orterun|prterun|jsrun)(?:\s|$)")
+_OF_ALLOCATIONS = re.compile(
+    r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|jsrun|aprun|flux)(?:\s|$)"
+)
 """Launchers that start their ranks in the allocation of which these variables tell."""
 
 _PASSED_ON = tuple(name for name in NAMES if name != "python")

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.schema import AXES, SCHEMA, key_errors
-from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, dash_errors, meant, mode_meant
+from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, dash_errors, meant, mode_meant, one_line
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -125,3 +125,10 @@ def test_mode_that_does_not_exist_is_told_before_the_missing_sweep(
     assert main([f"mode={mode}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"unknown mode {mode!r}" in line and "choose a sweep" not in line
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x " * 10_000), RecursionError("maximum recursion depth exceeded, full_key: " + "[0]" * 900)]
+)
+def test_what_hydra_says_is_one_short_line(error: Exception) -> None:
+    assert len(one_line(error)) < 1100 and "[0]" not in one_line(error)

@@ -188,8 +188,9 @@ def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line:
         "os.kill(os.getpid(), signal.SIGSTOP)",
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: print('a' * 99)",
         "os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: os.kill(os.getppid(), signal.SIGSTOP)",
     ],
-    ids=["lines", "one line", "binary", "stopped", "deaf", "stops its guard"],
+    ids=["lines", "one line", "binary", "stopped", "deaf", "stops its guard", "stops it again"],
 )
 def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
