@@ -208,8 +208,10 @@ def write_project(config: Mapping[str, Any]) -> int:
     try:
         for source in sorted(template.rglob("*.txt")):
             file = target / source.relative_to(template).with_suffix("")
+            # Under its real name it would hide the template's files from git here.
             file = file.with_name(".gitignore") if file.name == "gitignore" else file
             if file.exists():
+                # The user may have edited it since an earlier mode=init.
                 kept.append(file)
                 continue
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -79,6 +79,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
+    # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)
     if words := [argument for argument in arguments if "=" not in argument and argument[0] not in "-~+"]:
@@ -137,6 +138,7 @@ def recorded_arguments(history: History) -> list[str]:
     """Return the settings of a report on the command line of the sweep's last driver."""
     arguments = _arguments_in(history)
     settings = [argument for argument in arguments if _is_setting(argument)]
+    # A section that a program gave has no file, so that its one value that a report uses is taken from the fingerprint.
     if f"trainable{FROM_PROGRAM}" in arguments:
         reference = value_at(history.fingerprint or {}, f"config.{_REFERENCE}")
         settings += [] if reference is None else [f"++{_REFERENCE}={literal(reference)}"]
@@ -175,6 +177,7 @@ def what_if(history: History, composition: Composition) -> str:
     if not recorded or all(key.startswith("report.") and key not in WHAT_IF_KEYS for key in differing):
         return ""
     try:
+        # By composed values and not by texts: the same setting can be written in several ways.
         before = Composition(recorded).config
     except ConfigError:  # of another version, or with configs that are not here
         return ""

@@ -48,7 +48,9 @@ def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRe
     # Without a driver nothing runs: a start without an end was interrupted.
     running = [_running(layout, trial_id, history) for trial_id in started] if driver else []
     again = sum(trial_id in rows for trial_id in started)
+    # Journals of earlier versions do not tell the number, and the grid may have become smaller.
     planned = max(history.planned, len(rows))
+    # A trial that runs again has a row already, and would count twice.
     ended = len(rows) - (again if driver else 0)
     waiting = max(0, planned - ended - len(running))
     took_s = [row.wall_s for row in rows.values() if row.wall_s]

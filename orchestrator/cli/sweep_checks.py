@@ -56,6 +56,7 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
         return Composition(overrides, sections)
     except CompositionError as error:
         errors = list(error.errors)
+        # Without a sweep the rest would only produce consequences of that.
         names_a_sweep = any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting)
         if names_a_sweep and error.composed is not None:
             try:
@@ -70,6 +71,7 @@ def checked(composition: Composition) -> CheckedSweep:
     from orchestrator.backends.choose import known_nodes
 
     config = composition.config
+    # Before anything else, because every other error would only puzzle a user without a sweep.
     _check_named(composition)
     errors = [*structure_errors(config)]
     if errors:  # nothing else can be read
@@ -188,6 +190,7 @@ def claim_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each claim that cannot be read, and for each axis in it that does not exist."""
     from orchestrator.decision.claims import Claim, Claimed  # imports pandas
 
+    # An axis that exists but is not swept has one value, and a claim may name it.
     known = (*axes, *STANDARD_AXES, *_COLUMNS_OF_CELLS)
     for claim in config["sweep"]["claims"]:
         expression = claim.get("expression") if isinstance(claim, Mapping) else claim
@@ -221,6 +224,7 @@ def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
     """Yield a line for each error in what a trial is; with `runs_checks`, also those found by the trainable."""
     if "budget" in config:
+        # The budget has a default, so that setting another kind leaves two unless the default is taken back.
         given = [f"{key}={value}" for key, value in config["budget"].items() if value is not None]
         if len(given) != 1:
             some = ", ".join(given) or "none"
@@ -268,6 +272,7 @@ def _unset(value: Any, key: str = "") -> Iterator[str]:
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield remarks on a valid config: on axes that the trainable ignores, then the trainable's own."""
     ignores = value_at(config, "trainable._ignores_") or ()
+    # An axis with one value compares nothing that could come out alike.
     several = [axis for axis, values in axes.items() if not isinstance(values, str) and len(values or ()) > 1]
     if ignored := [axis for axis in several if axis in ignores or axis.partition(".")[0] in ignores]:
         name = str(value_at(config, "trainable._target_")).partition(":")[0]

@@ -80,6 +80,7 @@ class Watch:
 
     def answer(self, trial_id: str = "") -> dict[str, Any]:
         """Return the state of the sweep, and the curve and the logs of one trial if it is in the journal."""
+        # The thread's own time on a core: waiting for a disk disturbs no trial.
         began_s = time.thread_time()
         self._read()
         history = self._history
@@ -114,6 +115,7 @@ class Watch:
             status = self._layout.journal.stat()
         except OSError:  # a folder that was moved keeps its last state
             return
+        # A journal of thousands of trials takes longer to read than all the rest of an answer.
         if self._journal == (status.st_size, status.st_mtime_ns):
             return
         self._history = read_results(self._layout).history
@@ -203,6 +205,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.lock = threading.Lock()
+        # Other users of the machine reach the loopback as well.
         self.token = token_urlsafe(16)
         self.nonce = token_urlsafe(16)
         page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
@@ -229,11 +232,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the page or with its value."""
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        # In constant time, so that nobody can guess the token one character after another.
         if not self._is_from_here() or not compare_digest(query.get("token", "").encode(), self.server.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"Open the address that mode=watch prints.\n")
         elif url.path == "/":
             self._send(HTTPStatus.OK, "text/html", self.server.page)
         elif url.path == "/state":
+            # Threads serve several browser tabs, and `Watch` keeps what it has read.
             with self.server.lock:
                 value = self.server.watch.answer(query.get("trial", ""))
             self._send(HTTPStatus.OK, "application/json", files.encode(value))
@@ -254,6 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        # The address contains the token.
         self.send_header("Referrer-Policy", "no-referrer")
         limits = "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         self.send_header("Content-Security-Policy", f"{policy} {limits}")

@@ -35,6 +35,7 @@ _MODULE = REHEARSE.partition(":")[0]
 
 def machine(nodes: Iterable[Node]) -> str:
     """Return the kind of machine that rehearsals are valid for: its GPUs, else its number of cores."""
+    # A head node without GPUs is part of many clusters, and no trial computes there.
     node = max(nodes, key=lambda node: (node.gpus, node.cpus), default=None)
     if node is None:
         return "unknown"
@@ -59,6 +60,7 @@ def shipped(nodes: Iterable[Node]) -> Rehearsals:
     if any(node.gpus for node in nodes):
         return Rehearsals()
     content = json.loads((Path(__file__).parent / "shipped.json").read_bytes())
+    # Only roughly right, and therefore its interval is wider: see `ELSEWHERE`.
     factor = pace_s() / content["pace_s"]
     return Rehearsals(Rehearsal.read(rehearsal).scaled(factor) for rehearsal in content["rehearsals"])
 
@@ -75,6 +77,7 @@ def pace_s() -> float:
 
 def store(file: Path, rehearsals: Rehearsals, nodes: Iterable[Node]) -> None:
     """Write the rehearsals to a file, without failed ones, which are tried again."""
+    # Out of memory is an answer that lasts; another failure may be repaired by then.
     kept = [asdict(rehearsal) for rehearsal in rehearsals if rehearsal.status in (Status.OK, Status.OOM)]
     content = {"machine": machine(nodes), "rehearsals": kept}
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +107,7 @@ class Forecasts:
         return self._made[trial.cell_id]
 
     def _forecast(self, trial: TrialSpec) -> Forecast | None:
+        # What the cell itself has measured is better than anything derived.
         own = self.measured.of_cell(trial)
         if own:
             return own
@@ -184,6 +188,7 @@ def complete(
     if any(trial.device == "cuda" for trial in lacking) and not has_their_gpu:
         there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)}"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
+    # The processes serve all rehearsals: starting them and loading torch takes longer than most.
     company: Company | None = None
     failures: list[str] = []
     try:
@@ -197,6 +202,7 @@ def complete(
                 company = Company(ranks, file.with_suffix(".log"))
             answer = company.rehearse(trial, ranks)
             rehearsals.add(Rehearsal.of(trial, answer))
+            # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
                 failures.append(f"{trial.label} could not be rehearsed: {answer['note']}")
@@ -222,6 +228,7 @@ class Company:
     def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
         """Return the answer of rank 0, or of the first rank that fails."""
         meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
+        # Without a folder: a rehearsal leaves nothing behind, and continues from no checkpoint.
         place = {"trainable": REHEARSE, "rendezvous": meeting, "gang_id": meeting, "trial_dir": None}
         pool = ThreadPoolExecutor(ranks)
         # All ranks at once, because they meet in the first collective.

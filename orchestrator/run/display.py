@@ -113,6 +113,7 @@ class Display:
         self._idle_said = False
         self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._task = self._bar.add_task("trials", total=waiting)
+        # Refreshed by hand: a thread would draw while a trial's line is printed.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> Display:
@@ -144,6 +145,7 @@ class Display:
         `disturbed` says what disturbed its timing, which then does not count; empty if nothing did.
         """
         if running := self._running.pop(trial.trial_id, None):
+            # Measured here and not the trial's own time: the next one waits for the start of processes as well.
             self._took_s.append(time.monotonic() - running.began_s)
         self._ended[outcome.status] += 1
         self._disturbed += bool(disturbed)

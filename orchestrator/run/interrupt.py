@@ -72,6 +72,7 @@ class Interrupt:
             _guarded = True
         ends = socket.socketpair()  # not a pipe: the driver's watcher looks at unread signals without taking them
         self._read_end, self._write_end = (end.detach() for end in ends)
+        # Python's signal handler writes here, and must never wait.
         os.set_blocking(self._write_end, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by `nohup`
@@ -88,6 +89,7 @@ class Interrupt:
         signal.set_wakeup_fd(self._wakeup_before)
         self.give_back()
         os.write(self._write_end, _OVER)
+        # Before its socket is closed: a new file with that number would be read instead.
         self._thread.join()
         os.close(self._write_end)
         os.close(self._read_end)

@@ -40,6 +40,7 @@ CLEAN_UP_S = 8.0
 
 def marked(mark: str) -> set[psutil.Process]:
     """Return the processes whose mark ends with this text."""
+    # The environment of another user's process cannot be read, and then counts as unmarked.
     environments = ((process, process.info["environ"] or {}) for process in psutil.process_iter(["environ"]))
     return {process for process, environment in environments if environment.get(MARK, "").endswith(mark)}
 
@@ -54,6 +55,7 @@ def descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     """Return the given processes and all their descendants that are alive."""
     children, alive = defaultdict(list), set()
     for process in psutil.process_iter(["ppid", "status"]):
+        # A zombie has ended: it cannot be killed, and waits only for its parent.
         if process.info["status"] != psutil.STATUS_ZOMBIE:
             children[process.info["ppid"]].append(process)
             alive.add(process)
@@ -72,6 +74,7 @@ def _driver(mark: str) -> psutil.Process | None:
     """Return the driver that a mark names; None if it is dead."""
     pid, _, start = mark.partition(":")[0].partition(".")
     with suppress(OSError, psutil.NoSuchProcess):
+        # The start as well as the number: the kernel gives the number of an ended process to another one.
         driver = psutil.Process(int(pid))
         return driver if _start(driver.pid) == start and driver.status() != psutil.STATUS_ZOMBIE else None
     return None
@@ -96,12 +99,15 @@ class Watcher:
             return self
         self._mark = f"{os.getpid()}.{_start(os.getpid())}:{self._root.absolute()}"
         self._watcher = subprocess.Popen(
+            # As a file and with -P, so that no module of the user's folder is imported in place of psutil.
             [sys.executable, "-P", __file__, self._mark, *map(str, self._received)],
             pass_fds=self._received,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # It may outlive the driver, and must not keep a file system busy.
             cwd="/",
+            # With the mark the watcher would be one of the processes that it kills.
             env={key: value for key, value in os.environ.items() if key != MARK},
             start_new_session=True,  # Ctrl-C is for the driver
         )
@@ -127,10 +133,12 @@ class Watcher:
 def watch(mark: str, received: Sequence[socket.socket]) -> None:
     """Wait for the marked driver to end, or end it if a signal does not; then end what it has left behind."""
     driver, me = _driver(mark), psutil.Process()
+    # In a notebook the driver's process has had children before the sweep; they are none of its business.
     strangers = {me} | {process for process in descendants([driver] if driver else ()) if _is_older(process, me)}
     known: set[psutil.Process] = set()
     with suppress(ProcessLookupError):  # raised if the driver ended before this process had started
         waiting = select.poll()
+        # A pidfd stays that of this process even if another one has its number later.
         waiting.register(os.pidfd_open(int(mark.partition(".")[0])), select.POLLIN)
         young_until = time.monotonic() + YOUNG_S
         look_s, signalled_s = LOOK_AT_YOUNG_S, math.inf
@@ -140,6 +148,7 @@ def watch(mark: str, received: Sequence[socket.socket]) -> None:
             signalled_s = min(signalled_s, now_s) if any(map(_has_signal, received)) else math.inf
             if now_s - signalled_s > IGNORED_S:
                 driver.kill()
+            # Walking over all processes takes milliseconds of a core, which a running trial should not miss.
             look_s = LOOK_EVERY_S if now_s > young_until and signalled_s == math.inf else LOOK_AT_YOUNG_S
     until = time.monotonic() + CLEAN_UP_S
     while (known := descendants(known | marked(mark)) - strangers) and time.monotonic() < until:

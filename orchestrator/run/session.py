@@ -125,6 +125,8 @@ class Session:
         folder = self._layout.trial(trial.trial_id)
         if outcome.cause is Cause.DISK:
             raise _disk_error(outcome.note, folder)
+        # The note may quote the user's program: its secrets and control sequences must not reach the journal or a
+        # terminal.
         note = printable_line(self._secrets.text(with_remedy(outcome.note, folder)))
         outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
@@ -140,6 +142,8 @@ class Session:
         if outcome.trace:
             self._folders.write_trace(trial, outcome.trace)
             reached(Moment.TRACE_WRITTEN)
+        # After the trace is written: the next attempt may succeed, and the user still wants to know why this one
+        # failed.
         if self._retries.allows(trial, outcome):
             value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
             self._journal.append(Kind.RETRIED, self._attempt(trial) | value)
@@ -170,6 +174,7 @@ class Session:
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""
+        # A checkpoint has the size of the model and its optimizer, and there is one for each point.
         shutil.rmtree(self._layout.branch_point(base_of(branch), point_of(branch) or 0), ignore_errors=True)
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
@@ -236,6 +241,7 @@ class Session:
     def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._history.of(trial.trial_id).attempt
+        # Forecast and measurement in one record: later the rehearsals may have been made again.
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         forecast = self._rehearsals.forecast(trial)
         record = replace(
@@ -262,6 +268,7 @@ def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
     for name, path in named_files(section["argv"], source_dir(section)).items():
         with suppress(OSError):  # removed meanwhile
             status = path.stat()
+            # Hashes would take long for large files, and a file that was written has another time.
             states[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return states
 

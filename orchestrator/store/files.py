@@ -83,6 +83,7 @@ def write_all(file: int, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes, *, durably: bool) -> None:
+    # In the same folder, since a rename is atomic only within a file system.
     aside = path.with_name(f".{path.name}.{os.getpid()}.aside")
     try:
         file = os.open(aside, _NEW, 0o600)

@@ -68,11 +68,13 @@ class DirectoryLock:
         self._lock = FileLock(layout.lock, mode=0o600)
 
     def __enter__(self) -> DirectoryLock:
+        # The lock is a file in the directory.
         self._layout.create()
         try:
             self._lock.acquire(blocking=False)
         except (Timeout, FileNotFoundError):  # or another driver has just removed the unused directory
             raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
+        # Somebody who sees a stale-looking lock file deletes it, and the driver holds a file without a name.
         if _is_locked(self._layout.journal):
             self._lock.release()
             raise LockedError(self._layout.root, _owner(self._layout.owner))
@@ -118,6 +120,7 @@ def _is_locked(journal: Path) -> bool:
     except OSError:  # reported when it is opened for writing
         return False
     try:
+        # Shared, so that two readers do not take each other for a driver.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -145,5 +148,6 @@ def _read(path: Path) -> Owner | None:
         owner = Owner(**json.loads(read_regular(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
+    # A foreign folder may hold anything, and a process id out of range makes psutil raise.
     is_sound = isinstance(owner.host, str) and isinstance(owner.started, str) and is_whole(owner.pid)
     return owner if is_sound and 0 < owner.pid < 2**31 else None

@@ -84,6 +84,7 @@ class Gpus:
         try:
             self._nvml = nvml or load_nvml()
             self._nvml.nvmlInit()
+            # NVML ignores CUDA_VISIBLE_DEVICES, and counts all GPUs of the machine.
             entries = [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
             for entry in entries[:count] or map(str, range(count)):
                 by_index = entry.isdigit()
@@ -109,6 +110,7 @@ class Gpus:
         here, the busiest is taken to be this process. If NVML lists no process, it does not know of this one either,
         and nothing is known. Where it does not know how much each process computed, all of them count as busy.
         """
+        # NVML keeps samples by the wall clock, in microseconds.
         since_us, self._looked_us = self._looked_us, time.time_ns() // 1000
         counts = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
         if not counts or None in counts:
@@ -125,6 +127,7 @@ class Gpus:
             return None
         seen = self._sm_use(handle, since_us)
         used = seen or {}
+        # A container without the host's process ids: ours cannot be among them by number.
         if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
             ours = {max(pids, key=lambda pid: used.get(pid, 0))}
         others = (pids | {pid for pid, use in used.items() if use > 0}) - ours

@@ -52,6 +52,7 @@ class Watched:
         """Return the sources of a rank: its process, and its GPUs or, for rank 0, the processors' energy."""
         usage, rank = Usage(), request["rank"]
         if request["device"] == "cpu":
+            # The counter is of the whole host: several ranks would count its energy several times.
             rapl = Rapl() if rank == 0 else None
             return Watched(rank=rank, taps={"cpu": cpu_tap(usage, rapl)}, usage=usage)
         gpus = Gpus(max(1, int(request["gpus_per_rank"])), os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -123,6 +124,7 @@ class Sampler:
 
     def _timed_phases(self) -> tuple[tuple[float, str], ...]:
         """Return the phases; for a trial without phases a window from its first to its last report."""
+        # A user's trainable knows nothing of phases; between its reports it most likely trains.
         if self._phases or self._reports_s is None or self._reports_s[1] - self._reports_s[0] < SHORTEST_S:
             return tuple(self._phases)
         first_s, last_s = self._reports_s
@@ -142,6 +144,7 @@ class Sampler:
         before = self._phases[-1][1] if self._phases else ""
         if phase:  # before the sample, so that earlier work of newly found workers counts before the phase
             self._foreign_load.begins(phase, self._now() - self._began)
+        # Short epochs begin and end many times a second, and a sample for each would disturb what it measures.
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
         if WINDOW in (phase, before) and self._gpus is not None:
