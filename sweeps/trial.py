@@ -32,6 +32,7 @@ class Batch:
     @property
     def device_batch_size(self) -> int:
         """The largest part, which has to fit into the memory of its devices."""
+        # Rounded up: one of the devices has the rest of an uneven division.
         return math.ceil(max(self.shares) / self.parts_per_rank)
 
 

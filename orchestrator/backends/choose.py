@@ -77,6 +77,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     if address:
         show_token_if_any()
     else:
+        # A cluster that is started here would otherwise run the code of whoever reaches its port.
         require_token()
     from orchestrator.backends.ray.backend import RayBackend
     from orchestrator.backends.ray.tune_extensions import Extensions
@@ -118,6 +119,7 @@ def first_nodes(
     began_s, limit_s = clock(), patience_s(wait_s)
     while not nodes_ready(nodes := backend.nodes(), request, wait_s) and not stopping():
         if clock() - began_s >= limit_s:
+            # Better some trials than none: those that fit run, and the others are reported as infeasible.
             if can_run(nodes):
                 return nodes
             name = f"cluster.address={cluster.address}" if cluster.address else "Ray"

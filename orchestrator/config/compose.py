@@ -71,6 +71,7 @@ class Composition:
     @cached_property
     def secrets(self) -> Secrets:
         """Values in the config that must not be written down."""
+        # Only unresolved values tell what is from the environment.
         raw = OmegaConf.to_container(self._config, resolve=False)
         return Secrets.of(raw, self.config, os.environ)
 
@@ -174,6 +175,7 @@ def _axis_values(axis: str, value: Any) -> Any:
     (override,) = parsed([f"{axis}={value}"])
     if override.is_sweep_override():
         return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' exhausts memory
+    # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
     parsed_value = override.value()
     return parsed_value if isinstance(parsed_value, list) else [parsed_value]
 
@@ -195,6 +197,7 @@ def is_data(argument: str) -> bool:
         (override,) = parsed([argument])
     except HydraException:
         return False
+    # Several values would start several sweeps, and a package moves the setting elsewhere.
     return not override.is_sweep_override() and not override.is_delete() and override.package is None
 
 

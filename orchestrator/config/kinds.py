@@ -188,6 +188,7 @@ def is_folder_name(name: Any) -> bool:
     """Return whether the name makes a visible folder directly inside its parent."""
     if not isinstance(name, str) or not 0 < len(name) <= 100:
         return False
+    # The name becomes a folder that a later command may be told to delete or to read.
     return name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 

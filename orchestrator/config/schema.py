@@ -124,6 +124,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"there is no key {key}: write {instead.format(value=value)}"
     known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
     for section in config:
+        # The user's own trainable may have any section, so that only a likely misspelling is an error.
         if section not in known and (meant := nearest(str(section), known)):
             yield f"there is no section {section!r}{meant}"
     for section, keys in _SECTIONS.items():
@@ -187,6 +188,7 @@ def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -
     if isinstance(default, list):
         return "" if isinstance(given, list) else "a list"
     if counts and is_whole(default):
+        # Padding and the like may be 0, and their shipped value says so.
         least = min(default, 1)
         return "" if is_whole(given) and given >= least else f"a whole number of at least {least}"
     return "a number" if is_number(default) and not is_number(given) else ""
@@ -224,6 +226,7 @@ def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[st
     files_by_code = {_of_file(file).get("_target_"): file for file in sorted((place / group).glob("*.yaml"))}
     file = files_by_code.get(section.get("_target_"), place / group / "function.yaml")
     values = dict(_of_file(file))
+    # Read here and not composed by Hydra, which takes far longer.
     bases = [base for base in values.pop("defaults", ()) if base != "_self_"]
     inherited = [dict(flat(_of_file(place / group / f"{base}.yaml"))) for base in bases]
     return {key: value for level in (*inherited, dict(flat(values))) for key, value in level.items()}

@@ -160,11 +160,13 @@ class Copying:
                     "choose another results_dir or local_results_dir, or move one of them away"
                 ]
             )
+        # A journal only grows, so that its length says whether the store has all of it.
         self._journal_bytes = len(there)
         if len(there) > len(here):
             for name in sorted(set(files) - self._not_copied):
                 self._cloud.fetch(name, self._layout.root / name)
             self._cloud.fetch(journal.name, journal)
+        # Copied once more unless size and time agree: a copy too many costs time, one too few costs results.
         self._there = {name: _UNKNOWN for name in files if name not in self._not_copied}
         for name, path in self._files():
             stat = path.stat()
@@ -185,6 +187,7 @@ class Copying:
             # Files come before the journal, which must never name one that is not in the store.
             for name, path in self._files():
                 self._put(name, path)
+            # Checkpoints are by far the largest files, and nothing will read them.
             for name in [name for name in self._there if self._is_over(name)]:
                 self._cloud.remove(name)
                 del self._there[name]

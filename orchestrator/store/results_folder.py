@@ -151,6 +151,7 @@ class ResultsFolder:
 
     def refuse_links(self, trial_id: str) -> None:
         """Raise OSError if one of a trial's directories is a link."""
+        # Checked before each attempt, because a trial's own program writes there.
         for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
             refuse_link(directory)
 

@@ -101,6 +101,7 @@ def take_back(path: Path, epoch: Any) -> None:
     Damaged rows and rows without a numeric epoch are dropped as well.
     """
     rows, _ = read(path)
+    # Without its epoch a row cannot be put in order, and might be there twice.
     kept = [row for row in rows if _is_before(row.get("epoch"), epoch)]
     write_whole(path, b"".join(files.encode(row) + b"\n" for row in kept))
 
@@ -141,6 +142,7 @@ def restore(folder: Path) -> None:
             continue
         if (folder / name).exists():
             os.replace(folder / name, rejected / name)
+        # One file after another: if the driver is killed in between, the next one goes on with what is left.
         os.replace(kept / name, folder / name)
     drop(folder)
 
@@ -198,6 +200,7 @@ class TrialFolders:
             text = content.decode("utf-8", "surrogateescape")
             clean = self._secrets.text(text)
             if clean != text:
+                # Bytes that are no text stay as they are: a log may hold anything that a program printed.
                 write_whole(log, clean.encode("utf-8", "surrogateescape"))
 
     def write_trace(self, trial: TrialSpec, trace: str) -> None:

@@ -115,6 +115,7 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
     """One image at a time: augmented and normalised C×H×W, with its label, or its mask under the same crop and flip."""
 
     def __init__(self, feed: Feed) -> None:
+        # Workers are forks, and CUDA does not survive a fork.
         self._images, self._targets = feed.images.images.cpu(), feed.images.targets.cpu()
         self._augmentation = feed.augmentation
         self._transform = _transform(tuple(self._images.shape[2:]), feed.augmentation, feed.form)
@@ -130,6 +131,7 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         return batch
 
     def _augmented(self, index: int, seed: int) -> tuple[Tensor, Tensor]:
+        # Transforms draw from the global generator, so that only its state ties the numbers to the sample.
         torch.default_generator.manual_seed(seed)
         image, target = self._images[index], self._targets[index]
         if target.ndim:
@@ -147,5 +149,6 @@ def _transform(size: Sequence[int], augmentation: Augmentation, form: Form) -> v
         steps.append(v2.RandomCrop(size, padding=augmentation.crop_padding))
     if augmentation.flip:
         steps.append(v2.RandomHorizontalFlip())
+    # Half formats hold 8-bit pixels badly; the rank rounds the whole batch at once.
     wide = form.dtype if form.dtype.itemsize >= 4 else torch.float32
     return v2.Compose([*steps, v2.ToDtype(wide, scale=True), v2.Normalize(form.mean, form.std)])

@@ -144,6 +144,7 @@ class Growth:
         if schedule["name"] != NAME:
             return Growth()
         factor = 1 / schedule.get("gamma", 0.1)
+        # A batch is a whole number of samples, and 1/0.1 is not exactly 10.
         if factor < 2 or abs(factor - round(factor)) > 1e-9 * factor:
             raise ValueError(
                 f"schedule.gamma={schedule['gamma']} multiplies no batch by a whole number, as 0.1 or 0.5 do"
@@ -161,6 +162,7 @@ class Growth:
         """Return why the batch cannot grow under the config's `budget` section; empty if it can, or need not."""
         if not self.milestones or budget.get("steps") is None:
             return ""
+        # A length in steps is in initial batches, and would be used up before its steps are taken.
         return "schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"
 
     def times(self, progress: float, global_batch_size: int) -> int:
@@ -179,6 +181,7 @@ class Growth:
     def enlarged(self, batch: Batch, times: int) -> Batch:
         """Return the trial's batch, `times` as large."""
         if self.through == "accumulation":
+            # The passes keep their size, so that the memory and the compiled code of a pass stay.
             grown = replace(batch, grad_accum_steps=batch.grad_accum_steps * times)
         else:
             grown = replace(batch, shares=tuple(share * times for share in batch.shares))
