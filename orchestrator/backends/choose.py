@@ -77,7 +77,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     if address:
         show_token_if_any()
     else:
-        # A cluster that is started here would otherwise run the code of whoever reaches its port.
+        # A cluster that is started here would otherwise run the code of anyone who reaches its port.
         require_token()
     from orchestrator.backends.ray.backend import RayBackend
     from orchestrator.backends.ray.tune_extensions import Extensions
