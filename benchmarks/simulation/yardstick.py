@@ -13,7 +13,7 @@ from scipy.stats import t as student_t
 
 from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Terms
+from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
@@ -29,6 +29,8 @@ from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapol
 from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, proportion_interval, welch
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.tables.critical_batch import branches
+from sweeps.branch import POINT
 from sweeps.layout import Gang, Layout
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -423,6 +425,38 @@ def hours_of_ties(noise: Noise, seeds: int, sims: int, generator: np.random.Gene
         ratios.append(gpus[choice.favourite] * time_s[choice.favourite] / (gpus * time_s).min())
         sure.append(choice.p_best[choice.favourite] >= SURE)
     return {"hours over the fewest": float(np.mean(ratios)), "over 90% sure": float(np.mean(sure))}
+
+
+BRANCHES, REFERENCE, WINDOW = (8, 16, 32, 64, 128, 256), 8, 1000
+"""Batches of the branches of one base, the batch of the base, and the tokens of each branch."""
+
+
+def critical_batches(spread: float, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+    """Return how often the range of the critical batch by branching holds the true one, and how often it has an end.
+
+    The loss grows by a constant part of the margin with each doubling beyond a random batch. `spread` is the standard
+    deviation between seeds of a difference, in margins.
+    """
+    doublings, rows = np.arange(len(BRANCHES)), []
+    for _ in range(sims):
+        worse = generator.uniform(0.3, 2.0) * np.maximum(0.0, doublings - generator.uniform(0, 5))
+        losses = 3 + generator.normal(0, 0.1, seeds) + MARGIN * worse[:, None]
+        losses[1:] += spread * MARGIN * generator.standard_normal((len(BRANCHES) - 1, seeds))
+        trials = pd.DataFrame(
+            [
+                {POINT: 100, "status": Status.OK.value, "val_loss": losses[place, seed], "global_batch_size": batch}
+                | {"lr_rule": "sqrt", "lr_multiplier": 1.0, "gpus": 1, "seed": seed}
+                | {"tokens": 100 + WINDOW, "sequence_length": 1}
+                for place, batch in enumerate(BRANCHES)
+                for seed in range(seeds)
+            ]
+        )
+        found = branches(trials, pd.DataFrame(), Metric.named("val_loss"), MARGIN, REFERENCE)
+        (least,) = found.loc[found["is_lower_end"], "global_batch_size"]
+        ends = found.loc[found["is_upper_end"], "global_batch_size"].tolist()
+        true = BRANCHES[int(np.flatnonzero(worse <= 1)[-1])]
+        rows.append((least <= true and (not ends or true < ends[0]), bool(ends), least == true))
+    return dict(zip(("holds the true batch", "has an upper end", "begins at it"), np.mean(rows, axis=0), strict=True))
 
 
 SESSION = 0.03

@@ -31,8 +31,8 @@ from sweeps.sweep import STANDARD_AXES
 OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
 
-LATER = 0.1
-"""With one seed per cell, start-up times that differ by less than this part of the total may differ by chance."""
+LATER = 0.5
+"""With one seed per cell, totals that differ by less than this part may differ by the chance of a start-up."""
 
 UNSOUND = 10
 """A cell at the reference batch is no baseline if another one is better by more than this multiple of the margin."""

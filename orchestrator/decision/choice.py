@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.decision.recommendation import SURE, SURE_OF_SELECTED
-from orchestrator.statistics.collapses import share_draws
+from orchestrator.statistics.collapses import Collapses, share_draws
 from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 from orchestrator.statistics.variances import moderated
@@ -99,12 +99,12 @@ class Contest:
         return self.accuracy if self.collapsed is None else np.where(self.collapsed, np.nan, self.accuracy)
 
     @property
-    def lost(self) -> Lost:
+    def lost(self) -> Collapses:
         """The losses by collapsed seeds."""
         own, sound = Moments.of(self.accuracy), Moments.of(self.sound)
         if self.collapsed is None:
             none = np.zeros_like(own.n)
-            return Lost(hits=none, n=own.n, drop=none, below=none, likeness=self.likeness)
+            return Collapses(hits=none, n=own.n, drop=none, below=none, likeness=self.likeness)
         hits = self.collapsed.sum(axis=1).astype(np.float64)
         missing = (self.collapsed & np.isnan(self.accuracy)).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -112,71 +112,7 @@ class Contest:
         # A seed without an accuracy may be worse than any other, so that its drop has no bound.
         drop = np.where(missing > 0, np.inf, drop)
         below = np.zeros_like(drop) if self.baseline is None else sound.mean[self.baseline] - sound.mean
-        return Lost(hits=hits, n=own.n + missing, drop=drop, below=below, likeness=self.likeness)
-
-
-_STEPS = 30
-"""Steps of the iteration for the risk of a collapse."""
-
-_NEARLY = 0.7
-"""A cell that loses this part of the drop of collapsed seeds in all of its seeds counts as collapsed, too."""
-
-_SAFE_CELLS = 0.2
-"""Before any measurement, a cell's risk is that of its similar cells and of this number of cells without risk."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lost:
-    """The collapsed seeds of each cell."""
-
-    hits: Array
-    n: Array
-    """All seeds with an accuracy, and those that ended without one."""
-    drop: Array
-    """By how much a collapsed seed is below the others, on average; 0 without one, inf if one has no accuracy."""
-    below: Array
-    """How much the other seeds are below the baseline's, on average; NaN is unknown."""
-    likeness: Likeness | None = None
-
-    @property
-    def mean(self) -> Array:
-        """How much a cell's own mean is below that of the other seeds."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
-
-    def draws(self, generator: np.random.Generator, draws: int) -> Array:
-        """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop.
-
-        One cell's collapse may be chance. Once seeds of several cells have collapsed, cells like them are at risk.
-        """
-        some, lost = self.hits > 0, np.zeros((draws, len(self.n)))
-        lost[:, some] = self.drop[some] * share_draws(self.hits[some], self.n[some], generator, draws)
-        finite = some & np.isfinite(self.drop)
-        if self.likeness is None or finite.sum() < 2:
-            return lost
-        drop = np.median(self.drop[finite])
-        # A cell that is below the baseline by almost a drop has probably collapsed in all of its seeds.
-        hits = np.where(~some & (self.below > _NEARLY * drop), self.n, self.hits)
-        risk = _risk(hits, self.n, self.likeness.weights())
-        others = hits == 0
-        share = share_draws(hits.sum(), risk @ self.n, generator, draws)
-        is_at_risk = generator.random((draws, int(others.sum()))) < risk[others]
-        lost[:, others] = drop * share[:, None] * is_at_risk
-        return lost
-
-
-def _risk(hits: Array, n: Array, alike: Array) -> Array:
-    """Return the probability that seeds of each cell collapse, 1 where some did (expectation maximization).
-
-    A cell is at risk as often as the cells like it are, and all cells at risk have the same share of collapsing seeds.
-    """
-    risk = (hits > 0).astype(np.float64)
-    for _ in range(_STEPS):
-        share = hits.sum() / (risk @ n)
-        before = (alike @ risk) / (alike.sum(axis=1) + _SAFE_CELLS)
-        unseen = before * (1 - share) ** n
-        risk = np.where(hits > 0, 1.0, unseen / (unseen + 1 - before))
-    return np.asarray(risk)
+        return Collapses(hits=hits, n=own.n + missing, drop=drop, below=below, likeness=self.likeness)
 
 
 @dataclass(frozen=True, kw_only=True)

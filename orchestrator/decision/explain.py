@@ -15,6 +15,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
+from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known
@@ -34,6 +35,9 @@ _ROUNDED = 1e-6
 
 _FAR = 10.0
 """If the seeds' standard deviation is above this multiple of the margin, the margin's unit or one seed is doubtful."""
+
+_OF_FRACTIONS = 0.1
+"""A margin below this is meant for accuracies that are fractions of 1."""
 
 _MOST = 3
 """Maximum number of remarks of one kind."""
@@ -382,7 +386,7 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
             continue
         own, of_other = (by_seed.loc[contenders.cells["cell_id"][row]] for row in (chosen, other))
         later = (own - of_other).dropna()
-        if len(later) > 1 and (later > 0).all():
+        if len(later) and (later > 0).all():
             yield remark("ended_later", n=len(later), name=contenders.names[other], by=float(later.mean()))
             return
 
@@ -392,14 +396,17 @@ def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Rema
     contest, metric, margin = contenders.contest, contenders.metric, contenders.terms.report.margin
     moments = Moments.of(contest.accuracy)
     several = moments.n >= 2
+    typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
+    is_percent = metric.name == VAL_ACCURACY.name and contest.margin < _OF_FRACTIONS and typical > 1
+    if is_percent:
+        yield remark("margin_of_fractions", metric=metric, margin=margin, typical=typical)
     if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
         yield remark("seeds_without_effect", metric=metric)
-    elif several.any():
+    elif several.any() and not is_percent:
         # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
         spread = float(np.sqrt(np.nanmean(Moments.of(contest.sound).variance)))
         if spread > _FAR * contest.margin:
             yield remark("margin_too_small", metric=metric, margin=margin, spread=spread)
-    typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
     if contest.margin > typical / 2:
         yield remark("margin_too_large", metric=metric, margin=margin, typical=typical)
     if compared and contest.samples < 2 / contest.margin:

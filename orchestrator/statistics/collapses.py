@@ -10,10 +10,13 @@ proportion", Statistical Science 16, 2001).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.statistics.intervals import Array
+from orchestrator.statistics.pooling import Likeness
 
 _FALSE_ALARMS = 0.002
 """Probability that any seed of a sweep is found, if none collapsed and accuracies are normal."""
@@ -94,3 +97,68 @@ def _scales(values: Array) -> Array:
 def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: int) -> Array:
     """Return draws of the share of seeds that collapse, shape (draws, *hits.shape), after `hits` of `n` did."""
     return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, *hits.shape)))
+
+
+_STEPS = 30
+"""Steps of the iteration for the risk of a collapse."""
+
+_NEARLY = 0.7
+"""A cell that loses this part of the drop of collapsed seeds in all of its seeds counts as collapsed, too."""
+
+_SAFE_CELLS = 0.2
+"""Before any measurement, a cell's risk is that of its similar cells and of this number of cells without risk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collapses:
+    """The collapsed seeds of each cell."""
+
+    hits: Array
+    n: Array
+    """All seeds with an accuracy, and those that ended without one."""
+    drop: Array
+    """By how much a collapsed seed is below the others, on average; 0 without one, inf if one has no accuracy."""
+    below: Array
+    """How much the other seeds are below the baseline's, on average; NaN is unknown."""
+    likeness: Likeness | None = None
+
+    @property
+    def mean(self) -> Array:
+        """How much a cell's own mean is below that of the other seeds."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(self.hits > 0, self.drop * self.hits / np.maximum(self.n, 1), 0.0))
+
+    def draws(self, generator: np.random.Generator, draws: int) -> Array:
+        """Return draws of what a cell's true mean loses, shape (draws, cells): a share of seeds times the drop.
+
+        One cell's collapse may be chance. Once seeds of several cells have collapsed, cells like them are at risk.
+        """
+        has_hits, lost = self.hits > 0, np.zeros((draws, len(self.n)))
+        lost[:, has_hits] = self.drop[has_hits] * share_draws(self.hits[has_hits], self.n[has_hits], generator, draws)
+        has_drop = has_hits & np.isfinite(self.drop)
+        if self.likeness is None or has_drop.sum() < 2:
+            return lost
+        drop = np.median(self.drop[has_drop])
+        # A cell that is below the baseline by almost a drop has probably collapsed in all of its seeds.
+        hits = np.where(~has_hits & (self.below > _NEARLY * drop), self.n, self.hits)
+        risk = _risk(hits, self.n, self.likeness.weights())
+        others = hits == 0
+        share = share_draws(hits.sum(), risk @ self.n, generator, draws)
+        is_at_risk = generator.random((draws, int(others.sum()))) < risk[others]
+        lost[:, others] = drop * share[:, None] * is_at_risk
+        return lost
+
+
+def _risk(hits: Array, n: Array, alike: Array) -> Array:
+    """Return the probability that seeds of each cell collapse, 1 where some did (expectation maximization).
+
+    A cell is at risk as often as the cells like it are, and all cells at risk have the same share of collapsing seeds.
+    """
+    risk = (hits > 0).astype(np.float64)
+    for _ in range(_STEPS):
+        share = hits.sum() / (risk @ n)
+        before = (alike @ risk) / (alike.sum(axis=1) + _SAFE_CELLS)
+        # The probability that a cell is at risk, and yet none of its seeds collapsed.
+        unseen = before * (1 - share) ** n
+        risk = np.where(hits > 0, 1.0, unseen / (unseen + 1 - before))
+    return np.asarray(risk)

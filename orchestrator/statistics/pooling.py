@@ -115,10 +115,13 @@ def pooled_draws(
     weights = np.exp(fits - fits.max())
     weights[weights < _NEGLIGIBLE] = 0.0
     counts = generator.multinomial(draws, weights.ravel() / weights.sum()).reshape(weights.shape)
-    parts = [
-        data[column].posterior(groups.covariance(*smooth[row]), generator, int(counts[row, column]))
-        for row, column in np.argwhere(counts).tolist()
-    ]
+    parts = []
+    for row in np.flatnonzero(counts.any(axis=1)).tolist():
+        # Own parts share the factor of the smooth ones, which costs most.
+        covariance = groups.covariance(*smooth[row])
+        lower = np.linalg.cholesky(covariance)
+        for column in np.flatnonzero(counts[row]).tolist():
+            parts.append(data[column].posterior(covariance, lower, generator, int(counts[row, column])))
     centres, deviations = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     of_cell_freedom = np.broadcast_to(np.asarray(freedom, dtype=np.float64), (count,))
     is_t = np.isfinite(of_cell_freedom) & (of_cell_freedom > 0)
@@ -160,13 +163,17 @@ class _Data:
         determinants = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
         return np.asarray(self.within[groups].sum() - 0.5 * (white**2).sum(axis=1) - determinants)
 
-    def posterior(self, covariance: Array, generator: np.random.Generator, draws: int) -> tuple[Array, Array]:
+    def posterior(
+        self, covariance: Array, lower: Array, generator: np.random.Generator, draws: int
+    ) -> tuple[Array, Array]:
         """Return the mean of the cells' true values, and draws around it, both of shape (draws, cells).
+
+        `lower` is the Cholesky factor of the groups' covariance.
 
         A draw of the groups is one of the prior less what its own noisy levels would tell of it (Matheron's rule).
         """
         gain = np.linalg.solve(covariance + np.diag(self.variance), covariance).T
-        true = generator.standard_normal((draws, len(covariance))) @ np.linalg.cholesky(covariance).T
+        true = generator.standard_normal((draws, len(covariance))) @ lower.T
         seen = true + generator.standard_normal(true.shape) * np.sqrt(self.variance)
         part = self.own / (self.own + self.noise)
         centre = (gain @ self.level)[self.of_cell]

@@ -134,6 +134,10 @@ class Adapter:
                 f"an epoch trains on {of_an_epoch:.6g} of {counts.dataset} samples: drop_last, or a sampler,"
                 " leaves the rest out"
             )
+        # A temporary file is gone by now, and cannot be another trial's.
+        for path in sorted({counts.saved for counts in self._counts.values()}):
+            if path and Path(path).exists():
+                yield f"all trials save {path}: name it with {{trial_dir}} or {{trial_id}}"
 
     @property
     def _trained(self) -> list[Counts]:

@@ -324,10 +324,13 @@ class CommandMetrics:
         return self._of_one_process(self._seen.get("epoch_s", []))
 
     def _of_one_process(self, values: list[float]) -> list[float]:
-        """Return one value for each epoch, the largest, if each process printed one and no line names epochs."""
-        count = self._processes
-        if self._names_epochs or count == 1 or len(values) != count * (self._budget_epochs or 0):
+        """Return one value for each epoch, the largest, if each process printed one."""
+        count, epochs = self._processes, int(self._budget_epochs or 0)
+        if count == 1 or len(values) != count * epochs:
             return values
+        # Names tell the lines of one epoch if they alternate; here each process printed all of its lines at once.
+        if self._names_epochs:
+            return [max(values[place::epochs]) for place in range(epochs)]
         return [max(values[place : place + count]) for place in range(0, len(values), count)]
 
     @property
@@ -341,7 +344,7 @@ class CommandMetrics:
         """
         if "epochs" in self._seen:
             return {"work_source": "declared"}
-        named = self._clock.work(self._budget_epochs) if self._names_epochs else 0.0
+        named = self._once(self._clock.work(self._budget_epochs)) if self._names_epochs else 0.0
         timed = len(self._epochs_s)
         # A single time may be that of any epoch.
         epochs = named or (timed if timed > 1 else 0)
@@ -354,12 +357,24 @@ class CommandMetrics:
     @property
     def _epochs(self) -> float:
         """Return how many epochs there were; 0 if the lines may be about something else."""
-        return self._clock.epochs if self._names_epochs or self._clock.epochs == self._budget_epochs else 0
+        epochs = self._once(self._clock.epochs)
+        return epochs if self._names_epochs or epochs == self._budget_epochs else 0
+
+    def _once(self, epochs: float) -> float:
+        """Return the budget's epochs if each process named all of them, else the number of those named."""
+        budget = self._budget_epochs or 0
+        return budget if budget and epochs == self._processes * budget else epochs
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
         read = {*self._last, *(["step_s"] if self._bars is not None and self._bars.figures() else [])}
         return [column for column, given in self._settings.metrics.items() if given is not None and column not in read]
+
+    @property
+    def unread_epoch(self) -> float | None:
+        """Return the last epoch if lines name it, and no metric of it was read; None otherwise."""
+        is_later = self._named is not None and self._epoch is not None and self._named > self._epoch
+        return self._named if is_later else None
 
     @property
     def found_nothing(self) -> bool:

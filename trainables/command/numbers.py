@@ -17,9 +17,12 @@ _SECONDS_PART = r"\d+(?:\.\d+)?\s?s(?:ec)?"
 _MINUTES_PART = r"\d+\s?m(?:in)?"
 _HOURS_PART = rf"\d+\s?h\s?{_MINUTES_PART}(?:\s?{_SECONDS_PART})?"
 _PARTS = rf"(?:\d+d\s?)?(?:{_HOURS_PART}|{_MINUTES_PART}\s?{_SECONDS_PART})(?![A-Za-z])"
-_DIGITS = rf"{_SIGN}(?:{_WITH_COMMAS}|{_WITH_DOTS}|{_PLAIN})(?:[eE][-+]?\d+)?"
+_DIGITS = rf"{_SIGN}(?:{_WITH_COMMAS}|{_WITH_DOTS}|{_PLAIN})(?:[eEdD][-+\u2212]?\d+)?"
 _WHOLE = re.compile(rf"(?P<parts>{_PARTS})|(?P<clock>{_CLOCK}(?!\w))|(?P<number>{_DIGITS})")
 """A duration as `1m02s`, a clock as `1:02:03`, or a number."""
+
+_MORE = re.compile(r"\s?[×·*]\s?10|#")
+"""More of a number behind its digits: a power of ten, or what `1.#INF` stands for."""
 
 _UNIT = re.compile(r"\s?(%|[A-Za-zµμ]+)?(/[A-Za-z]+)?")
 _ENDING = re.compile(r"[\s,;:.!)\]}>|\"']*")
@@ -58,6 +61,8 @@ def number_at(line: str, start: int, end: int, column: str = "", *, has_scale: b
     # A pattern that begins before its number, as `loss (.+)` in "loss about 3", has not found it.
     if match is None:
         return None
+    if _MORE.match(line, match.end()):
+        raise UnclearNumberError(f"{line[match.start() : match.end() + 8]!r} is only in part a number")
     unit = _UNIT.match(line, match.end())
     rest = max(match.end(), unit.end() if unit is not None and unit.end() <= end else match.end())
     if not _ENDING.fullmatch(line[rest:end] if rest < end else ""):
@@ -103,6 +108,7 @@ def _seconds(text: str) -> float:
 def _plain(text: str, *, is_large: bool, has_suffix: bool) -> float:
     """Return the number in a text of digits, separators, sign and exponent. Raises UnclearNumberError."""
     plain = re.sub(r"['_\u00a0\u202f]", "", text).replace("\u2212", "-")
+    plain = re.sub("[dD]", "e", plain)  # as Fortran prints an exponent
     commas, dots = plain.count(","), plain.count(".")
     if commas and dots:
         # Of two kinds of separators the last one separates decimals.

@@ -23,7 +23,8 @@ class Row:
     """A JSON object or a line of a table, whose nested keys are joined: `val/acc`."""
 
     def __init__(self, mapping: Mapping[str, Any]) -> None:
-        self._values = dict(_flattened(mapping))
+        values = dict(_flattened(mapping))
+        self._values = {_unwrapped(key): value for key, value in values.items()} | values
         self._by_words = {_SEPARATORS.sub("_", key.lower()): value for key, value in reversed(self._values.items())}
 
     @cached_property
@@ -47,8 +48,23 @@ class Row:
         return {name: number for name, number in numbers.items() if number is not None and math.isfinite(number)}
 
 
+_WRAPPERS = frozenset("data payload message msg record results result summary stats".split())
+"""Keys of structured logs around an object of metrics."""
+
+
+def _unwrapped(key: str) -> str:
+    """Return `val/acc` for `payload/val/acc`."""
+    *above, last = key.split("/")
+    return "/".join([*(part for part in above if part.lower() not in _WRAPPERS), last])
+
+
 def _flattened(mapping: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in mapping.items():
+        # The message of a structured log may hold an object as text.
+        if isinstance(value, str) and value.startswith("{"):
+            value = mapping_in(value) or value
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+            value = value[0]
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{key}/")
         else:
@@ -61,7 +77,10 @@ _WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([
 _OBJECT = re.compile(r"<[^<>]*>")
 """An object that Python prints within a dictionary."""
 
-_BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|inf)\b")
+_BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|NaN|inf|Infinity)\b")
+
+_MOST_BRACES = 2
+"""Braces of a line at which an object may begin."""
 
 
 def mapping_in(line: str) -> dict[str, Any] | None:
@@ -72,19 +91,34 @@ def mapping_in(line: str) -> dict[str, Any] | None:
     has_pairs = 0 <= begin < end
     if has_pairs:
         text = f"{{'pairs': {text[begin + len('OrderedDict(') : end + 2]}}}"
-    begin = text.find("{")
-    if begin < 0 or "}" not in text or ":" not in text:
+    end = text.rfind("}") + 1
+    if not end or ":" not in text:
         return None
-    text = text[begin : text.rfind("}") + 1]
+    # The prefix may have a brace as well.
+    begin = text.find("{")
+    for _ in range(_MOST_BRACES):
+        value = _read(text[begin:end]) if begin >= 0 else None
+        if isinstance(value, dict):
+            return _of_pairs(value["pairs"]) if has_pairs else value
+        begin = text.find("{", begin + 1)
+    return None
+
+
+def _read(text: str) -> Any:
+    """Return the value that a text of JSON or Python stands for; None if it is neither."""
     # Python prints these numbers bare, which is no literal.
     quoted = _OBJECT.sub("None", _BARE.sub(lambda match: repr(match[0]), _WRAPPED.sub(r"\1", text)))
     for read, source in ((json.loads, text), (ast.literal_eval, quoted)):
         try:
-            value = read(source)
-            if has_pairs:
-                return dict(value["pairs"])
+            return read(source)
         # A TypeError comes from keys such as lists.
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
-        return value if isinstance(value, dict) else None
     return None
+
+
+def _of_pairs(pairs: Any) -> dict[str, Any] | None:
+    try:
+        return dict(pairs)
+    except (ValueError, TypeError):
+        return None

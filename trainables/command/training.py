@@ -319,6 +319,11 @@ def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Contex
         context.remark(f"no line of the output matches trainable.metrics.{column}")
     for column, why in metrics.unclear.items():
         context.remark(f"trainable.metrics.{column}: a number was not read: {why}")
+    # What is printed instead of a number, as `null`, may stand for nan.
+    if metrics.unread_epoch is not None:
+        context.remark(f"no metric of epoch {metrics.unread_epoch:g} was read")
+    for column in ended_early(context.rows):
+        context.remark(f"the last epochs have no {column}")
     if metrics.found_nothing and not set(SPEEDS) & set(figures):
         context.remark(
             f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
@@ -340,6 +345,13 @@ def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Contex
         if "step_s" in figures and "samples_per_s" not in figures:
             remark += ", so step_s gives no samples_per_s: name {gpus} there, or print samples_per_s"
         context.remark(remark)
+
+
+def ended_early(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the losses and accuracies that the first rows have, two or more, and none after them."""
+    columns = [name for name in (rows[0] if rows else {}) if is_higher_better(name) is not None]
+    counts = {name: sum(name in row for row in rows) for name in columns}
+    return [name for name, n in counts.items() if 2 <= n < len(rows) and all(name in row for row in rows[:n])]
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class Counts:
         """The ids of the GPUs on which the process has memory."""
         self.framework = ""
         """`transformers` or `lightning`, if their callbacks report the metrics."""
+        self.saved = ""
+        """The last checkpoint outside the trial's folder."""
         self.whole = Tally()
         """All steps."""
         self.warm = Tally()

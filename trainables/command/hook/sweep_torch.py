@@ -101,6 +101,7 @@ def watch_checkpoints(module):
 
     def save_with_pause(*args, **kwargs):
         sweep_training.TRAINING.pause()
+        sweep_training.TRAINING.note_saved(args[1] if len(args) > 1 else kwargs.get("f"))
         return save(*args, **kwargs)
 
     module.save = save_with_pause

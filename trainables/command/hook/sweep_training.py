@@ -90,6 +90,7 @@ class Training:
         """Return counts without steps, of the same process."""
         counts = Counts()
         counts.optimizers, counts.framework = self.counts.optimizers, self.counts.framework
+        counts.saved = self.counts.saved
         return counts
 
     def begin_epoch(self, number):
@@ -345,6 +346,15 @@ class Training:
         if not self.paused:
             self.paused_s = time.perf_counter()
         self.paused = True
+
+    def note_saved(self, file):
+        """Note a checkpoint that other trials may save under the same name, because it is not in the trial's folder."""
+        if not isinstance(file, (str, os.PathLike)):
+            return
+        path, trial = os.path.realpath(file), os.path.dirname(os.path.realpath(FOLDER))
+        # A name with the trial's id is no other trial's.
+        if os.path.basename(trial) not in path:
+            self.counts.saved = path
 
     def catch_up(self):
         """Add the time by which the GPU is behind the launches of the steps so far."""

@@ -300,6 +300,17 @@ def test_one_seed_that_ends_much_later_is_not_chosen_either() -> None:
     assert (found.cell_id, found.deciding_time) == ("1-32-none", "total_time")
 
 
+def test_a_start_up_that_took_long_by_chance_decides_nothing() -> None:
+    """One trial of 1.54 times the speed ends after 11.3 s instead of 9.67 s."""
+    trials = [
+        record_of(gpus, metrics=measured(rate, 0.9, samples=1000), wall_s=wall_s)
+        for gpus, rate, wall_s in ((1, 250, 9.67), (2, 385, 11.3))
+    ]
+    found = decided(trials)
+    assert (found.cell_id, found.deciding_time) == ("2-32-none", "time")
+    assert found.verdict != "clear" and {"one_seed", "ended_later"} <= set(codes(found.caveats))
+
+
 def with_losses(losses: dict[int, list[float | None]], metric: str = "val_loss") -> list[TrialRecord]:
     """Return cells on one GPU by batch, each twice as fast as the one before; 32 is the reference batch."""
     return [

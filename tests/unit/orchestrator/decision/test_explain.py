@@ -246,6 +246,7 @@ def test_gains_of_gpus_and_of_the_batch_are_apart() -> None:
     [
         (1.0, {1: 0.9, 2: 0.9}, "margin_too_large"),
         (0.00001, {1: 0.9, 2: 0.9}, "margin_too_small"),
+        (0.01, {1: 90.0, 2: 90.0}, "margin_of_fractions"),
         (0.01, {1: 0.9, 2: 0.95, 4: 0.9}, "below_best"),
     ],
 )

@@ -125,6 +125,15 @@ def test_work_that_differs_from_the_trial_is_remarked(
     assert len(remarks) == bool(parts) and all(part in remark for remark in remarks for part in parts)
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_checkpoint_of_all_trials_is_remarked(is_kept: bool, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "best.pt"
+    if is_kept:
+        checkpoint.touch()
+    remarks = list(adapter_of(tmp_path, counts(0, 1, saved=str(checkpoint))).remarks(8, 0.1))
+    assert [str(checkpoint) in remark for remark in remarks] == [True] * is_kept
+
+
 def test_a_python_without_the_hook_is_noticed(tmp_path: Path) -> None:
     adapter = adapter_of(tmp_path, counts(0, 1))
     (adapter.folder / "7.started").touch()

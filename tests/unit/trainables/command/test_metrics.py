@@ -8,6 +8,7 @@ from trainables.command.check import errors
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.metrics import CommandMetrics
 from trainables.command.settings import CommandSettings
+from trainables.command.training import ended_early
 from trainables.context import DivergedError
 
 
@@ -165,6 +166,22 @@ def test_the_last_value_of_a_metric_may_be_no_number(name):
     lines = [f"{name} 0.5", f"{name} nan"]
     assert math.isnan(read(lines, {name: {"regex": f"{name} ([0-9.]+)", "take": "max"}})[1][name])
     assert read(lines, {"grad_norm": f"{name} ([0-9.]+)"})[1]["grad_norm"] == 0.5
+
+
+@pytest.mark.parametrize("word", ["tensor(nan)", "null", "--", "1.#QNAN", "n/a"])
+@pytest.mark.parametrize("line", ["epoch {epoch} loss {loss}", "epoch {epoch} - loss: {loss} - acc: 0.1"])
+def test_a_word_instead_of_the_last_losses_is_noticed(line, word):
+    settings = CommandSettings(argv="x", metrics={"loss": "loss:? ([0-9.]+)", "val_accuracy": "acc: ([0-9.]+)"})
+    reader, rows = CommandMetrics(settings), []
+    for epoch in range(1, 7):
+        rows += reader.line(line.format(epoch=epoch, loss=1 / epoch if epoch < 4 else word))
+    rows += reader.last_row()
+    assert reader.unread_epoch == 6 or reader.unclear or ended_early(rows) == ["loss"]
+
+
+def test_metrics_of_some_epochs_end_with_the_training():
+    rows = [{"epoch": epoch, "loss": 0.5} | ({} if epoch % 2 else {"val_loss": 0.5}) for epoch in range(1, 6)]
+    assert ended_early(rows) == [] == ended_early([])
 
 
 @pytest.mark.parametrize("line", ["loss about three", '{"loss": "high"}', '{"loss": true}', '{"loss": [1]}', '{"lo'])
@@ -380,6 +397,12 @@ def test_timed_epochs_are_epochs(count, epochs):
         '{"epoch": 3, "val": {"top-1": 0.75, "loss": null}} (1.3s)',
         "{'epoch': 3, 'val_acc': 0.75, 'model': <Model object at 0x1>}",
         'epoch 3: {"val_acc": 0.75}',
+        'logger {train} {"epoch": 3, "val_acc": 0.75}',
+        '{"epoch": 3, "eval": [{"acc": 0.75}]}',
+        '{"epoch": 3, "results": {"val_accuracy": {"mean": 0.75, "std": 0.1}}}',
+        '{"event": "end", "payload": {"epoch": 3, "metrics": {"val_acc": 0.75}}}',
+        '{"level": "info", "msg": "{\\"epoch\\": 3, \\"val_acc\\": 0.75}"}',
+        '{"level": "info", "message": {"epoch": 3, "train": {"acc": 0.99}, "val": {"acc": 0.75}}}',
     ],
 )
 def test_objects_are_read_wherever_they_are(line):
@@ -413,15 +436,22 @@ def test_redraws_of_a_bar_are_one_row(bar, name):
         "Rank {rank} | time: 0.5",
         "time: 0.5",
         '{{"epoch": {epoch}, "epoch_s": 0.5, "rank": {rank}}}',
+        "{rank}: epoch {epoch} time: 0.5",
+        "GPU {rank} | Epoch {epoch} | time: 0.5",
+        "[1,{rank}]<stdout>: epoch {epoch} time: 0.5",
+        "worker-{rank} | epoch {epoch} time: 0.5",
+        "node0-rank{rank}: Epoch {epoch}: time: 0.5",
     ],
 )
-def test_lines_of_every_process_count_once(line):
-    metrics = {"epoch_s": None if line.startswith("{") else "time: ([0-9.]+)"}
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_lines_of_every_process_count_once(line, in_turns):
+    metrics = {"epoch_s": None if line.startswith("{{") else "time: ([0-9.]+)"}
     settings = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=100)
     reader = CommandMetrics(settings, epochs=3, processes=2)
-    for epoch in (1, 2, 3):
-        for rank in (0, 1):
-            reader.line(line.format(epoch=epoch, rank=rank))
+    lines = [(epoch, rank) for epoch in (1, 2, 3) for rank in (0, 1)]
+    # A process may hold its lines back until it ends.
+    for epoch, rank in lines if in_turns else sorted(lines, key=lambda numbers: numbers[1]):
+        reader.line(line.format(epoch=epoch, rank=rank))
     figures = reader.figures()
     assert (figures["train_s"], figures["samples"], reader.work()["epochs"]) == (1.5, 300, 3)
 

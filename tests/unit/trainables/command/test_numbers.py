@@ -16,6 +16,8 @@ def read(pattern: str, line: str, column: str) -> float | None:
     [
         ("loss ([0-9.]+)", "loss 9.8e-05 time", "loss", 9.8e-05),
         ("loss ([0-9.]+) ", "loss 9.8E-05 time", "loss", 9.8e-05),
+        ("loss ([0-9.]+)", "loss 9.8D-05 time", "loss", 9.8e-05),
+        ("loss ([0-9.]+)", "loss 9.8e\u22125 time", "loss", 9.8e-05),
         ("loss ([0-9.]+)", "loss -0.5", "val_loss", -0.5),
         ("loss ([0-9.]+)", "loss inf, acc 0.1", "val_loss", float("inf")),
         ("loss ([0-9.]+)", "loss 0,912; acc 0,5", "loss", 0.912),
@@ -44,7 +46,14 @@ def test_numbers_are_read_whole(pattern: str, line: str, column: str, number: fl
 
 
 @pytest.mark.parametrize(
-    ("line", "column"), [("loss 1,234", "loss"), ("epoch took 2,500", "epoch_s"), ("9/9 4.0it/s", "step_s")]
+    ("line", "column"),
+    [
+        ("loss 1,234", "loss"),
+        ("loss 1.0×10^-4", "loss"),
+        ("loss 1.#QNAN", "loss"),
+        ("epoch took 2,500", "epoch_s"),
+        ("9/9 4.0it/s", "step_s"),
+    ],
 )
 def test_unclear_numbers_are_named(line: str, column: str) -> None:
     with pytest.raises(UnclearNumberError):
