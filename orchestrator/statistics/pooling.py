@@ -119,7 +119,7 @@ def pooled_draws(
     for row in np.flatnonzero(counts.any(axis=1)).tolist():
         # Own parts share the factor of the smooth ones, which costs most.
         covariance = groups.covariance(*smooth[row])
-        lower = np.linalg.cholesky(covariance)
+        lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
         for column in np.flatnonzero(counts[row]).tolist():
             parts.append(data[column].posterior(covariance, lower, generator, int(counts[row, column])))
     centres, deviations = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
