@@ -134,13 +134,13 @@ class Nodes:
 @contextmanager
 def cluster_of(folder, *cpus, **environment):
     """Start a head and further nodes, each with its number of CPUs, for sweeps in this folder."""
-    from ray.cluster_utils import Cluster
-
     nodes = Nodes(folder, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
         for name, value in (nodes.environment | environment).items():
             patch.setenv(name, value)  # which the raylets hand to their workers
+        from ray.cluster_utils import Cluster  # Ray reads some variables when it is imported
+
         nodes.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], "include_dashboard": False})
         try:
             for count in cpus[1:]:
