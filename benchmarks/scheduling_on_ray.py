@@ -25,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # else a busy machine is too slow
+os.environ.setdefault("RAY_worker_niceness", "0")  # as the files of mode=launch set it
 os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
 
 import psutil  # noqa: E402
