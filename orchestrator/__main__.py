@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+# A file such as enum.py in the working folder would end the program before it could name that file.
+sys.path.append(sys.path.pop(0))
+
 import codecs
 import locale
-import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
+
+sys.path.insert(0, sys.path.pop())
 
 _OURS = ("sweeps", "trainables")
 """Packages whose names folders of users may have."""

@@ -16,13 +16,13 @@ class ConfigError(ValueError):
         super().__init__("\n".join(self.errors))
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str]) -> str:
     """Return ` (did you mean 'batch'?)`, or an empty string if no valid name is similar."""
-    close = difflib.get_close_matches(name, list(dict.fromkeys(valid)), n=2, cutoff=0.75)
+    close = difflib.get_close_matches(str(name), list(dict.fromkeys(valid)), n=2, cutoff=0.75)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def unknown(what: str, name: object, valid: Iterable[str]) -> str:
     """Return a line with a wrong choice and the valid ones."""
     choices = list(valid)
-    return f"unknown {what} {name!r}{nearest(str(name), choices)}; valid: {', '.join(choices)}"
+    return f"unknown {what} {name!r}{nearest(name, choices)}; valid: {', '.join(choices)}"

@@ -255,7 +255,7 @@ def _found_by_trainable(config: Mapping[str, Any]) -> Iterator[str]:
         if name := value_at(config, f"trainable.{key}"):
             try:
                 function = pkgutil.resolve_name(name)
-                yield from function(config) if key == "_check_" else ()
+                yield from (function(config) or ()) if key == "_check_" else ()
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
 

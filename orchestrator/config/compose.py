@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -217,15 +218,21 @@ def is_multirun(overrides: Iterable[str]) -> bool:
 
 
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each sweep of a multirun; the given ones unchanged if Hydra cannot parse them."""
+    """Return the overrides of each sweep of a multirun; the given ones unchanged if Hydra cannot parse them.
+
+    Raises ConfigError if there are more than MOST_TRIALS.
+    """
     try:
         given = list(zip(parsed(overrides), overrides, strict=True))
     except HydraException:  # Hydra reports this itself before running anything
         return [list(overrides)]
+    most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory
     choices = [
-        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        [f"{override.get_key_element()}={value}" for value in itertools.islice(override.sweep_string_iterator(), most)]
         if override.is_discrete_sweep()
         else [text]
         for override, text in given
     ]
+    if math.prod(map(len, choices)) > MOST_TRIALS:
+        raise ConfigError([f"a multirun of more than {MOST_TRIALS:,} sweeps"])
     return [list(combination) for combination in itertools.product(*choices)]

@@ -134,7 +134,7 @@ def source_file(module: str) -> Path | None:
     if spec is None:
         return None
     roots = [Path(root) for root in spec.submodule_search_locations or ()]
-    places = [root.joinpath(*rest) for root in roots] if roots else [] if rest else [Path(spec.origin or "")]
+    places = [root.joinpath(*rest) for root in roots] or ([Path(spec.origin)] if spec.origin and not rest else [])
     candidates = [file for place in places for file in (place, place.with_suffix(".py"), place / "__init__.py")]
     return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)
 

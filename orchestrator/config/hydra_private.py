@@ -35,6 +35,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import configure_log
 from hydra.core.utils import run_job as run_hydra_job
+from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -103,7 +104,10 @@ class _CheckingLoader(ConfigLoaderImpl):
     def load_configuration(
         self, config_name: str | None, overrides: list[str], *given: Any, **options: Any
     ) -> DictConfig:
-        config = super().load_configuration(config_name, overrides, *given, **options)
+        try:
+            config = super().load_configuration(config_name, overrides, *given, **options)
+        except AttributeError as error:  # of OmegaConf, where a mapping is merged into null: hydra.sweeper.params={a:1}
+            raise HydraException(str(error)) from error
         self._checks.hydra(config.hydra, overrides)
         return config
 

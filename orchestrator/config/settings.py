@@ -228,7 +228,7 @@ class ReportSection:
     the whole budget; none: no recommendation, because the cells do different work (other data, other models)"""
     metric: Any = key(
         "auto",
-        Form(
+        Structure(
             described="a metric that trials report, such as val_loss, or {name: bleu, better: higher} (or lower)",
             fits=is_metric,
         ),
@@ -325,7 +325,11 @@ class SweepSection:
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
     'sweep.axes."optimizer.momentum"=[0.8,0.9]'"""
     zip: Sequence[Any] = key(
-        [], list_of("a list of groups of axes like [[gpus, global_batch_size]]", lambda group: isinstance(group, list))
+        [],
+        list_of(
+            "a list of groups of axes like [[gpus, global_batch_size]]",
+            lambda group: isinstance(group, list) and all(map(is_text, group)),
+        ),
     )
     """lists of axes that advance together: [[gpus, global_batch_size]]"""
     exclude: Sequence[Any] = key([], list_of("a list of combinations like [{gpus: 2, lr_rule: linear}]", is_mapping))

@@ -185,7 +185,7 @@ _LOGGERS = (
 )
 _ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
 _SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_|name):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_MODULE = re.compile(r"(?!__main__)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 @functools.cache

@@ -201,3 +201,18 @@ def test_objective_is_none_without_values(layout, tmp_path):
 def test_unknown_objective_column_lists_the_columns(layout):
     with pytest.raises(KeyError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
         objective_of(layout.root, SweeperObjectiveSection(column="acuracy", best="max"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["sweep.zip=[[5]]"], ["sweep.zip=[[[gpus]]]"], ["sweep.exclude=[{5: 1}]"]),
+        *(["report.metric={better: x}"], ["report.metric=5"]),
+        *(["trainable._target_=__main__:main", "trusted_modules=[__main__]"], ["hydra.sweeper.params={a: 5}"]),
+        ["-m", "budget.epochs=range(0,1e12)"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_request_is_told_in_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep=batch_scaling", "trainable=noop", "mode=plan", *arguments]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
