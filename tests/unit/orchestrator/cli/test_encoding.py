@@ -31,3 +31,12 @@ def test_module_that_hides_ours_or_pythons_is_named(tmp_path: Path, hiding: str)
     told = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr.startswith(str(tmp_path / hiding)) and len(told.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["enum", "re", "token"])
+def test_a_module_named_as_one_of_pythons_own_start_is_no_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").touch()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
+    code = "import orchestrator.__main__, sys; assert sys.path[0] == ''"
+    told = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, timeout=60)
+    assert told.returncode == 0, told.stderr
