@@ -32,6 +32,7 @@ def test_the_report_has_every_part() -> None:
         (lambda g: yardstick.recommendations(CLEAN, 3, 12, g), "behind by no more than told (95%)", 0.83, 1.0),
         (lambda g: yardstick.collapses(CLEAN, 3, 4, g), "its cell is recommended", 0.0, 0.0),
         (lambda g: yardstick.hours_of_ties(Noise(own=0.01), 3, 100, g), "hours over the fewest", 1.0, 1.05),
+        (lambda g: yardstick.critical_batches(0.3, 3, 20, g), "holds the true batch", 0.85, 1.0),
         (lambda g: yardstick.extrapolation_coverage(next(iter(LOSSES)), CLEAN, 3, 5, g), "coverage, 8 GPUs", 0.6, 1.0),
         (lambda g: yardstick.marked_by_compare(CLEAN, 3, 150, g, 4), "marked", 0.0, 0.06),
         (lambda g: yardstick.false_verdicts(2, 3, 600, g), "some verdict with p of all below 0.05", 0.0, 0.077),
