@@ -383,6 +383,8 @@ def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
     errors = list(_shadowed(hydra))
     if hydra.job.chdir:
         errors.append("hydra.job.chdir=true: each trial runs in its folder anyway, and paths are relative to this one")
+    if OmegaConf.is_dict(hydra.verbose):
+        errors.append("hydra.verbose must be true, false, or names of loggers")
     if errors:
         raise ConfigError(errors)
 

@@ -208,7 +208,11 @@ def test_unknown_objective_column_lists_the_columns(layout):
     [
         *(["sweep.zip=[[5]]"], ["sweep.zip=[[[gpus]]]"], ["sweep.exclude=[{5: 1}]"]),
         *(["report.metric={better: x}"], ["report.metric=5"]),
-        *(["trainable._target_=__main__:main", "trusted_modules=[__main__]"], ["hydra.sweeper.params={a: 5}"]),
+        *(
+            ["trainable._target_=__main__:main", "trusted_modules=[__main__]"],
+            ["hydra.sweeper.params={a: 5}"],
+            ["hydra.verbose={a: 1}"],
+        ),
         ["-m", "budget.epochs=range(0,1e12)"],
     ],
     ids=" ".join,
