@@ -219,12 +219,16 @@ def advice(error: OSError, results_dir: Path) -> str:
     return f"{stopped} {room}{to_do}. What is in the journal is safe, and the same command continues."
 
 
+_FEW_INODES = 20
+
+
 def _free(folder: Path) -> str:
     try:
         space, inodes = shutil.disk_usage(folder), os.statvfs(folder)
     except OSError:
         return str(folder)
     # Many small files use up the inodes long before the space. Some file systems have no limit, and give 0 files.
-    if inodes.f_files and not inodes.f_favail:
-        return f"{folder} has no inode free for another file, of {inodes.f_files:,}"
+    # The file that could not be written is removed before, which frees some.
+    if inodes.f_files and inodes.f_favail < _FEW_INODES:
+        return f"{folder} has {inodes.f_favail} inodes free for further files, of {inodes.f_files:,}"
     return f"{folder} has {decimal(space.free)} of {decimal(space.total)} free"

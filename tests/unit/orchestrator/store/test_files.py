@@ -180,7 +180,8 @@ def test_advice_names_file_reason_and_remedy(
     assert (f"{tmp_path} has" in text) is (code == errno.ENOSPC)
 
 
-def test_a_disk_without_inodes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = SimpleNamespace(f_files=1000, f_favail=0, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=2**20)
+@pytest.mark.parametrize("free", [0, 3])
+def test_a_disk_without_inodes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    full = SimpleNamespace(f_files=1000, f_favail=free, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=2**20)
     monkeypatch.setattr(files.os, "statvfs", lambda place: full)
-    assert "no inode free for another file, of 1,000" in advice(OSError(errno.ENOSPC, "full", "x"), tmp_path)
+    assert f"{free} inodes free for further files, of 1,000" in advice(OSError(errno.ENOSPC, "full", "x"), tmp_path)
