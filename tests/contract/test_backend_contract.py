@@ -246,11 +246,7 @@ def test_a_gang_computes_together(gangs: tuple[Recorder, Path]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rank", "cause"),
-    [
-        ("breaks", 1, "ValueError: no such luck"),
-        ("killed", 1, "died"),
-        ("crashed", 0, "Segmentation fault"),
-    ],
+    [("breaks", 1, "ValueError: no such luck"), ("killed", 1, "died"), ("crashed", 0, "Segmentation fault")],
 )
 def test_the_failing_rank_is_named(gangs: tuple[Recorder, Path], name: str, rank: int, cause: str) -> None:
     outcome = gangs[0].outcomes[name]

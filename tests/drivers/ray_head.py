@@ -42,12 +42,7 @@ class RayHead:
     def start(self) -> None:
         """Start it; it answers when this returns."""
         self._process = subprocess.Popen(
-            self._command,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd="/",
+            self._command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
         )
         assert self._process.stdout
         deadline = time.monotonic() + START_S

@@ -20,11 +20,7 @@ from typing import Any
 IMPORTED = (
     *("orchestrator.cli.app", "orchestrator.run.driver", "orchestrator.run.finish", "orchestrator.report.page"),
     *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.figures"),
-    *(
-        "orchestrator.run.verify",
-        "hydra.main",
-        "hydra._internal.hydra",
-    ),
+    *("orchestrator.run.verify", "hydra.main", "hydra._internal.hydra"),
     *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "tabulate"),
 )
 

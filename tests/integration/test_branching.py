@@ -6,17 +6,9 @@ import pytest
 from tests.drivers.place import wait_for
 
 TINY = (
-    "sweep=lm_critical_batch",
-    "sweep.name=traced",
-    "model.layers=1",
-    "model.heads=1",
-    "model.width=16",
-    "model.sequence_length=16",
-    "data.epoch_tokens=1024",
-    "data.validation_tokens=1024",
-    "budget.tokens=4096",
-    "trainable.branch_window_tokens=1024",
-    "sweep.axes.global_batch_size=[8,16]",
+    *("sweep=lm_critical_batch", "sweep.name=traced", "model.layers=1", "model.heads=1", "model.width=16"),
+    *("model.sequence_length=16", "data.epoch_tokens=1024", "data.validation_tokens=1024", "budget.tokens=4096"),
+    *("trainable.branch_window_tokens=1024", "sweep.axes.global_batch_size=[8,16]"),
     'sweep.axes."trainable.branch_tokens"=[1024,2048]',
 )
 

@@ -56,12 +56,7 @@ def test_phases_are_reported() -> None:
     phases: list[str] = []
     answer = fields_of(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
     assert answer["status"] == "ok" and [each for each in phases if each != "reported"] == [
-        "training",
-        "",
-        "warmup",
-        "",
-        "window",
-        "",
+        *("training", "", "warmup", "", "window", ""),
     ]
 
 

@@ -1,4 +1,4 @@
-"""README and the list of folders agree with the findings."""
+"""The findings agree with the journals, and README and the list of folders with the findings."""
 
 import json
 import re
@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.studies.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
+from benchmarks.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
+from benchmarks.findings.report import FIGURES
 
 
 @pytest.mark.parametrize(("page", "fewest"), [("README.md", 8), ("docs/findings.md", 80)])
@@ -38,3 +39,8 @@ def test_the_list_of_folders_counts_verdicts() -> None:
         for verdict in ("confirmed", "refuted"):
             count = verdicts.count(verdict)
             assert re.findall(rf"(\d+) {verdict}", row) == ([str(count)] if count else []), folder
+
+
+@pytest.mark.parametrize("figures", FIGURES, ids=lambda figures: figures.__name__)
+def test_findings_say_what_the_journals_do(figures):
+    assert not missing(figures())

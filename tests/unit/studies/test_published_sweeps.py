@@ -31,14 +31,7 @@ LAPTOP = Node(name="laptop", cpus=2, gpus=0)
 SERVER = Node(name="server", cpus=64, gpus=4)
 MEASURED = dict.fromkeys(
     (
-        "samples_per_s",
-        "epoch_s",
-        "first_epoch_s",
-        "train_s",
-        "accuracy",
-        "loss",
-        "gpu_util",
-        "gpu_util_spread",
+        *("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "loss", "gpu_util", "gpu_util_spread"),
         "sm_clock_mhz",
     ),
     1.0,

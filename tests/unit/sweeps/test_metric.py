@@ -12,10 +12,7 @@ from sweeps.metric import Target, column_of, is_higher_better, usual_name
             False,
             "val_loss val_bpb val_ppl val_nll val_cer top1_err error_rate cross_entropy mean_abs_error FID valLoss",
         ),
-        (
-            True,
-            "val_accuracy answer_accuracy mAP50-95 f1_macro recall_at_10 pass@1 ep_rew_mean rouge_l rougeL ROC_AUC",
-        ),
+        (True, "val_accuracy answer_accuracy mAP50-95 f1_macro recall_at_10 pass@1 ep_rew_mean rouge_l rougeL ROC_AUC"),
         (
             None,
             "confidence accuracy_drop neg_mean_squared_error negative_log_likelihood grad_norm loss_scale score epoch",

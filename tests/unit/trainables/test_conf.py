@@ -22,13 +22,7 @@ def configs(group: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("group", "families"),
-    [
-        ("model", MODELS),
-        ("data", DATA),
-        ("optimizer", OPTIMIZERS),
-        ("schedule", SCHEDULES),
-    ],
+    ("group", "families"), [("model", MODELS), ("data", DATA), ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)]
 )
 def test_every_registered_name_has_a_config(group: str, families: dict[str, str]) -> None:
     named = {file: config["name"] for file, config in configs(group).items()}

@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fp16": {"config": SMALL | {"trainable": OFTEN | {"precision": "fp16"}}},
     "loader": {"config": SMALL | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}}},
     "loader without workers": {
-        "config": SMALL | {"model": DROPOUT, "trainable": OFTEN | {"input": "loader", "loader": {"workers": 0}}},
+        "config": SMALL | {"model": DROPOUT, "trainable": OFTEN | {"input": "loader", "loader": {"workers": 0}}}
     },
 }
 
@@ -130,10 +130,7 @@ def both(pair: Processes, asked: dict[str, Any], folder: Path | None, looks: int
 
 
 PAIRS: dict[str, dict[str, Any]] = {
-    "dropout, unequal": {
-        "config": SMALL | {"model": DROPOUT, "data": FEW},
-        "shares": (7, 3),
-    },
+    "dropout, unequal": {"config": SMALL | {"model": DROPOUT, "data": FEW}, "shares": (7, 3)},
     "adascale, accumulation": {"config": SMALL, "shares": (8, 8), "grad_accum_steps": 4, "rule": "adascale"},
     "loader, growing batch": {
         "config": SMALL | GROWING | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}},
@@ -187,10 +184,5 @@ def test_checkpoint_of_a_trial_is_plain(tmp_path: Path) -> None:
     rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
     [path] = (tmp_path / "checkpoint").iterdir()
     assert set(torch.load(path, weights_only=True)["state"]) == {
-        "replica",
-        "progress",
-        "layout",
-        "batch",
-        "laps",
-        "mean_loss",
+        *("replica", "progress", "layout", "batch", "laps", "mean_loss"),
     }

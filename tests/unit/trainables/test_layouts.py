@@ -142,10 +142,7 @@ LONG = [(layout, kind) for layout in LAYOUTS for kind in ("off", "selective", "f
 
 @pytest.mark.parametrize(
     ("layout", "recompute", "steps"),
-    [
-        *((*case, FEW) for case in QUICK),
-        *(pytest.param(*case, STEPS, marks=pytest.mark.slow) for case in LONG),
-    ],
+    [*((*case, FEW) for case in QUICK), *(pytest.param(*case, STEPS, marks=pytest.mark.slow) for case in LONG)],
 )
 def test_layout_has_the_losses_of_one_process(
     four: Processes, tokens: Path, alone: list[float], layout: str, recompute: str, steps: int

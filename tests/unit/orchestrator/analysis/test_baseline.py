@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, baseline_cells, same_machines
 from orchestrator.analysis.trials import collect
-from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 
 
@@ -116,11 +115,6 @@ def test_machines_are_compared_by_id_then_by_name(
 
     found = same_machines(pd.DataFrame([ran("base", other), ran("cell", own)]))
     assert found[0] and (found[1] is pd.NA if same is None else bool(found[1]) is same)
-
-
-def test_a_failed_cell_is_no_baseline() -> None:
-    alone = pd.DataFrame([cell(1, 32, Status.DIVERGED.value), cell(2, 32, Status.FAILED.value)])
-    assert baseline_cells(alone, ["device_batch_size"], {}).isna().all()
 
 
 def test_speed_baseline_may_have_another_rule() -> None:

@@ -63,25 +63,23 @@ def test_a_record_is_a_row() -> None:
     assert math.isnan(row["loss"])
 
 
-def test_metrics_never_overwrite_columns_of_the_record() -> None:
-    record = record_of(1, axes={"strategy": "auto", "loss": "focal"}, metrics={"seed": 5, "loss": 0.25})
+def test_metrics_never_overwrite_columns_of_the_record_or_axes() -> None:
+    record = record_of(
+        1, axes={"strategy": "auto", "loss": "focal", "width": 8}, metrics={"seed": 5, "loss": 0.25, "width": 9.5}
+    )
     row = trials_frame([record]).iloc[0]
     assert (row["strategy"], row["axes.strategy"]) == ("ddp", "auto")
     assert (row["loss"], row["axes.loss"]) == (0.25, "focal")
     assert (row["seed"], row["metrics.seed"]) == (0, 5)
-
-
-def test_an_axis_named_like_a_metric_stays_an_axis() -> None:
-    row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
     assert (row["width"], row["metrics.width"]) == (8, 9.5)
 
 
-@pytest.mark.parametrize("metric", ["val_accuracy", "perplexity", "loss", "bits_per_byte"])
+@pytest.mark.parametrize("metric", ["val_accuracy", "perplexity", "loss"])
 def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
     own = {"perplexity": 7.0, "tokens_per_s": 5.0, "seed": 3, "version": "a", "workers": 2, "loss": 4.0}
     records = [record_of(1, seed, metrics=own | {"perplexity": 7.0 + seed}) for seed in (0, 1)]
     cells = collect(records, scaling="weak", metric=Metric.named(metric))[1]
-    assert set(further_metrics(cells)) == {"perplexity", "metrics.seed", metric} - {"val_accuracy", "bits_per_byte"}
+    assert set(further_metrics(cells)) == {"perplexity", "metrics.seed", metric} - {"val_accuracy"}
     assert further_axes(cells) == []
     row = cells.iloc[0]
     assert (row["perplexity"], row["tokens_per_s"], row["metrics.seed"]) == (7.5, pytest.approx(5.0), 3)
@@ -243,15 +241,13 @@ def test_a_trial_that_never_ran_has_no_co_tenants() -> None:
     assert math.isnan(cotenants([record])[0])
 
 
-def test_machines_with_one_name_are_distinguished_by_id() -> None:
-    here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
-    records = [ran(seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
-    assert cotenants(records) == [1, 1, 0]
+def test_machines_are_distinguished_by_id_not_by_name() -> None:
+    def of(*machines: tuple[str, str]) -> list[float]:
+        told = ({"host": host, "machine": machine, "device_model": "H200"} for host, machine in machines)
+        return cotenants([ran(seed, 0, 100, provenance=where) for seed, where in enumerate(told)])
 
-
-def test_containers_of_one_machine_are_co_tenants() -> None:
-    pods = ({"host": host, "machine": "0a", "device_model": "H200"} for host in ("pod-a", "pod-b"))
-    assert cotenants([ran(seed, 0, 100, provenance=pod) for seed, pod in enumerate(pods)]) == [1, 1]
+    assert of(("vm", "0a"), ("vm", "0a"), ("vm", "0b")) == [1, 1, 0]
+    assert of(("pod-a", "0a"), ("pod-b", "0a")) == [1, 1]  # containers of one machine
 
 
 EPOCH = {"epoch_s": 390 / 64, "samples_per_s": 64 * 128.0}

@@ -126,11 +126,7 @@ HOSTILE = (
         "sweep/batch_scaling@hydra.run=evil",
     ),
     *(
-        "trusted_modules=[os]",
-        "mode=run",
-        "results_dir=/etc",
-        "sweep.name=other",
-        "local_results_dir=/etc",
+        *("trusted_modules=[os]", "mode=run", "results_dir=/etc", "sweep.name=other", "local_results_dir=/etc"),
         "rerun=all",
     ),
     *("cluster.address=evil:1", "tune.storage_path=s3://evil", "tracker.mlflow.uri=http://evil", "rerun=all"),

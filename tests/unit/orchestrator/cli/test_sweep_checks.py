@@ -26,32 +26,7 @@ def test_cells_are_looked_up_once_gpu_counts_are_known(key: str, counts: str) ->
                 checked(composition)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "parts"),
-    [
-        (
-            ["sweep.axes.device_batch_size=[0,32]", "sweep.axes.lr_rule=[linaer]"],
-            [["device_batch_size", "0", "whole number"], ["'linaer'", "'linear'", "adascale"]],
-        ),
-        (["resources.timing=fast", "sweep.axes.lr_rule=[nope]"], [["'nope'"], ["'fast'", "exclusive"]]),
-        (["retries=-1", "resources=null"], [["resources", "timing"], ["retries", "-1"]]),
-        (
-            ["retries=-1", "sweep.axes.seed=[a]", "sweep.axes.gpus=[all]"],
-            [["retries"], ["gpus", "'all'"], ["seed", "'a'"]],
-        ),
-        (["sweep.axes.seed='[1,'", "sweep.axes.gpus='[2,'"], [["sweep.axes.gpus"], ["sweep.axes.seed"]]),
-        (["sweep.axes.gpus=[3]", "budget.epochs=0", "report.objective=speed"], [["'speed'"], ["budget.epochs", "0"]]),
-    ],
-)
-def test_errors_of_several_keys_are_reported_together(overrides, parts, capsys):
-    assert main(["sweep=batch_scaling", *overrides]) == 2
-    out, err = capsys.readouterr()
-    lines = err.splitlines()
-    assert out == "" and len(lines) == len(parts), err
-    assert all(part in line for line, each in zip(lines, parts, strict=True) for part in each), err
-
-
-@pytest.mark.parametrize("mode", ["run", "plan", "report"])
+@pytest.mark.parametrize("mode", ["run", "report"])
 def test_wrong_value_is_refused_in_every_mode(mode, capsys):
     assert main(["sweep=batch_scaling", "report.margin=none", f"mode={mode}"]) == 2
     assert "report.margin" in capsys.readouterr().err
@@ -78,15 +53,10 @@ def test_shipped_config_has_no_errors():
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("sweep.budget.cost", 5, ["report.price_per_gpu_hour"]),
-        ("sweep.baseline", {"gpu": 1}, ["'gpu'", "'gpus'"]),
         ("sweep.baseline", {"seed": 0}, ["'seed'", "gpus"]),
-        ("sweep.claims", [{"sentence": "s", "expression": "speedup(gpu=2, device=cpu) > 1"}], ["'gpu'", "'gpus'"]),
         ("sweep.claims", ["speedup >"], ["'speedup >'"]),
-        ("results_dir", "ftp://host/path", ["'ftp://host/path'", "s3://"]),
         ("report.metric", "confidence", ["better: higher"]),
         ("strategy", "ddp", []),
-        ("trainable._target_", "a.b.train", ["'a.b.train'"]),
         ("trainable._target_", "???", []),
         ("trainable.repetition", {"budget": 2}, ["{'budget': 2}"]),
         ("trainable.probe", "short", ["'short'"]),
@@ -201,11 +171,7 @@ def test_each_variant_is_remarked_once(noop, tmp_path, capsys):
         (["sweep.axes.device_batch_size=[64,128]"], "trainable.reference_batch_size", True),
         (["sweep.axes.device_batch_size=[32,128]"], "trainable.reference_batch_size", False),
         (["sweep.axes.device_batch_size=[64]"], "trainable.reference_batch_size", False),
-        (
-            ["sweep.axes.device_batch_size=[64,128]", "report.objective=none"],
-            "trainable.reference_batch_size",
-            False,
-        ),
+        (["sweep.axes.device_batch_size=[64,128]", "report.objective=none"], "trainable.reference_batch_size", False),
         (["budget.steps=300"], "budget.steps=300", True),
         (["budget.samples=9600"], "budget", False),
         (["budget.steps=300", "sweep.axes.device_batch_size=[32]"], "budget.steps", False),

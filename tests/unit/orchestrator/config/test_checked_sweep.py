@@ -73,6 +73,7 @@ def test_gpu_type_implies_cuda():
     found = setup(typed, [LAPTOP], Versions())
     assert (found.device, found.gpu_types) == ("cuda", ("H100",))
     assert with_gpus({"gpus": "auto"}, typed, [LAPTOP]) == {"gpus": [1]}
+    assert with_gpus({"gpus": [8]}, config(), [LAPTOP]) == {"gpus": [8]}
     assert setup(config(), [LAPTOP], Versions()).gpu_types == ()
 
 
@@ -88,10 +89,6 @@ def test_gpu_type_implies_cuda():
 )
 def test_auto_gpus_doubles_up_to_the_nodes(given, nodes, counts):
     assert with_gpus({"gpus": "auto", "seed": [0]}, given, nodes) == {"gpus": counts, "seed": [0]}
-
-
-def test_given_gpu_counts_are_kept():
-    assert with_gpus({"gpus": [8]}, config(), [LAPTOP]) == {"gpus": [8]}
 
 
 def test_fingerprint_ignores_paths_and_display():

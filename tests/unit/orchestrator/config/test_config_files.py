@@ -122,12 +122,8 @@ def in_a_primary_config_elsewhere(folder: Path, key: str, value: Any) -> list[st
 
 
 WAYS: list[Callable[[Path, str, Any], list[str]]] = [
-    in_the_file,
-    by_the_package_in_a_header,
-    by_the_package_in_a_defaults_list,
-    by_an_override_in_a_defaults_list,
-    in_a_file_added_on_the_command_line,
-    by_the_header_of_a_file_added_on_the_command_line,
+    *(in_the_file, by_the_package_in_a_header, by_the_package_in_a_defaults_list, by_an_override_in_a_defaults_list),
+    *(in_a_file_added_on_the_command_line, by_the_header_of_a_file_added_on_the_command_line),
     in_a_primary_config_elsewhere,
 ]
 INTERPOLATIONS = [by_interpolation, by_interpolation_of_the_section]
@@ -211,11 +207,7 @@ def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypat
 @pytest.mark.parametrize(
     "address",
     [
-        "evil://127.0.0.1",
-        "ray://evil",
-        "127.0.0.1.evil.example:1",
-        "localhost@evil.example",
-        "${oc.env:HOME}",
+        *("evil://127.0.0.1", "ray://evil", "127.0.0.1.evil.example:1", "localhost@evil.example", "${oc.env:HOME}"),
         "[::2]:1",
         *(f"127.0.0.1{sign}.evil.example:1" for sign in "#?/@%"),
     ],

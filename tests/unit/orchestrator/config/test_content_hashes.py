@@ -27,16 +27,6 @@ def test_package_version_hashes_sources_without_import(package):
     assert "mytraining" not in sys.modules
 
 
-def test_module_version_hashes_its_file(tmp_path, monkeypatch):
-    script = tmp_path / "mytrain.py"
-    script.write_text("def train(config, context): ...")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    before = Versions().source("mytrain:train")
-    script.write_text("def train(config, context): return")
-    assert Versions().source("mytrain:train") != before
-
-
 @pytest.mark.parametrize(("folder", "belong"), [("mine", True), ("site-packages", False)])
 def test_scripts_beside_a_module_count_unless_installed(folder, belong, tmp_path, monkeypatch):
     place = tmp_path / folder

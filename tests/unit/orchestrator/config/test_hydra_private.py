@@ -71,15 +71,7 @@ def test_plain_sweeper_exists():
 
 ODD_YAML = [
     *(
-        "a: 1e-4",
-        "a: 1_000",
-        "a: 010",
-        "a: 2026-11-25",
-        "a: 1:30",
-        "a: .inf",
-        "a: yes",
-        "a: ~",
-        "a: '1'",
+        *("a: 1e-4", "a: 1_000", "a: 010", "a: 2026-11-25", "a: 1:30", "a: .inf", "a: yes", "a: ~", "a: '1'"),
         "a: |\n  b\n",
     ),
     *("\ufeffa: 1", "a: &x [1]\nb: *x", "a: ???", "a: ${b}", "- 1", "", "a: !!python/object/apply:pathlib.Path [b]"),

@@ -103,15 +103,7 @@ def own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 DEFINED = ("train", "deep", "made", "method", "conditional", "Model", "Model.build", "inner.deep", "inner.starred")
 IMPORTED = (
-    "run",
-    "train_fast",
-    "system",
-    "popen",
-    "alias",
-    "bound",
-    "maybe",
-    "os.system",
-    "processes.run",
+    *("run", "train_fast", "system", "popen", "alias", "bound", "maybe", "os.system", "processes.run"),
     "inner.os.system",
 )
 

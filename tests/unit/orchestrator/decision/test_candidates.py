@@ -42,9 +42,13 @@ def timed(
     ]
 
 
+MODELS = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model": "AAB"[s]}) for s in range(3)]
+
+
 @pytest.mark.parametrize(
     ("records", "fault", "count", "detail"),
     [
+        ([*timed(1, 100, provenance={"device_model": "A"}), *MODELS], "several_models", 3, "may_be_better"),
         ([*timed(1, 100, BUSY), *timed(2, 200, BUSY)], "disturbed", 6, None),
         ([*timed(1, 100, SHORT), *timed(2, 200, SHORT)], "too_short", 6, None),
         ([*timed(1, 100, **SHARED), *timed(2, 200, **SHARED)], "shared", 6, None),
@@ -82,11 +86,6 @@ def test_cells_that_may_be_better_are_named_without_figures() -> None:
     assert why_not and (why_not.code, why_not.values["name"]) == ("better_is_untimed", "2×32 none")
 
 
-def test_one_valid_seed_makes_a_timing_valid() -> None:
-    records = [*timed(1, 100, BUSY)[:2], *timed(1, 100)[2:], *timed(2, 200)]
-    assert decided(records).cell_id == "2-32-none"
-
-
 @pytest.mark.parametrize(("of_four", "first"), [(1, "too_few_workers"), (4, "use")])
 def test_cells_of_too_few_workers_are_false(of_four: int, first: str) -> None:
     one = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
@@ -118,24 +117,12 @@ def test_untimed_cells_seem_better_beyond_a_tie_within_the_margin(
     assert chosen or values(found.details, "may_be_better")["names"] == ["4×32 none"]
 
 
-def test_seeds_on_several_device_models_are_a_fault() -> None:
-    valid = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": "A"}) for s in range(3)]
-    mixed = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model": "AAB"[s]}) for s in range(3)]
-    assert decided([*valid, *mixed]).headline.values["fault"] == "several_models"
-
-
 def test_without_a_cell_within_the_margin_nothing_is_recommended() -> None:
     good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     found = decided([*good, *bad])
     assert found.headline.code == "none_within_margin" and left_out(found) == {"cells_not_timed": 1}
     assert found.headline.values["baseline"] == "1×32 none, device=GPU 0 + GPU 1 + GPU 2"
-
-
-def test_valid_timings_take_precedence() -> None:
-    records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
-    shared = [record_of(2, s, timing="shared", metrics=measured(101, 0.9)) for s in range(3)]
-    assert decided(records + shared).cell_id == "1-32-none"
 
 
 def test_an_unfinished_sweep_is_provisional() -> None:
@@ -364,8 +351,7 @@ def test_a_reference_without_the_metric_is_no_baseline() -> None:
     found = decided(with_losses({32: [None] * 3, 64: GOOD, 128: GOOD}), **LOSS)
     assert found.baseline_cell_id == "1-64-none" and found.cell_id == "1-128-none"
     assert left_out(found) == {"no_metric": 1}
-    (reference,) = [count for count in found.shortlist if count.cell_id == "1-32-none"] or [None]
-    assert reference is None
+    assert "1-32-none" not in [cell.cell_id for cell in found.shortlist]
 
 
 def test_an_untimed_cell_without_the_metric_does_not_seem_better() -> None:

@@ -129,21 +129,6 @@ def test_identical_seeds_leave_claims_about_random_values_inconclusive(expressio
     assert has(found.why, "all 3 seeds", "identical") if verdict == "inconclusive" else found.why == ""
 
 
-@pytest.mark.parametrize(
-    ("expression", "parts"),
-    [
-        ("acuracy(gpus=2) > 0", ("column", "'acuracy'", "'accuracy'")),
-        ("accuracy(gpus=8) > 0", ("no cell", "gpus=8")),
-        ("accuracy(gpus=4) > 0", ("accuracy(gpus=4)", "oom")),
-        ("accuracy(gpu=4) > 0", ("axis", "'gpu'", "'gpus'")),
-        ("accuracy() > 0", ("accuracy()", "oom")),
-    ],
-)
-def test_missing_cells_leave_a_claim_inconclusive(frames: Any, expression: str, parts: tuple[str, ...]) -> None:
-    found = judged(frames, expression)
-    assert found.verdict == "inconclusive" and has(found.why, *parts)
-
-
 def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
     def table(processes: dict[int, str], expression: str) -> str:
         records = [
@@ -212,26 +197,12 @@ def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
     claims = [
         {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
         {"sentence": "They lose nothing", "expression": "accuracy(gpus=2) == accuracy(gpus=1)", "margin": 0.01},
+        {"sentence": "15 times", "expression": "samples_per_s(gpus=2) >= 15 * samples_per_s(gpus=1)"},
+        {"sentence": "Not faster", "expression": "samples_per_s(gpus=2) <= samples_per_s(gpus=1)", "margin": 20},
+        {"sentence": "Below 95%", "expression": "accuracy(gpus=2) < 0.95"},
+        {"sentence": "Not worse", "expression": "accuracy(gpus=2) >= accuracy(gpus=1)", "margin": 0.005},
     ]
     golden("claims/table.md", claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo"))
-
-
-@pytest.mark.parametrize(
-    ("expression", "margin", "claimed", "compared"),
-    [
-        ("samples_per_s(gpus=2) >= 15 * samples_per_s(gpus=1)", 0, "at least 1,515", "ratio"),
-        ("samples_per_s(gpus=2) <= samples_per_s(gpus=1)", 20, "at most 101.0 + 20", "ratio"),
-        ("accuracy(gpus=2) < 0.95", 0, "less than 0.9500", "difference"),
-        ("accuracy(gpus=2) >= accuracy(gpus=1)", 0.005, "at least 0.9100 − 0.005", "difference"),
-    ],
-)
-def test_the_table_writes_the_claimed_value_in_words(
-    frames: Any, expression: str, margin: float, claimed: str, compared: str
-) -> None:
-    given = {"sentence": "It is so", "expression": expression, "margin": margin}
-    head, _, row = claims_markdown(verdicts([Claim.of(given)], *frames), "demo").splitlines()[-3:]
-    cells = dict(zip(*([each.strip() for each in line.split("|")] for line in (head, row)), strict=True))
-    assert cells["claimed"] == claimed and compared in cells
 
 
 LOSSES = 2.0 * 0.9 ** np.arange(10)
@@ -270,37 +241,6 @@ def test_loss_curves_are_compared_with_the_distance_between_seeds() -> None:
     assert between.verdict == "inconclusive" and "interval includes values" in between.why
     assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
     assert has(judged(other, APART, needs_epochs=50).why, "needs 50 epochs", "had 10")
-
-
-@pytest.mark.parametrize(
-    ("by_chance", "expression", "parts"),
-    [
-        (BY_CHANCE, "loss_distance({gpus: 1}, {gpus: 8}) > 0", ("no cell", "gpus=8")),
-        (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", ("axis", "'gpu'", "'gpus'")),
-        (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", ("{} of loss_distance", "2 cells")),
-        (BY_CHANCE[:2], ALIKE, ("seed_distance", "3 seeds", "5 epochs")),
-        ((1.0, 1.0, 1.0), ALIKE, ("all 3 seeds", "identical")),
-    ],
-)
-def test_a_claim_of_curves_names_missing_cells_seeds_and_epochs(
-    by_chance: tuple[float, ...], expression: str, parts: tuple[str, ...]
-) -> None:
-    found = judged(with_curves({1: 1.0, 2: 1.5}, by_chance), expression)
-    assert found.verdict == "inconclusive" and has(found.why, *parts)
-
-
-def test_a_claim_of_curves_without_curves_is_inconclusive() -> None:
-    trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
-    of_one = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
-    without = [judged((trials, cells, given), APART) for given in (None, {}, of_one)]
-    assert [found.verdict for found in without] == ["inconclusive"] * 3
-    assert all(has(found.why, "no curves", "metrics.jsonl") for found in without)
-    few = {
-        cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
-        for cell_id, by_seed in curves.items()
-    }
-    short = judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
-    assert has(short.why, "loss_distance", "5 epochs")
 
 
 def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None:
@@ -381,11 +321,6 @@ def test_distances_of_curves_take_two_selections():
     ]
 
 
-def test_a_distance_of_curves_needs_two_cells():
-    with pytest.raises(ExpressionError, match=r"^'loss_distance\(gpus=2\)': .* two cells"):
-        Claimed.parse("loss_distance(gpus=2) < 1")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -463,19 +398,6 @@ def test_verdicts_equal_those_computed_by_hand(expression, margin, seeds, verdic
     assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
 
 
-def test_too_few_seeds_or_epochs_are_inconclusive():
-    plain = [2.0, 3.0, 4.0]
-    found = of_difference(claim("a() > 0", needs_seeds=5), plain)
-    assert (found.verdict, found.seeds_to_settle) == ("inconclusive", 5) and has(found.why, "needs 5 seeds", "has 3")
-    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
-    assert has(found.why, "needs 100 epochs", "had 20")
-    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)
-    assert has(found.why, "needs 100 epochs", "not report")
-    assert of_difference(claim("a() > 0"), plain, epochs=math.nan).verdict == "confirmed"
-    one, none = (of_difference(claim("a() > 0", needs_seeds=3), seeds) for seeds in ([3.0], [math.nan]))
-    assert "one seed" in one.why and "no seed" in none.why and one.seeds_to_settle is none.seeds_to_settle is None
-
-
 def test_seeds_to_settle_equal_those_computed_by_hand():
     # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
     assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
@@ -534,36 +456,32 @@ def test_expressions_that_subtract_are_recognised(text, subtracts):
     assert Claimed.parse(text).subtracts is subtracts
 
 
-@pytest.mark.parametrize(
-    ("given", "parts"),
-    [
-        ("text", "mapping .*sentence, expression"),
-        ({"sentence": "x"}, "sentence and an expression"),
-        ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no key 'marign'"),
-        ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin .*at least 0"),
-        ({"sentence": "x", "expression": "a() == 0"}, "equality needs a margin"),
-        ({"sentence": "x", "expression": "a()"}, "one comparison"),
-    ],
-)
-def test_malformed_claims_are_errors(given, parts):
-    with pytest.raises(ValueError, match=parts):
-        Claim.of(given)
-
-
 def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None:
-    """The sentences about claims that are inconclusive or malformed."""
-    expressions = [
-        f"{column} > 0" for column in ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpu=4)", "accuracy()")
+    """The verdicts and the reasons of claims that are inconclusive, and the errors of malformed ones."""
+    missing = ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpus=4)", "accuracy(gpu=4)", "accuracy()")
+    found = [judged(frames, f"{column} > 0") for column in missing]
+    trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
+    few = {
+        cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
+        for cell_id, by_seed in curves.items()
+    }
+    one_cell = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
+    found += [judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)]
+    found += [judged((trials, cells, curves), APART, needs_epochs=50)]
+    found += [
+        judged((trials, cells, curves), f"loss_distance({selections}) > 0")
+        for selections in ("{gpus: 1}, {}", "{gpus: 1}, {gpus: 8}", "{gpu: 1}, {gpus: 2}")
     ]
-    lines = [judged(frames, expression).why for expression in expressions]
-    curves = with_curves({1: 1.0, 2: 1.1})
-    lines += [judged(curves, ALIKE, margin=0.05).why, judged(curves, APART, needs_epochs=50).why]
-    lines += [judged(curves, "loss_distance({gpus: 1}, {}) > 0").why, judged((*curves[:2], {}), APART).why]
-    lines += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE).why for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
-    needs = claim("a() > 0", needs_seeds=3, needs_epochs=100)
-    lines += [of_difference(needs, seeds).why for seeds in ([1.0, 2.0], [3.0], [math.nan])]
-    lines += [of_difference(needs, [1.0, 2.0, 3.0], epochs=epochs).why for epochs in (20.0, math.nan)]
+    found += [judged((trials, cells, given), APART) for given in (None, {}, one_cell)]
+    found += [judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")]
+    found += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE) for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
+    for needs_seeds, seeds in ((3, [1.0, 2.0]), (5, [2.0, 3.0, 4.0]), (3, [3.0]), (3, [math.nan])):
+        found.append(of_difference(claim("a() > 0", needs_seeds=needs_seeds, needs_epochs=100), seeds))
+    for epochs in (20.0, math.nan):
+        found.append(of_difference(claim("a() > 0", needs_epochs=100), [2.0, 3.0, 4.0], epochs=epochs))
+    lines = [f"{each.verdict}, {each.seeds_to_settle} seeds: {each.why}" for each in found]
     malformed: list[Any] = ["text", {"sentence": "x"}, {"sentence": "x", "expression": "a() > 0", "margin": -1}]
+    malformed += [{"sentence": "x", "expression": "a() > 0", "marign": 1}]
     malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()", "loss_distance(gpus=2) < 1")]
     for given in malformed:
         with pytest.raises(ValueError) as error:

@@ -87,12 +87,7 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
 
 def test_three_seeds_do_not_show_that_a_cell_is_too_near_the_margin() -> None:
     drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
-    records = [
-        record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
-        for g, given in drops.items()
-        for s, drop in enumerate(given)
-    ]
-    found = decided(records)
+    found = decided([record_of(g, s, metrics=measured(100 * g, 0.9 + drops[g][s])) for g in drops for s in range(3)])
     assert found.more_seeds and "near_margin" not in codes(found.sensitivity)
 
 
@@ -118,43 +113,21 @@ def test_without_accuracies_a_tie_goes_to_the_cheapest() -> None:
 @pytest.mark.parametrize(
     ("speeds", "accuracies", "p_best", "rival", "p_within"),
     [
-        (
-            {1: 50, 2: 100, 4: 101},
-            {1: 0.9, 2: 0.905, 4: 0.902},
-            0.6,
-            {"p_best": 0.79, "name": "4×32 none"},
-            None,
-        ),
+        ({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}, 0.6, 0.79, None),
         ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, 0.78, None, None),
-        (
-            {1: 50, 2: 100, 4: 103},
-            {1: 0.9, 2: 0.9, 4: 0.8905},
-            0.64,
-            None,
-            None,
-        ),
-        (
-            {1: 50, 2: 100, 4: 400},
-            {1: 0.9, 2: 0.8905, 4: 0.8895},
-            0.34,
-            {"p_best": 0.42, "name": "4×32 none"},
-            0.58,
-        ),
+        ({1: 50, 2: 100, 4: 103}, {1: 0.9, 2: 0.9, 4: 0.8905}, 0.64, None, None),
+        ({1: 50, 2: 100, 4: 400}, {1: 0.9, 2: 0.8905, 4: 0.8895}, 0.34, 0.42, 0.58),
     ],
 )
 def test_a_likelier_rival_is_listed(
-    speeds: dict[int, float],
-    accuracies: dict[int, float],
-    p_best: float,
-    rival: dict[str, Any] | None,
-    p_within: float | None,
+    speeds: dict[int, float], accuracies: dict[int, float], p_best: float, rival: float | None, p_within: float | None
 ) -> None:
     found = decided(swayed(speeds, accuracies))
     caveats = found.caveats
     assert values(caveats, "may_not_be_best")["p_best"] == pytest.approx(p_best, abs=0.02)
     likelier = [each for each in found.rivals if each.p_best > found.p_best + 0.01]
-    assert [each.name for each in likelier] == ([rival["name"]] if rival else [])
-    assert not rival or likelier[0].p_best == pytest.approx(rival["p_best"], abs=0.02)
+    assert [each.name for each in likelier] == (["4×32 none"] if rival else [])
+    assert not rival or likelier[0].p_best == pytest.approx(rival, abs=0.02)
     assert ("may_miss_margin" in codes(caveats)) == (p_within is not None)
     if p_within is not None:
         assert values(caveats, "may_miss_margin")["p_within"] == pytest.approx(p_within, abs=0.02)

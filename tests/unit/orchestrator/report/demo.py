@@ -176,15 +176,11 @@ RECOMMENDATION = Recommendation(
     commands=(f"python '{EVIL}'",),
     gpu_counts=(
         GpuCount(
-            gpus=1,
-            name="1 GPU",
-            best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017),
+            gpus=1, name="1 GPU", best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017)
         ),
         GpuCount(gpus=4, name="4 GPUs", best=None, why_none=remark("none_keeps_margin")),
         GpuCount(
-            gpus=8,
-            name="8 GPUs",
-            best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02),
+            gpus=8, name="8 GPUs", best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02)
         ),
     ),
     cost_unit="GPU-hours",

@@ -109,9 +109,9 @@ def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
 
 def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
     source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
-    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [
-        ("disturbed or doubtful timings", 1)
-    ]
+    assert len(source.first) == 6
+    assert source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))]) == TRIALS[:1] and source.next([]) == []
+    assert notes.told == [(TRIALS[5].seed, "budget"), ("disturbed or doubtful timings", 1)]
 
 
 def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
@@ -120,17 +120,6 @@ def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     )
     assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
-
-
-def test_without_phases_there_is_one_round(monkeypatch):
-    source, notes = made(monkeypatch, phased=False)
-    assert len(source.first) == 6 and not source.next([]) and not notes.told
-
-
-def test_left_out_trials_are_recorded_first(monkeypatch):
-    source, notes = made(monkeypatch)
-    source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))])
-    assert notes.told[0] == (TRIALS[5].seed, "budget")
 
 
 def test_after_a_signal_there_is_no_other_round(monkeypatch):
@@ -218,10 +207,7 @@ def test_settling_adds_seeds_until_the_verdict_is_clear():
     speeds = {8: [100.0 + seed for seed in range(30)], 16: [200.0 + seed for seed in range(30)]}
     source, notes, run = settling(speeds, {})
     assert sorted((each.batch.device_batch_size, each.seed) for each in source.first) == [
-        (8, 1),
-        (8, 2),
-        (16, 1),
-        (16, 2),
+        *((8, 1), (8, 2), (16, 1), (16, 2))
     ]
     assert notes.told == [("undecided", 4)]
     run(source.first)

@@ -70,20 +70,24 @@ def leave_checkpoint(layout: ResultsFolder) -> Path:
     return file
 
 
+def run_to(taken_up: Session, outcome: TrialOutcome, *rows: dict[str, Any], of: Any = TRIAL) -> None:
+    """Start a trial, report rows, and end it."""
+    taken_up.started(of)
+    if rows:
+        taken_up.reported(of, rows)
+    taken_up.finished(of, outcome)
+
+
 def test_forecast_is_journaled_with_the_trial(layout: ResultsFolder) -> None:
     too_large = Rehearsal(kind=kind_of(TRIAL), micro_batch=1, status=Status.OOM)
     with Journal.open(layout.journal) as journal:
-        taken_up = session_on(layout, journal, rehearsals=Rehearsals([too_large]))
-        taken_up.started(TRIAL)
-        taken_up.finished(TRIAL, TrialOutcome(status=Status.OK, wall_s=1.0))
+        run_to(session_on(layout, journal, rehearsals=Rehearsals([too_large])), OK)
         assert [row.forecast for row in journal.history.rows.values()] == [{"fits": "no"}]
 
 
 def test_full_disk_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
-    taken_up = session(layout, retries=Retries(3))
-    taken_up.started(TRIAL)
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
-        taken_up.finished(TRIAL, FULL)
+        run_to(session(layout, retries=Retries(3)), FULL)
     assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(layout.trial("t"))
     assert kinds(layout) == ["started"]
 
@@ -92,8 +96,7 @@ def test_failed_trial_is_retried_and_then_finished(layout: ResultsFolder) -> Non
     retries = Retries(1)
     taken_up = session(layout, retries=retries)
     for again in (True, False):
-        taken_up.started(TRIAL)
-        taken_up.finished(TRIAL, BROKEN)
+        run_to(taken_up, BROKEN)
         assert retries.count(TRIAL, BROKEN) is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
@@ -173,40 +176,35 @@ def test_next_driver_continues_unfinished_trials_from_their_checkpoint(layout: R
     assert layout.metrics("t").read_text().count("\n") == (0 if ended else 2)
 
 
+SECRET = "hunter22-and-more"
+
+
 def test_secrets_are_in_no_record_row_trace_or_log(layout: ResultsFolder) -> None:
-    secret = "hunter22-and-more"
-    taken_up = session(layout, secrets=Secrets({secret: "<hidden>"}))
-    taken_up.started(replace(TRIAL, config={"said": secret}))
-    taken_up.reported(TRIAL, [{"epoch": 1, "said": secret}])
+    taken_up = session(layout, secrets=Secrets({SECRET: "<hidden>"}))
+    taken_up.started(replace(TRIAL, config={"said": SECRET}))
+    taken_up.reported(TRIAL, [{"epoch": 1, "said": SECRET}])
     logs = {"rank0.log", "stdout.log", "stderr.log"}  # the last two are a command's
     for name in logs:
-        (layout.trial("t") / name).write_text(f"my password is {secret}\n")
-    taken_up.finished(TRIAL, replace(BROKEN, note=f"no {secret}", trace=f"no {secret}", provenance={"env": secret}))
+        (layout.trial("t") / name).write_text(f"my password is {SECRET}\n")
+    taken_up.finished(TRIAL, replace(BROKEN, note=f"no {SECRET}", trace=f"no {SECRET}", provenance={"env": SECRET}))
     written = [path for path in layout.root.rglob("*") if path.is_file()]
     assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "config.yaml", *logs} <= {each.name for each in written}
-    assert not [path for path in written if secret in path.read_text()]
+    assert not [path for path in written if SECRET in path.read_text()]
     assert history(layout).all_rows["t"].note == "no <hidden>"
 
 
-def test_errors_of_the_request_hide_secrets(layout: ResultsFolder) -> None:
-    taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
-    taken_up.started(TRIAL)
-    with pytest.raises(ConfigError) as caught:
-        taken_up.finished(TRIAL, replace(BROKEN, cause=Cause.REQUEST, note="no key hunter22", trace="no key hunter22"))
-    assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
-
-
 def test_left_out_trial_is_recorded_once_per_reason(layout: ResultsFolder) -> None:
+    session(layout).left_out([(REPETITION, SKIPPED)])
+    assert kinds(layout) == []  # a repetition has no record
     for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
         session(layout).left_out([(TRIAL, reason)])
     assert kinds(layout) == ["finished", "finished"]
 
 
 def test_a_probe_has_one_record_and_no_files(layout: ResultsFolder) -> None:
-    taken_up, probe = session(layout), replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
-    taken_up.started(probe)
-    taken_up.reported(probe, [{"epoch": 1}])
-    taken_up.finished(probe, replace(OK, metrics={"samples_per_s": 8.0, "sequence_length": 128}))
+    probe = replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
+    figures = {"samples_per_s": 8.0, "sequence_length": 128}
+    run_to(session(layout), replace(OK, metrics=figures), {"epoch": 1}, of=probe)
     (record,) = replay(layout.journal).records
     assert record.kind == "probed" and not layout.trial("t").exists()
     assert (record.value["samples_per_s"], record.value["sequence_length"]) == (8.0, 128)
@@ -225,16 +223,12 @@ REPETITION = replace(TRIAL, trial_id="again", purpose=Purpose.WINDOW, measures="
 
 def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     taken_up.queued([REPETITION], "disturbed timings")
-    taken_up.started(REPETITION)
-    taken_up.reported(REPETITION, [{"epoch": 1}])
-    taken_up.finished(REPETITION, outcome)
+    run_to(taken_up, outcome, {"epoch": 1}, of=REPETITION)
 
 
 def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout: ResultsFolder) -> None:
     taken_up = session(layout)
-    taken_up.started(TRIAL)
-    taken_up.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
-    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    run_to(taken_up, timed(1.0, foreign_cpu=0.4), {"epoch": 1}, {"epoch": 2})
     curve = layout.metrics("t").read_bytes()
     repeat(taken_up, replace(timed(2.0), metrics={**timed(2.0).metrics, "accuracy": 0.1}))
     assert kinds(layout) == ["started", "finished"] * 2 and layout.metrics("t").read_bytes() == curve
@@ -244,16 +238,14 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(layout
 
 def test_disturbed_repetition_notes_the_cause(layout: ResultsFolder) -> None:
     taken_up = session(layout)
-    taken_up.started(TRIAL)
-    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    run_to(taken_up, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, timed(2.0, foreign_cpu=0.12))
     assert row(layout).metrics["samples_per_s"] == 1.0 and "12%" in row(layout).note
 
 
 def test_repetition_lost_with_its_node_is_run_again(layout: ResultsFolder) -> None:
     taken_up = session(layout)
-    taken_up.started(TRIAL)
-    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    run_to(taken_up, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
     assert kinds(layout)[-1] == "retried" and not history(layout).repeated
     repeat(taken_up, BROKEN)
@@ -261,21 +253,13 @@ def test_repetition_lost_with_its_node_is_run_again(layout: ResultsFolder) -> No
     assert history(layout).repeated == {"t"}
 
 
-def test_repetition_left_out_by_a_budget_has_no_record(layout: ResultsFolder) -> None:
-    session(layout).left_out([(REPETITION, SKIPPED)])
-    assert kinds(layout) == []
-
-
 @pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
 def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(
     layout: ResultsFolder, rate: float, foreign_cpu: float
 ) -> None:
-    first = session(layout)
-    first.started(TRIAL)
-    first.finished(TRIAL, timed(2.0))
-    rerun = session(layout)
-    rerun.started(TRIAL)
-    rerun.finished(TRIAL, replace(timed(3.0, foreign_cpu), metrics=timed(3.0, foreign_cpu).metrics | {"accuracy": 0.6}))
+    run_to(session(layout), timed(2.0))
+    rerun = timed(3.0, foreign_cpu)
+    run_to(session(layout), replace(rerun, metrics=rerun.metrics | {"accuracy": 0.6}))
     assert (row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (rate, 0.6)
     assert bool(row(layout).disturbed) is bool(foreign_cpu)
 
@@ -363,19 +347,17 @@ WRONG = replace(BROKEN, cause=Cause.REQUEST, note=NOTE)
 
 
 def test_a_wrong_request_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
-    taken_up = session(layout)
-    taken_up.started(TRIAL)
+    secret = replace(WRONG, trace=f"Traceback {SECRET}", note=f"{NOTE} {SECRET}")
     with pytest.raises(ConfigError) as caught:
-        taken_up.finished(TRIAL, WRONG)
-    assert caught.value.errors == (f"{NOTE} (see {layout.trace('t')})",)
-    assert layout.trace("t").read_text() == "Traceback" and not history(layout).all_rows
+        run_to(session(layout, secrets=Secrets({SECRET: "<hidden>"})), secret)
+    assert caught.value.errors == (f"{NOTE} <hidden> (see {layout.trace('t')})",)
+    assert layout.trace("t").read_text() == "Traceback <hidden>" and not history(layout).all_rows
 
 
 def test_after_a_result_a_wrong_request_fails_its_trial(layout: ResultsFolder) -> None:
     taken_up = session(layout)
-    for each, outcome in ((TRIAL, OK), (trial("second", "quick"), WRONG)):
-        taken_up.started(each)
-        taken_up.finished(each, outcome)
+    run_to(taken_up, OK)
+    run_to(taken_up, WRONG, of=trial("second", "quick"))
     assert history(layout).all_rows["second"].status is Status.FAILED
 
 

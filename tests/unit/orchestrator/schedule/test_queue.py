@@ -92,7 +92,10 @@ def test_trial_without_nodes_waits_wait_s():
     assert trial_queue.next(0.0) is None and len(trial_queue) == 1
     assert len(on(trial_queue, ONE, now_s=9.0)) == 1
     assert len(on(trial_queue, ONE, now_s=10.0)) == 0
-    assert ids(trial_queue.left_out) == [("0", Status.INFEASIBLE)]
+    ((_, outcome),) = trial_queue.left_out
+    assert outcome.status is Status.INFEASIBLE and outcome.note.endswith("cluster.wait_s=10")
+    ((_, at_once),) = on(TrialQueue(trials(1, ranks=3)), ONE).left_out
+    assert "wait_s" not in at_once.note
 
 
 def test_trial_starts_when_its_nodes_have_come():
@@ -196,15 +199,6 @@ def test_given_up_trials_no_longer_count_as_waiting():
     on(trial_queue, ONE, now_s=10.0)
     assert len(trial_queue.left_out) == 3 and trial_queue.next(10.0) is not None
     assert len(trial_queue) == 2 and trial_queue.needs_gangs
-
-
-def test_note_of_an_infeasible_trial_names_wait_s():
-    trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
-    on(trial_queue, ONE, now_s=10.0)
-    ((_, outcome),) = trial_queue.left_out
-    assert outcome.note.endswith("cluster.wait_s=10")
-    ((_, at_once),) = on(TrialQueue(trials(1, ranks=3)), ONE).left_out
-    assert "wait_s" not in at_once.note
 
 
 def test_wait_for_nodes_starts_when_nothing_runs():
@@ -403,20 +397,6 @@ def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
     return ran, trial_queue
 
 
-def test_all_failing_is_detected_in_later_rounds():
-    ran, trial_queue = run_all(lambda one: failed(), GRID[:3], rounds=[GRID[4:]])
-    assert trial_queue.all_failing and len(ran) < len(GRID)
-
-
-def test_three_cells_with_one_reason_raise_doubt():
-    assert not failures_after([(one, failed()) for one in GRID[:2]]).doubted
-    assert failures_after([(one, failed()) for one in GRID[:3]]).doubted
-    for name in ("rank {}", "rank {} on host-{}"):
-        notes = [f"{name.format(number, number)}: ValueError: x\nmore {number}" for number in range(3)]
-        assert failures_after([(one, failed(note)) for one, note in zip(GRID, notes, strict=False)]).doubted
-    assert not failures_after([(one, failed()) for one in GRID[:3]], cells=None).doubted
-
-
 def test_reasons_that_differ_only_in_batch_size_are_one():
     batches = zip(GRID[:4], (64, 32, 16, 7), strict=True)
     sizes = [replace(each, batch=replace(each.batch, global_batch_size=size)) for each, size in batches]
@@ -426,24 +406,35 @@ def test_reasons_that_differ_only_in_batch_size_are_one():
     assert not failures_after(other).doubted
 
 
-def test_seeds_of_one_cell_count_once():
-    assert not failures_after([(cell(512, seed=seed), failed()) for seed in range(5)]).doubted
+ALIKE = [(one, failed()) for one in GRID[:3]]
+OTHER_ENDS = [
+    *(OK, failed("KeyError: y"), failed(status=Status.TIMEOUT, cause=Cause.HANG)),
+    failed("loss is nan", Cause.NONE, Status.DIVERGED),
+]
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("ends", "doubted"),
     [
-        OK,
-        failed("KeyError: y"),
-        failed(status=Status.TIMEOUT, cause=Cause.HANG),
-        failed("loss is nan", Cause.NONE, Status.DIVERGED),
+        (ALIKE[:2], False),
+        (ALIKE, True),
+        *(
+            (
+                [(one, failed(f"rank {n}{host.format(n)}: ValueError: x\nmore {n}")) for n, one in enumerate(GRID[:3])],
+                True,
+            )
+            for host in ("", " on host-{}")
+        ),
+        ([(cell(512, seed=seed), failed()) for seed in range(5)], False),  # seeds of one cell count once
+        *(([*ALIKE[:at], (GRID[3], other), *ALIKE[at:]], False) for other in OTHER_ENDS for at in range(4)),
     ],
 )
-def test_another_end_removes_the_doubt(other):
-    for at in range(4):
-        ends = [(one, failed()) for one in GRID[1:4]]
-        ends.insert(at, (GRID[0], other))
-        assert not failures_after(ends).doubted
+def test_three_cells_that_fail_alike_and_no_other_end_raise_doubt(ends, doubted):
+    assert failures_after(ends).doubted is doubted
+    assert not failures_after(ends, cells=None).doubted
+    failures = failures_after(ends)
+    failures.retried(ends[0][0])
+    assert not failures.doubted
 
 
 @pytest.mark.parametrize(
@@ -457,13 +448,7 @@ def test_another_end_removes_the_doubt(other):
 )
 def test_inconclusive_ends_do_not_count(other):
     assert not failures_after([(one, other) for one in GRID]).doubted
-    assert failures_after([(GRID[5], other), *((one, failed()) for one in GRID[:3])]).doubted
-
-
-def test_retry_removes_the_failure():
-    failures = failures_after([(one, failed()) for one in GRID[:3]])
-    failures.retried(GRID[0])
-    assert not failures.doubted
+    assert failures_after([(GRID[5], other), *ALIKE]).doubted
 
 
 @pytest.mark.parametrize(
@@ -475,7 +460,7 @@ def test_retry_removes_the_failure():
     ],
 )
 def test_witnesses_cover_every_untried_value(waiting, witnesses):
-    failures = failures_after([(one, failed()) for one in GRID[:3]])
+    failures = failures_after(ALIKE)
     failures.hold(waiting)
     assert failures.witnesses() == witnesses
     assert failures.held == len(waiting) - len(witnesses)
@@ -483,28 +468,22 @@ def test_witnesses_cover_every_untried_value(waiting, witnesses):
     assert failures.held == 0
 
 
-def test_rest_does_not_run_if_all_fail_alike():
-    ran, trial_queue = run_all(lambda one: failed())
-    assert trial_queue.all_failing == "ValueError: no such file" and not trial_queue.left_out
-    assert len(ran) == 6 and {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
-    assert len(trial_queue) == 4
-
-
-def test_failing_large_batches_do_not_stop_small_ones():
-    ran, trial_queue = run_all(lambda one: failed() if one.axes["batch"] >= 128 else OK)
-    assert len(ran) == len(GRID) == len(set(map(id, ran))) and not trial_queue.all_failing
-
-
-def test_one_working_rule_lets_all_run():
-    ran, trial_queue = run_all(lambda one: OK if one.axes["lr_rule"] == "linear" else failed(), GRID[::2] + GRID[1::2])
-    assert len(ran) == len(GRID) and not trial_queue.all_failing
-
-
-def test_small_grids_and_grids_without_the_rule_run_whole():
-    ran, trial_queue = run_all(lambda one: failed(), GRID[:3])
-    assert len(ran) == 3 and not trial_queue.all_failing
-    ran, trial_queue = run_all(lambda one: failed(), cells=None)
-    assert len(ran) == len(GRID) and not trial_queue.all_failing
+@pytest.mark.parametrize(
+    ("fails", "trials", "given", "count"),
+    [
+        (lambda one: True, GRID, {}, 6),  # the first three, and a cell for each batch that was not among them
+        (lambda one: True, GRID[:3], {"rounds": [GRID[4:]]}, 6),  # a later round
+        (lambda one: one.axes["batch"] >= 128, GRID, {}, None),
+        (lambda one: one.axes["lr_rule"] == "none", GRID[::2] + GRID[1::2], {}, None),
+        (lambda one: True, GRID[:3], {}, None),  # a small grid
+        (lambda one: True, GRID, {"cells": None}, None),
+    ],
+)
+def test_rest_does_not_run_if_all_fail_alike(fails, trials, given, count):
+    ran, trial_queue = run_all(lambda one: failed() if fails(one) else OK, trials, **given)
+    assert trial_queue.all_failing == ("" if count is None else "ValueError: no such file")
+    assert len({one.trial_id for one in ran}) == len(ran) == (count or len(trials)) and not trial_queue.left_out
+    assert count is None or {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
 
 
 def test_exhausted_budget_leaves_out_trials_held_back():

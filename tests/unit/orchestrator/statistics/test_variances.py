@@ -40,18 +40,6 @@ def test_very_different_variances_are_hardly_pooled() -> None:
     assert pooled[6:] == pytest.approx(variance[6:], rel=0.05)
 
 
-def test_variances_follow_a_trend() -> None:
-    """The spread doubles with each unit of the covariate: the trend is nearer to the truth than one common variance."""
-    generator = np.random.default_rng(4)
-    place = np.repeat(np.arange(4.0), 6)
-    true = 4.0**place
-    sample = true * generator.chisquare(2, 24) / 2
-    freedom = np.full(24, 2.0)
-    by_trend, by_level = (moderated(sample, freedom, given)[0] for given in (place[:, None], None))
-    errors = [float(np.abs(np.log(pooled / true)).mean()) for pooled in (by_trend, by_level)]
-    assert errors[0] < 0.6 * errors[1]
-
-
 def test_no_variance_is_below_its_floor_if_the_trend_is_not() -> None:
     variance, freedom = np.array([0.01, 1.0, 1.2, 0.8, 1.1, 0.9, 1.0, 1.0]), np.full(8, 2.0)
     free, floored = (moderated(variance, freedom, floor=floor)[0] for floor in (None, np.full(8, 0.45)))

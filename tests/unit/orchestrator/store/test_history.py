@@ -79,11 +79,7 @@ def test_keys_that_changed_alike_share_a_line():
 def test_a_difference_names_keys_and_both_values():
     before = {"config": {"budget": {"epochs": 1}, "gone": 1}, "source": "a"}
     now = {"config": {"budget": {"epochs": 2}}, "source": "a", "new": {}}
-    assert difference(before, now) == [
-        "config.budget.epochs: 1 → 2",
-        "config.gone: 1 → (absent)",
-        "new: (absent) → {}",
-    ]
+    assert difference(before, now) == ["config.budget.epochs: 1 → 2", "config.gone: 1 → (absent)", "new: (absent) → {}"]
 
 
 @pytest.mark.parametrize(

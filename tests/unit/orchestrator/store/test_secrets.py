@@ -35,8 +35,7 @@ def test_hidden_values_differ_unless_they_are_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["token", "HF_TOKEN", "api_key", "wandb.apikey", "db-password", "client_secret", "auth"],
+    "name", ["token", "HF_TOKEN", "api_key", "wandb.apikey", "db-password", "client_secret", "auth"]
 )
 def test_values_under_secret_names_are_hidden(name: str) -> None:
     assert is_secret_name(name)
@@ -112,14 +111,7 @@ def test_secret_inside_another_secret_is_hidden() -> None:
 
 
 UNITS = (
-    "a.",
-    "token ",
-    "token=",
-    "eyJ-",
-    "eyJaaaaaaaaaaaa.",
-    "-----BEGIN PRIVATE KEY-----",
-    "-----END ",
-    "://a:",
+    *("a.", "token ", "token=", "eyJ-", "eyJaaaaaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "-----END ", "://a:"),
     "sk-",
 )
 

@@ -20,20 +20,11 @@ from orchestrator.config.schema import SCHEMA
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import (
-    NO_OBJECTIVE,
-    Recommendation,
-    not_made,
-    remark,
-)
+from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation, not_made, remark
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store import files
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.recommendation import (
-    in_sentences,
-    recommendation_json,
-    recommendation_markdown,
-)
+from orchestrator.tables.recommendation import in_sentences, recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.sentences import sentence
 from sweeps.status import Status
@@ -114,14 +105,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark(
             "none_measured", left_out=[remark("no_figure", count=1, measure="time")], measure="time", to_report=True
         ),
-        remark(
-            "largest_speedup",
-            speedup=0.5,
-            speedup_lo=math.nan,
-            speedup_hi=math.nan,
-            efficiency=0.25,
-            name="2×32",
-        ),
+        remark("largest_speedup", speedup=0.5, speedup_lo=math.nan, speedup_hi=math.nan, efficiency=0.25, name="2×32"),
         remark("same_training", count=2),
         remark("objective_unknown", measure="time"),
         remark("accuracy_too_low", **accuracy, margin=0.01),
@@ -306,13 +290,7 @@ def test_every_key_is_documented(records: list[TrialRecord]) -> None:
     assert [key for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
-FOUND = Recommendation(
-    terms=Terms(),
-    measure="time",
-    cell_id="a",
-    headline=remark("not_made"),
-    provisional=True,
-)
+FOUND = Recommendation(terms=Terms(), measure="time", cell_id="a", headline=remark("not_made"), provisional=True)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +336,7 @@ def any_record(chance: random.Random) -> TrialRecord:
     )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     chance = random.Random(seed)
     records = {each.trial_id: each for each in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}

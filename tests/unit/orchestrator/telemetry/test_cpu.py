@@ -98,15 +98,7 @@ TWO = ("A", "B")
 
 @pytest.mark.parametrize(
     ("restriction", "left"),
-    [
-        (None, TWO),
-        ("", ()),
-        ("0", ("A",)),
-        ("1,0", ("B", "A")),
-        ("0,7,1", ("A",)),
-        ("-1", ()),
-        ("GPU-123", ("A",)),
-    ],
+    [(None, TWO), ("", ()), ("0", ("A",)), ("1,0", ("B", "A")), ("0,7,1", ("A",)), ("-1", ()), ("GPU-123", ("A",))],
 )
 def test_cuda_visible_devices_restricts_the_gpus(restriction, left):
     assert visible(TWO, restriction) == left

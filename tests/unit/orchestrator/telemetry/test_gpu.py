@@ -55,8 +55,7 @@ def test_missing_library_gives_a_reason_and_no_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "devices"),
-    [(None, [0, 1]), ("3,1", [3, 1]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"]), ("", [0, 1])],
+    ("visible", "devices"), [(None, [0, 1]), ("3,1", [3, 1]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"]), ("", [0, 1])]
 )
 def test_devices_follow_cuda_visible_devices(visible: str | None, devices: list[object]) -> None:
     nvml = Nvml()
@@ -70,13 +69,7 @@ GONE = 2**22 + 1
 
 @pytest.mark.parametrize(
     ("pids", "foreign"),
-    [
-        ((os.getpid(),), 0),
-        ((os.getpid(), os.getppid()), 1),
-        ((os.getppid(),), 1),
-        ((GONE,), 0),
-        ((GONE, GONE + 1), 1),
-    ],
+    [((os.getpid(),), 0), ((os.getpid(), os.getppid()), 1), ((os.getppid(),), 1), ((GONE,), 0), ((GONE, GONE + 1), 1)],
 )
 def test_foreign_processes_are_counted(pids: tuple[int, ...], foreign: int) -> None:
     assert Gpus(1, nvml=Nvml(pids=pids)).neighbours().busy == foreign

@@ -28,11 +28,9 @@ def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
     "line",
     [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 80.00 GiB.",
-        "[rank1]: RuntimeError: CUDA error: out of memory",
-        "MemoryError",
+        *("[rank1]: RuntimeError: CUDA error: out of memory", "MemoryError"),
         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
-        "terminate called after throwing an instance of 'std::bad_alloc'",
-        "RESOURCE_EXHAUSTED: while allocating",
+        *("terminate called after throwing an instance of 'std::bad_alloc'", "RESOURCE_EXHAUSTED: while allocating"),
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

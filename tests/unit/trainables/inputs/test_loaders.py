@@ -14,12 +14,7 @@ HERE = Workers(workers=0)
 
 
 def loader(
-    *,
-    shares: tuple[int, ...],
-    accum: int = 1,
-    ranks: tuple[int, ...] = (0,),
-    workers: Workers = HERE,
-    **other: Any,
+    *, shares: tuple[int, ...], accum: int = 1, ranks: tuple[int, ...] = (0,), workers: Workers = HERE, **other: Any
 ) -> LoaderInputs:
     return LoaderInputs(feed(shares, accum, **other), ranks, workers)
 

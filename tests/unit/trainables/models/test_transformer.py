@@ -135,8 +135,7 @@ def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("change", "numbers"),
-    [({"heads": 5}, "heads=5 .*width=32"), ({"kv_heads": 3}, "kv_heads=3 .*heads=4")],
+    ("change", "numbers"), [({"heads": 5}, "heads=5 .*width=32"), ({"kv_heads": 3}, "kv_heads=3 .*heads=4")]
 )
 def test_heads_that_do_not_divide_are_an_error(change: dict[str, Any], numbers: str) -> None:
     for config in (GPT, LLAMA):

@@ -1,4 +1,4 @@
-"""Every optimizer with every schedule comes to the weights of a loop in plain PyTorch that shares no code with ours."""
+"""Every optimizer and every schedule come to the weights of a loop in plain PyTorch that shares no code with ours."""
 
 import functools
 import math
@@ -139,8 +139,11 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
     return losses
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"),
+    # The rate is all that an optimizer learns of its schedule.
+    [*(("sgd", schedule) for schedule in SCHEDULES), *((name, "onecycle") for name in OPTIMIZERS if name != "sgd")],
+)
 def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
     asked = {"optimizer": {"name": optimizer} | OPTIMIZERS[optimizer]}
     before, after, shown, rows = trained(asked | {"schedule": {"name": schedule} | SCHEDULES[schedule][0]})

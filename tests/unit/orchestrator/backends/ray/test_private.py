@@ -20,7 +20,7 @@ CALLED = {
     "ray._private.grpc_utils:init_grpc_channel": ["address"],
     "ray._private.state:state.get_draining_nodes": [],
     "ray._private.parameter:RayParams": [
-        *("no_monitor", "include_log_monitor", "dashboard_agent_listen_port", "session_name"),
+        *("no_monitor", "include_log_monitor", "dashboard_agent_listen_port", "session_name")
     ],
     "ray.job_config:JobConfig": ["_py_driver_sys_path"],
     "ray.air._internal.usage:tag_callbacks": ["callbacks"],
@@ -40,13 +40,13 @@ CALLED = {
     "ray.air.execution._internal:RayActorManager.next": ["timeout"],
     "ray.air.execution._internal:RayActorManager.cleanup": [],
     "ray.tune.execution.tune_controller:TuneController._schedule_trial_reset": [
-        *("trial", "new_config", "new_experiment_tag"),
+        *("trial", "new_config", "new_experiment_tag")
     ],
     "ray.tune.execution.tune_controller:TuneController._schedule_trial_task": [
-        *("trial", "method_name", "args", "on_result", "on_error"),
+        *("trial", "method_name", "args", "on_result", "on_error")
     ],
     "ray.air.execution._internal:RayActorManager.add_actor": [
-        *("cls", "kwargs", "resource_request", "on_start", "on_stop", "on_error"),
+        *("cls", "kwargs", "resource_request", "on_start", "on_stop", "on_error")
     ],
 }
 
@@ -60,15 +60,11 @@ def test_signature_of_private_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "ray._private.ray_logging:stdout_deduplicator",
-        "ray._private.ray_constants:ENABLE_RAY_CLUSTER",
-        "ray._private.ray_constants:RAY_ENABLE_UV_RUN_RUNTIME_ENV",
-        "ray._raylet:Config.initialize",
-        "ray._raylet:AuthenticationTokenLoader.instance",
-        "ray._raylet:AuthenticationTokenLoader.reset_cache",
+        *("ray._private.ray_logging:stdout_deduplicator", "ray._private.ray_constants:ENABLE_RAY_CLUSTER"),
+        *("ray._private.ray_constants:RAY_ENABLE_UV_RUN_RUNTIME_ENV", "ray._raylet:Config.initialize"),
+        *("ray._raylet:AuthenticationTokenLoader.instance", "ray._raylet:AuthenticationTokenLoader.reset_cache"),
         "ray.core.generated.gcs_service_pb2:GetClusterIdRequest",
-        "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub",
-        "ray.tune.tune:TuneController",
+        *("ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceStub", "ray.tune.tune:TuneController"),
         "ray.tune.tune:TuneController._update_trial_queue",
     ],
 )

@@ -1,9 +1,8 @@
 """The figures of docs/results/published/findings.md about E0, from its journals."""
 
 import pandas as pd
-import pytest
 
-from tests.unit.studies.kept_trials import by_seed, mean, missing, ratio, thousand, told, trials
+from benchmarks.findings.kept_trials import by_seed, mean, ratio, thousand, told, trials
 
 E0, E0_ELSEWHERE = "unequal_pair_core", "unequal_pair_core_two_h200"
 E0_GRID, E0_UNET, E0_EPOCHS, E0_SHARES = (f"unequal_pair_{part}" for part in ("grid", "unet", "200_epochs", "shares"))
@@ -88,8 +87,3 @@ def second_gpu() -> list[str]:
         f" {told(gain(E0_UNET, 8, 'data_parallel'))} and {told(gain(E0_UNET, 128, 'data_parallel'))}",
         f"every batch up to 128 fits ({memory:.0f} GB at most)",
     ]
-
-
-@pytest.mark.parametrize("figures", [unequal_pair, second_gpu])
-def test_findings_say_what_the_journals_do(figures):
-    assert not missing(figures())

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tests.unit.studies.kept_trials import by_seed, mean, missing, ratio, told
+from benchmarks.findings.kept_trials import by_seed, mean, ratio, told
 
 E4, E4_ELSEWHERE, E4_FOUR = "conv2d", "conv2d_core", "conv2d_four_seeds"
 WHOLE = {"trainable.timed": "whole", "trainable.filter_size": 3, "trainable.channels": 1, "trainable.library": "torch"}
@@ -49,7 +49,3 @@ def conv2d() -> list[str]:
         f"{told(untested(10, 1), 2, '')} ms with one channel",
         f"{untested(3, 10):.2f} ms (3×3) and {untested(10, 10):.1f} (10×10), with {untested(3, 10, 'copy_in'):.0f} ms",
     ]
-
-
-def test_findings_say_what_the_journals_do():
-    assert not missing(conv2d())

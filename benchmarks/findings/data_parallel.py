@@ -6,9 +6,8 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from tests.unit.studies.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told, trials
+from benchmarks.findings.kept_trials import PUBLISHED, by_seed, interval, mean, ratio, thousand, told, trials
 
 E3, E3_CURVES, E3_GRID, E3_FOUR = (f"data_parallel_{part}" for part in ("core", "curves", "grid", "four_seeds"))
 RESNET18 = {"model": "resnet18", "strategy": "ddp", "trainable.input": "resident"}
@@ -102,8 +101,3 @@ def loss_curves() -> list[str]:
         f" {told(interval(lower), 3, '')} lower",
         f"Test accuracies ({told(min(accuracies), sign='')} to {told(max(accuracies), sign='')}, three",
     ]
-
-
-@pytest.mark.parametrize("figures", [data_parallel, loss_curves])
-def test_findings_say_what_the_journals_do(figures):
-    assert not missing(figures())

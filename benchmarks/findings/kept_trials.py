@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED = DOCS / "results" / "published"
 _PAGE = (PUBLISHED / "findings.md").read_text()
 FINDINGS = " ".join(_PAGE.split())

@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from tests.unit.studies.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told
+from benchmarks.findings.kept_trials import PUBLISHED, by_seed, interval, mean, ratio, thousand, told
 
 E1, E1_GRID = "batch_vs_tpu_core", "batch_vs_tpu_grid"
 RECIPE, RULES, WIDE = "batch_vs_tpu_recipe_merged", "batch_vs_tpu_rules", "batch_vs_tpu_wide"
@@ -135,10 +134,7 @@ def placements() -> list[str]:
     gains = [gain("wrn28_10", precision, 128) for precision in both]
     most = cell("wrn28_10", "bf16", 2048, 1, "ddp", "peak_memory_gb")
     faster = {
-        (model, batch): told(
-            cell(model, "tf32", batch, 1, "ddp") / cell(model, "fp32", batch, 1, "ddp"),
-            1,
-        )
+        (model, batch): told(cell(model, "tf32", batch, 1, "ddp") / cell(model, "fp32", batch, 1, "ddp"), 1)
         for model, batch in (("cnn10", 1024), ("wrn28_10", 256))
     }
     packed = by_seed(
@@ -160,8 +156,3 @@ def placements() -> list[str]:
         f"on one GPU ({most:.1f} GB)",
         f"tf32 {faster['cnn10', 1024]} there, and {faster['wrn28_10', 256]} on WRN-28-10 at 256",
     ]
-
-
-@pytest.mark.parametrize("figures", [batch_vs_tpu, rules, placements])
-def test_findings_say_what_the_journals_do(figures):
-    assert not missing(figures())

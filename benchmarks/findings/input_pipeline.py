@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tests.unit.studies.kept_trials import by_seed, interval, mean, missing, ratio, thousand, told
+from benchmarks.findings.kept_trials import by_seed, interval, mean, ratio, thousand, told
 
 E2, E2_ELSEWHERE, E2_LEAST, E2_LARGE = (f"input_pipeline{part}" for part in ("", "_earlier", "_64", "_large"))
 
@@ -61,7 +61,3 @@ def images_and_batches() -> list[str]:
         f" {max(twice):.2f}× as fast as one. One loader for both makes"
         f" {', '.join(map(told, one_for_all[:2]))} and {told(one_for_all[2])} of that at 64, 128 and 512",
     ]
-
-
-def test_findings_say_what_the_journals_do():
-    assert not missing(input_pipeline())
