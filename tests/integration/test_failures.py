@@ -56,7 +56,7 @@ def test_results_that_disappear_end_the_sweep(place, what):
 
 
 def test_a_diverged_trial_is_a_result(place):
-    assert place.run("sweep=traced", "trainable.diverges=2")[0] == 0
+    assert place.run("sweep=traced", "sweep.axes.seed=[2]", "trainable.diverges=2")[0] == 0
 
 
 EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")

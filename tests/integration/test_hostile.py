@@ -37,10 +37,8 @@ def orchestrate(folder: Path, *arguments: str, **environment: str) -> tuple[int,
 
 
 HOSTILE = {
-    "target": "trainable:\n  _target_: os:system\n",
     "trusting itself": "trainable:\n  _target_: os:system\ntrusted_modules: [os]\n",
     "check": "trainable:\n  _check_: builtins:exec\n",
-    "model": "model:\n  name: subprocess:run\n  args: touch witness\n",
     "python object": "trainable:\n  lr: !!python/object/apply:os.system ['touch witness']\n",
     "python name": "trainable:\n  lr: !!python/name:os.system\n",
     "callback": "hydra:\n  callbacks:\n    x:\n      _target_: subprocess.call\n      args: [touch, witness]\n",

@@ -1,6 +1,7 @@
 """From overrides to a checked sweep: what is refused before anything starts."""
 
 import json
+import re
 
 import pytest
 
@@ -11,24 +12,25 @@ from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import shipped_config, with_value
 
 
-@pytest.mark.parametrize("key", ["rerun", "sweep.baseline"])
 @pytest.mark.parametrize("counts", ["auto", "[1,2]"])
-def test_cells_are_looked_up_once_gpu_counts_are_known(key: str, counts: str) -> None:
+def test_cells_are_looked_up_once_gpu_counts_are_known(counts: str) -> None:
     """A cluster may have three GPUs: `auto` has a cell for them there."""
+    both = ("rerun={gpus:3}", "sweep.baseline={gpus:3}")
     with initialised():
         composition = composed(
-            ["sweep=batch_scaling", f"sweep.axes.gpus={counts}", "cluster.address=192.0.2.1:6379", f"{key}={{gpus:3}}"]
+            ["sweep=batch_scaling", f"sweep.axes.gpus={counts}", "cluster.address=192.0.2.1:6379", *both]
         )
         if counts == "auto":
             assert checked(composition).request.sweep.axes["gpus"] == "auto"
         else:
-            with pytest.raises(ConfigError, match=rf"{key}.*3.*1, 2"):
+            with pytest.raises(ConfigError) as told:
                 checked(composition)
+            for key in ("rerun", "sweep.baseline"):
+                assert any(re.search(rf"{key}.*3.*1, 2", line) for line in told.value.errors), key
 
 
-@pytest.mark.parametrize("mode", ["run", "report"])
-def test_wrong_value_is_refused_in_every_mode(mode, capsys):
-    assert main(["sweep=batch_scaling", "report.margin=none", f"mode={mode}"]) == 2
+def test_wrong_value_is_refused_in_a_mode_that_reads(capsys):
+    assert main(["sweep=batch_scaling", "report.margin=none", "mode=report"]) == 2
     assert "report.margin" in capsys.readouterr().err
 
 
