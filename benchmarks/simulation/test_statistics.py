@@ -10,8 +10,9 @@ import random
 import numpy as np
 import pytest
 
+from benchmarks.scheduling import lower_bound_s
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate
+from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.curve_distance import distances, pseudo_values
 from orchestrator.statistics.equivalence import power
 from orchestrator.statistics.intervals import mean, proportion_interval, ratio
