@@ -1,5 +1,6 @@
 """Check the contract of every back end, and below it that of gangs of processes."""
 
+import gc
 import shutil
 import signal
 import time
@@ -17,6 +18,7 @@ from ray.tune import Callback
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.ray.backend import RayBackend
+from orchestrator.backends.ray.tune import Attempt
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.config.settings import SweepSection
 from orchestrator.schedule.cluster import Node, why_infeasible
@@ -355,6 +357,21 @@ def test_workers_decide_which_trials_share_a_process(
     pids = {trial_id: outcome.metrics["pid"] for trial_id, outcome in recorder.outcomes.items()}
     assert len(set(pids.values())) == processes
     assert (pids["one"] == pids["other"]) is (workers != "fresh")
+
+
+def test_tune_forgets_trials_that_have_ended(
+    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_backend, "_extensions", Extensions())  # the user's callbacks get all trials
+    kept: list[int] = []
+
+    def count() -> None:
+        ours = [value for value in gc.get_objects() if isinstance(value, Attempt) and value.spec in trials]
+        kept.append(len(ours))
+
+    trials = [trial(f"trial {number}", "quick") for number in range(8)]
+    ray_backend.run(trials, tmp_path, Recorder(on_row=count))
+    assert max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
 
 
 def _processes(title: str) -> list[psutil.Process]:

@@ -26,7 +26,7 @@ from orchestrator.backends.ray.cluster import Cluster, handler_kept
 from orchestrator.backends.ray.early_stop import EarlyStop
 from orchestrator.backends.ray.head import HeadWatch
 from orchestrator.backends.ray.local_cluster import environment
-from orchestrator.backends.ray.private_tune import gangs_in_tune
+from orchestrator.backends.ray.private_tune import Unprinted, gangs_in_tune
 from orchestrator.backends.ray.tune import Attempt, GangTrainable, QueueSearch, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.config.request import Request
@@ -87,8 +87,10 @@ class RayBackend:
             quarantine=self._quarantine,
             secrets=extensions.secrets,
         )
-        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand)
+        shown = bool(extensions.callbacks or extensions.storage_path)
+        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand, keeps_ended=shown)
         early_stop = EarlyStop(self._request, trial_queue.is_timed) if settings.sweep.early_stop else None
+        printer = [] if settings.verbose else [Unprinted()]
         with (
             tempfile.TemporaryDirectory() as scratch,
             _plain_tune(verbose=settings.verbose),
@@ -102,7 +104,7 @@ class RayBackend:
                 search_alg=queue,
                 scheduler=QueueScheduler(queue.stranded, early_stop),
                 stop=stop,
-                callbacks=[Relay(guarded, self._quarantine), *extensions.callbacks],
+                callbacks=[Relay(guarded, self._quarantine), *extensions.callbacks, *printer],
                 reuse_actors=True,
                 raise_on_failed_trial=False,
                 verbose=2 if settings.verbose else 0,

@@ -22,6 +22,7 @@ from ray.air.execution.resources.placement_group import PlacementGroupAcquiredRe
 from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup
 
@@ -181,6 +182,21 @@ class GangController(TuneController):  # type: ignore[misc]
         self._supervisor = ray.remote(Supervisor)
         self._actor_cache = KeptGangs(search_alg.gangs_needed)
 
+    def on_step_end(self) -> None:
+        """Forget the trials that have ended, unless the user's callbacks or storage are to get them.
+
+        The journal has them. Tune would keep 10 kB of each, and go through all of them several times a step.
+        """
+        super().on_step_end()
+        if self._search_alg.keeps_ended:
+            return
+        for ended in (self._stopped_trials, self._failed_trials):
+            # A trial whose gang is still ending is needed for that.
+            for trial in ended - self._trial_to_actor.keys():
+                ended.remove(trial)
+                self._trials.remove(trial)
+                self._trials_to_cache.discard(trial)
+
     def _schedule_trial_actor(self, trial: Trial) -> None:
         """Give the trial a kept gang, or a new one as soon as Ray has reserved its bundles."""
         trial.init_local_path()
@@ -232,6 +248,16 @@ class GangController(TuneController):  # type: ignore[misc]
         if blocking and not has_trial:
             time.sleep(ASK_QUEUE_EVERY_S)
         return has_trial
+
+
+class Unprinted(TrialProgressCallback):  # type: ignore[misc]
+    """Takes the place of Tune's printer of results, which would keep every trial; it prints nothing."""
+
+    def log_result(self, trial: Trial, result: Mapping[str, Any], error: bool = False) -> None:
+        """Print nothing."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Print nothing."""
 
 
 @contextmanager

@@ -131,11 +131,14 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         starting: Starting,
         stopping: Callable[[], bool] = lambda: False,
         demand: Demand | None = None,
+        keeps_ended: bool = True,
     ) -> None:
         """`stopping`: whether the sweep is to end; while it waits for its first trial, Tune asks only this queue.
 
-        `demand` asks for further nodes; None if the cluster has no others.
+        `demand` asks for further nodes; None if the cluster has no others. `keeps_ended`: whether Tune is to keep
+        trials that have ended.
         """
+        self.keeps_ended = keeps_ended
         self._stopping = stopping
         self._demand = demand
         self._trial_queue = trial_queue

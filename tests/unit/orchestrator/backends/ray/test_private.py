@@ -80,7 +80,8 @@ def test_log_deduplicator_skips_by_pattern() -> None:
     ("cls", "attributes"),
     [
         (TuneController, ["_actor_cache", "_actor_manager", "_trial_to_actor", "_actor_to_trial", "_resetting_trials"]),
-        (TuneController, ["_actor_force_cleanup_timeout"]),
+        (TuneController, ["_actor_force_cleanup_timeout", "_trials", "_stopped_trials", "_failed_trials"]),
+        (TuneController, ["_trials_to_cache", "_search_alg"]),
         (Trial, ["config", "__unresolved_config", "temporary_state", "error_file"]),
     ],
 )
