@@ -21,6 +21,9 @@ from orchestrator.store.trial_files import parsed
 from sweeps.layout import is_independent
 from sweeps.status import Status
 
+WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
+"""The statuses of trials whose curve is read; the others have none, or one that says nothing about their cell."""
+
 
 def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
     """Join consecutive rows of a trial that have the same epoch and do not contradict one another.

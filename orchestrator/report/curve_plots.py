@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
+from orchestrator.analysis.curves import WITH_CURVE
 from orchestrator.report.plot import (
     FADED,
     MOST_SERIES,
@@ -46,8 +47,6 @@ MOST_POINTS = 100
 MOST_CURVES = 48
 MOST_SAMPLED = 6
 """The most cells with loss curves, and with telemetry."""
-
-_WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
 
 
 def _lines(title: str | None) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def _loss_spec(losses: pd.Series[Any], legend: str | None) -> Spec:
 
 def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Return `cell_id, epoch, loss` of the finite losses of trials whose status allows a curve."""
-    ended = trials[trials["status"].isin(_WITH_CURVE)].drop_duplicates("trial_id").set_index("trial_id")["cell_id"]
+    ended = trials[trials["status"].isin(WITH_CURVE)].drop_duplicates("trial_id").set_index("trial_id")["cell_id"]
     finite = curves[curves["loss"].abs() < float("inf")]
     trial = finite["trial_id"].astype("category").cat
     # By the codes of the categories: as text a million rows take ten times as long.

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from rich.console import Console
 
-from orchestrator.analysis.curves import curves_frame, loss_curves
+from orchestrator.analysis.curves import WITH_CURVE, curves_frame, loss_curves
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.config.request import Request, Terms
 from orchestrator.config.settings import ReportSection
@@ -46,7 +46,6 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 CLAIMS = "claims.md"
-_WITH_CURVE = (Status.OK.value, Status.DIVERGED.value)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _FAILING: Mapping[str | None, Sequence[str]] = {
     None: (),
@@ -361,7 +360,7 @@ def report_on(
 
 def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the learning curves of the trials as `curves_frame` does, and findings on damaged files."""
-    return curves_frame(layout, trials.loc[trials["status"].isin(_WITH_CURVE), "trial_id"])
+    return curves_frame(layout, trials.loc[trials["status"].isin(WITH_CURVE), "trial_id"])
 
 
 def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
