@@ -349,7 +349,8 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
     cells[MIXED] = groups["device_model"].nunique() > 1
     cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
-    cells["n_seeds"], cells["n_nodes"] = groups.size(), groups["n_nodes"].max()
+    cells["n_seeds"] = groups.size()
+    cells["n_nodes"] = groups["n_nodes"].max()
     ok = trials["status"] == Status.OK.value
     collapsed = ok & trials["collapsed"].astype("boolean").fillna(False)
     counted = {

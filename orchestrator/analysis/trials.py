@@ -280,7 +280,8 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}
     held = record.gpus_held or record.gpus
-    given["process"], given["n_nodes"] = record.provenance.get("process"), record.nodes
+    given["process"] = record.provenance.get("process")
+    given["n_nodes"] = record.nodes
     given["wall_s"] = record.wall_s + record.earlier_s  # all attempts held the devices
     if record.unknown_attempts:
         note = f"wall_s and cost exclude {record.unknown_attempts} interrupted attempt(s) of unknown length"

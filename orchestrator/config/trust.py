@@ -50,8 +50,10 @@ DESTINATIONS = (
     "tune.storage_path",
 )
 """Keys whose values may name a machine or an account that receives code or results."""
-_HOSTS = ("cluster.address", "launch.options.hosts", "tracker.wandb.entity")
-"""Destinations that are the name of a host or an account without a scheme; the others are folders then."""
+_HOSTS = ("cluster.address", "launch.options.hosts")
+"""Destinations that are the name of a host without a scheme; the others are folders then."""
+_ACCOUNTS = ("tracker.wandb.entity",)
+"""Destinations that are the name of an account, of which none is on this machine."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
 
@@ -136,7 +138,8 @@ def _destinations(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             path.append(part)
         else:
             values = node if isinstance(node, list) else [node]
-            if not all(_is_local(value, is_host=key in _HOSTS) for value in values):
+            is_set = any(value not in (None, "", "???") for value in values)
+            if is_set and (key in _ACCOUNTS or not all(_is_local(value, is_host=key in _HOSTS) for value in values)):
                 yield key, node
             continue
         # A section that is an interpolation as a whole may hold any value.

@@ -99,7 +99,8 @@ class Measured:
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
         n_params = figure(largest.metrics, "n_params")
         # What several nodes cost is in the rates if the largest count took several.
-        why, takes_first_network = "", network.nodes > 1 == largest.nodes
+        why = ""
+        takes_first_network = network.nodes > 1 and largest.nodes == 1
         if takes_first_network and n_params:
             step = step.plus(network.exchange(n_params))
         elif takes_first_network:

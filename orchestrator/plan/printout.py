@@ -182,7 +182,7 @@ def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "cell": cell["label"],
         "trials": sum(other["trials"] for other in same),
-        "fits": cell["fits"] if cell["peak_memory_gb"] or cell["why"] else "",
+        "fits": cell["fits"] if cell["peak_memory_gb"] or (cell["why"] and not cell["samples_per_s"]) else "",
         "peak GB": _about(cell["peak_memory_gb"]),
         "samples/s": _about(cell["samples_per_s"]),
         "trial s": _about(cell["duration_s"]),

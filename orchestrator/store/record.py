@@ -186,7 +186,8 @@ class TrialRecord:
     def nodes(self) -> int:
         """The nodes that it took, as far as the record tells: several nodes of a cluster may be on one machine."""
         of_command = self.ranks if self.strategy == OWN_RANKS else 1
-        return max(1, of_command, int(self.axes.get("nodes") or 1), len(self.machines))
+        asked = self.axes.get("nodes")
+        return max(1, of_command, asked if is_whole(asked) else 1, len(self.machines))
 
     @staticmethod
     def of(trial: TrialSpec, outcome: TrialOutcome, *, attempt: int, finished_at: str) -> TrialRecord:

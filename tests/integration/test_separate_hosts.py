@@ -48,6 +48,7 @@ def cluster(tmp_path):
 @pytest.mark.timeout(1200)
 def test_a_gang_survives_an_unplugged_host(cluster):
     nodes = cluster.nodes
+    (nodes.folder / "train.py").write_text(TRAINING)  # before the first sweep, whose code all files of the folder are
     nodes.release.touch()
     process = nodes.start("sweep.axes.gpus=[4]", "sweep.axes.seed=[0]", host=cluster.hosts[0])
     out, err = process.communicate(timeout=400)
@@ -58,7 +59,6 @@ def test_a_gang_survives_an_unplugged_host(cluster):
     logs = [nodes.results / "trials" / trial["trial_id"] / f"rank{rank}.log" for rank in range(4)]
     assert all(f"rank {rank} on node" in log.read_text() for rank, log in enumerate(logs))
 
-    (nodes.folder / "train.py").write_text(TRAINING)
     axes = ("sweep.axes.gpus=[4]", "sweep.axes.nodes=[2]", f"{MODES}=[together]")
     torchrun = TORCHRUN.replace("train.py", "{source_dir}/train.py")  # a word for bash is no file's name
     command = f"bash -c 'echo $MASTER_ADDR; hostname -I; exec {torchrun} 20 0'"

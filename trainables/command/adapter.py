@@ -137,7 +137,7 @@ class Adapter:
         # A temporary file is gone by now, and cannot be another trial's.
         for path in sorted({counts.saved for counts in self._counts.values()}):
             if path and Path(path).exists():
-                yield f"all trials save {path}: name it with {{trial_dir}} or {{trial_id}}"
+                yield f"other trials may save {path}, too: name it with {{trial_dir}} or {{trial_id}}"
 
     @property
     def _trained(self) -> list[Counts]:

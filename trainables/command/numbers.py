@@ -16,13 +16,14 @@ _CLOCK = r"(?:\d+ days?, )?(?:\d+:)?\d+:\d\d(?:\.\d+)?"
 _SECONDS_PART = r"\d+(?:\.\d+)?\s?s(?:ec)?"
 _MINUTES_PART = r"\d+\s?m(?:in)?"
 _HOURS_PART = rf"\d+\s?h\s?{_MINUTES_PART}(?:\s?{_SECONDS_PART})?"
-_PARTS = rf"(?:\d+d\s?)?(?:{_HOURS_PART}|{_MINUTES_PART}\s?{_SECONDS_PART})(?![A-Za-z])"
-_DIGITS = rf"{_SIGN}(?:{_WITH_COMMAS}|{_WITH_DOTS}|{_PLAIN})(?:[eEdD][-+\u2212]?\d+)?"
+_PARTS = rf"(?:\d+d\s?\d+\s?h|(?:\d+d\s?)?(?:{_HOURS_PART}|{_MINUTES_PART}\s?{_SECONDS_PART}))(?![A-Za-z])"
+_EXPONENT = r"(?:[eE][-+\u2212]?\d+|[dD][-+\u2212]?\d+(?!\w))"
+_DIGITS = rf"{_SIGN}(?:{_WITH_COMMAS}|{_WITH_DOTS}|{_PLAIN}){_EXPONENT}?"
 _WHOLE = re.compile(rf"(?P<parts>{_PARTS})|(?P<clock>{_CLOCK}(?!\w))|(?P<number>{_DIGITS})")
 """A duration as `1m02s`, a clock as `1:02:03`, or a number."""
 
-_MORE = re.compile(r"\s?[×·*]\s?10|#")
-"""More of a number behind its digits: a power of ten, or what `1.#INF` stands for."""
+_MORE = re.compile(r"\s?[×·*]\s?10\s?(?:\^|\*\*|[-+\u2212]\d|[⁻⁺⁰¹²³⁴-⁹])|#")
+"""More of a number behind its digits: a power of ten, or what `1.#INF` stands for. A dot may also separate numbers."""
 
 _UNIT = re.compile(r"\s?(%|[A-Za-zµμ]+)?(/[A-Za-z]+)?")
 _ENDING = re.compile(r"[\s,;:.!)\]}>|\"']*")

@@ -348,10 +348,15 @@ def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Contex
 
 
 def ended_early(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the losses and accuracies that the first rows have, two or more, and none after them."""
+    """Return the losses and accuracies that the first two epochs or more have, and the later ones have not."""
+    # An epoch may have several rows, such as one of its training and one of its evaluation.
+    by_epoch: dict[object, set[str]] = {}
+    for place, row in enumerate(rows):
+        by_epoch.setdefault(row.get("epoch", f"row {place}"), set()).update(row)
+    epochs = list(by_epoch.values())
     columns = [name for name in (rows[0] if rows else {}) if is_higher_better(name) is not None]
-    counts = {name: sum(name in row for row in rows) for name in columns}
-    return [name for name, n in counts.items() if 2 <= n < len(rows) and all(name in row for row in rows[:n])]
+    counts = {name: sum(name in epoch for epoch in epochs) for name in columns}
+    return [name for name, n in counts.items() if 2 <= n < len(epochs) and all(name in epoch for epoch in epochs[:n])]
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

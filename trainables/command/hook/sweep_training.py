@@ -203,7 +203,7 @@ class Training:
             self.contents.append(content)
         if steps == COMPARED_STEPS:
             self.counts.weights = checksum(optimizer)
-            # Optimizers that were made before the first one are those of an earlier training.
+            # Optimizers that stepped before the first one are those of an earlier training.
             sizes = [size for number, size in self.sizes.items() if number >= self.first]
             self.counts.n_params = sum(sizes) if all(sizes) else 0
             if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark

@@ -182,6 +182,7 @@ def test_a_word_instead_of_the_last_losses_is_noticed(line, word):
 def test_metrics_of_some_epochs_end_with_the_training():
     rows = [{"epoch": epoch, "loss": 0.5} | ({} if epoch % 2 else {"val_loss": 0.5}) for epoch in range(1, 6)]
     assert ended_early(rows) == [] == ended_early([])
+    assert ended_early([{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.4}, {"epoch": 2, "accuracy": 0.9}]) == []
 
 
 @pytest.mark.parametrize("line", ["loss about three", '{"loss": "high"}', '{"loss": true}', '{"loss": [1]}', '{"lo'])
@@ -454,6 +455,14 @@ def test_lines_of_every_process_count_once(line, in_turns):
         reader.line(line.format(epoch=epoch, rank=rank))
     figures = reader.figures()
     assert (figures["train_s"], figures["samples"], reader.work()["epochs"]) == (1.5, 300, 3)
+
+
+def test_one_process_that_trains_too_long_is_not_two():
+    settings = CommandSettings(argv="x", metrics={"epoch_s": "time: ([0-9.]+)"})
+    reader = CommandMetrics(settings, epochs=2, processes=2)
+    for epoch in (1, 2, 3, 4):
+        reader.line(f"epoch {epoch} time: 0.5")
+    assert (reader.figures()["train_s"], reader.work()["epochs"]) == (2.0, 4)
 
 
 def test_a_column_may_have_another_usual_name():

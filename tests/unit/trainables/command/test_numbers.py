@@ -39,6 +39,10 @@ def read(pattern: str, line: str, column: str) -> float | None:
         ("time ([0-9.]+)", "time 2.5 min", "epoch_s", 150),
         ("time ([0-9.]+)", "time 1:02:03", "epoch_s", 3723),
         ("time ([0-9.]+)", "time 1 day, 0:00:10", "train_s", 86410),
+        ("time ([0-9.]+)", "time 1d12h", "train_s", 129600),
+        ("loss ([0-9.]+)", "loss 1.5D-02 ", "loss", 0.015),
+        ("loss ([0-9.]+)", "Epoch 3 · loss 0.52 · 10.2 s", "loss", 0.52),
+        ("loss ([0-9.]+)", "loss 0.52 · 1032 samples/s", "loss", 0.52),
     ],
 )
 def test_numbers_are_read_whole(pattern: str, line: str, column: str, number: float | None) -> None:
@@ -50,6 +54,8 @@ def test_numbers_are_read_whole(pattern: str, line: str, column: str, number: fl
     [
         ("loss 1,234", "loss"),
         ("loss 1.0×10^-4", "loss"),
+        ("loss 1.0 · 10⁻⁴", "loss"),
+        ("loss 1.0*10**-4", "loss"),
         ("loss 1.#QNAN", "loss"),
         ("epoch took 2,500", "epoch_s"),
         ("9/9 4.0it/s", "step_s"),
