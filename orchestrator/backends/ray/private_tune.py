@@ -192,7 +192,7 @@ class GangController(TuneController):  # type: ignore[misc]
             return
         for ended in (self._stopped_trials, self._failed_trials):
             # A trial whose gang is still ending is needed for that. Tune looks at the first trial if nothing can start.
-            for trial in ended - self._trial_to_actor.keys() - {self._trials[-1]}:
+            for trial in ended - self._trial_to_actor.keys() - set(self._trials[-1:]):
                 ended.remove(trial)
                 self._trials.remove(trial)
                 self._trials_to_cache.discard(trial)
