@@ -90,8 +90,8 @@ class Watch:
         # If both limits are exceeded, the time limit is the reason.
         limit_s, hang_s = self._limits.time_limit_s, self._limits.hang_s
         if limit_s is not None and now - self._started >= limit_s:
-            rank, note = min(self._moved, default=0), f"not done after time_limit_s={limit_s:g}"
-            return RankExit(rank=rank, cause=Cause.TIME_LIMIT, note=note, answered=False)
+            note = f"not done after time_limit_s={limit_s:g}"
+            return RankExit(rank=min(self._moved, default=0), cause=Cause.TIME_LIMIT, note=note, answered=False)
         if hang_s is None or not any(now - self._moved[rank] >= self._patience_s(rank, hang_s) for rank in self._moved):
             return None
         # A busy rank may miss one question, not three.

@@ -224,17 +224,18 @@ class SweepRun:
     def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
         request = self.checked.request
         wait_s = request.settings.cluster.wait_s
-        used_gpu_s, used_wall_s = self.journal.history.spent_gpu_s, time.monotonic() - began_s
-        rows = self.journal.history.rows.values()
+        history = self.journal.history
+        has_ok_trial = any(row.status is Status.OK for row in history.rows.values())
+        used_wall_s = time.monotonic() - began_s
         return TrialQueue(
             rounds.first,
             durations=planned.durations,
-            budget=replace(request.sweep_budget, used_gpu_s=used_gpu_s, used_wall_s=used_wall_s),
+            budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
             patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
             retries=retries,
             supplier=rounds,
             # One ok trial of an earlier run shows that the failures depend on the axes.
-            equal_failures=None if any(row.status is Status.OK for row in rows) else request.settings.equal_failures,
+            equal_failures=None if has_ok_trial else request.settings.equal_failures,
         )
 
     def _account_for(self, trial_queue: TrialQueue, session: Session, rounds: Rounds) -> None:

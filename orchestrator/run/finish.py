@@ -254,7 +254,9 @@ class Report:
         """
         if not self.has_page:
             return (), ()
-        steps, data, new_findings = _Steps(layout), self.data, list[Finding]()
+        steps = _Steps(layout)
+        data = self.data
+        new_findings: list[Finding] = []
         if not self.has_curves:
             read = steps.run("the curves", lambda: _read_curves(layout, data.trials))
             if read is None:

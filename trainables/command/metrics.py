@@ -326,7 +326,7 @@ class CommandMetrics:
     def _of_one_process(self, values: list[float]) -> list[float]:
         """Return one value for each epoch, the largest, if each process printed one."""
         count, epochs = self._processes, int(self._budget_epochs or 0)
-        if count == 1 or len(values) != count * epochs or (self._epoch or 0) > epochs:
+        if not self._is_from_each(len(values), epochs):
             return values
         # Names tell the lines of one epoch if they alternate; here each process printed all of its lines at once.
         if self._names_epochs:
@@ -363,9 +363,12 @@ class CommandMetrics:
     def _once(self, epochs: float) -> float:
         """Return the budget's epochs if each process named all of them, else the number of those named."""
         budget = self._budget_epochs or 0
+        return budget if self._is_from_each(epochs, budget) else epochs
+
+    def _is_from_each(self, count: float, budget: float) -> bool:
+        """Return whether each process told of all epochs of the budget, which makes this count."""
         # One process that trains too long names later epochs, too.
-        is_repeated = budget and epochs == self._processes * budget and (self._epoch or 0) <= budget
-        return budget if is_repeated else epochs
+        return budget > 0 and count == self._processes * budget and (self._epoch or 0) <= budget
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""

@@ -48,7 +48,7 @@ def test_out_of_memory_may_be_handled_by_the_command():
     ("line", "message"),
     [
         ("[rank0]: ValueError: no such data", "ValueError: no such data"),
-        ("/venv/bin/python3.11: can't open file '/work/train.py': [Errno 2]", ".*can't open file '/work/train.py'.*"),
+        ("/venv/bin/python3.11: can't open file '/mine/train.py': [Errno 2]", ".*can't open file '/mine/train.py'.*"),
     ],
 )
 def test_the_first_error_is_the_cause(line: str, message: str) -> None:
