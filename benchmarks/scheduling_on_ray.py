@@ -151,6 +151,7 @@ def main() -> None:
         nodes = backend.nodes()
         began_cpu_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:
+            (Path(results) / "trials").mkdir()  # ranks on this node make only their trial's own folder
             backend.run(TrialQueue(trials, durations=thought), Path(results), ends)
     finally:
         backend.close()

@@ -411,8 +411,8 @@ def main() -> None:
                 print(f"  {', '.join(place)}: {seconds:.1f} s", flush=True)
             found[name] = by_rule(nested(results)) if name == "rules" else nested(results)
             found["simulations"][name] = counts(sims, few)[name]
+            (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
             if all(part in found for part in known):
-                (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
                 (folder / "statistics.md").write_text(markdown(found))
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
+from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import UNSOUND, Contenders
 from orchestrator.decision.choice import SHOWN, TIE
@@ -355,6 +356,9 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("few_seeds", seeds=fewest, all_cells=fewest == contenders.candidates["n_ok"].max())
     if contenders.terms.unfinished:
         yield remark("unfinished")
+    # A short cell is chosen only where every candidate is short.
+    if is_short(contenders.cells["work_done"])[chosen]:
+        yield remark("short_work", share=float(contenders.cells["work_done"][chosen]))
     yield from _ended_later(contenders, chosen)
     yield from _few_timings(contenders, chosen)
     if len(contenders.candidates) == 1:
@@ -414,12 +418,14 @@ def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Rema
 
 
 def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
-    """Return whether the chosen cell has stragglers, or a valid timing of only one of several seeds."""
-    counts = {"timed": int(contenders.n_timed[chosen]), "n": int(contenders.n_ok[chosen])}
-    if contenders.stragglers[chosen]:
-        yield remark("straggler", stragglers=int(contenders.stragglers[chosen]), **counts)
-    elif contenders.timed_once(chosen):
-        yield remark("timed_once", **counts)
+    """Return which cells have stragglers, of the chosen one and its baseline, or a chosen cell with only one timing."""
+    for row in dict.fromkeys([chosen, contenders.baseline]):
+        if row is not None and contenders.stragglers[row]:
+            counts = {"timed": int(contenders.n_timed[row]), "n": int(contenders.n_ok[row])}
+            stragglers = int(contenders.stragglers[row])
+            yield remark("straggler", of_baseline=row != chosen, stragglers=stragglers, **counts)
+    if not contenders.stragglers[chosen] and contenders.timed_once(chosen):
+        yield remark("timed_once", n=int(contenders.n_ok[chosen]))
 
 
 def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:

@@ -111,8 +111,11 @@ def broken_promises(trials: Sequence[Trial], found: Recommendation) -> list[str]
         broken.append("a choice without the metric where others have it")
     if not has_metric and found.verdict == CLEAR:
         broken.append("CLEAR without a metric")
+    unsound = {trial.record.cell_id for trial in trials if not trial.is_ok}
     candidates = [
-        cell for cell in cells.values() if any(t.is_timed for t in cell) and not any(t.fault in OF_METRIC for t in cell)
+        cell
+        for cell_id, cell in cells.items()
+        if cell_id not in unsound and any(t.is_timed for t in cell) and not any(t.fault in OF_METRIC for t in cell)
     ]
     is_short = any(trial.fault == "short" for trial in chosen)
     if is_short and not all(any(trial.fault == "short" for trial in cell) for cell in candidates):
@@ -129,8 +132,13 @@ def broken_promises(trials: Sequence[Trial], found: Recommendation) -> list[str]
     baseline = cells[found.baseline_cell_id]
     if not any(trial.is_timed for trial in baseline):
         return [*broken, "a speed over a baseline without a valid timing"]
-    rates = [[t.record.metrics["samples_per_s"] for t in cell if t.is_timed] for cell in (chosen, baseline)]
-    own, of_baseline = (math.exp(np.log(cell).mean()) for cell in rates)
+    # A speed leaves out seeds that took much longer than the others, and the caveat says so.
+    left_out = {r.values["of_baseline"]: r.values["stragglers"] for r in found.caveats if r.code == "straggler"}
+    rates = [sorted(t.record.metrics["samples_per_s"] for t in cell if t.is_timed) for cell in (chosen, baseline)]
+    own, of_baseline = (
+        math.exp(np.log(cell[left_out.get(is_baseline, 0) :]).mean())
+        for is_baseline, cell in zip((False, True), rates, strict=True)
+    )
     if not math.isclose(gain, own / of_baseline, rel_tol=1e-6):
         broken.append(f"{gain:.3f}× instead of {own / of_baseline:.3f}×")
     return broken

@@ -135,6 +135,8 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("near_margin", metric=loss, seeds=30, name="4×32 none", margin=0.01),
         remark("seeds_without_effect", metric=loss),
         remark("untrained", metric=loss, steps=1),
+        remark("short_work", share=0.5),
+        *(remark("straggler", of_baseline=of_baseline, stragglers=1, timed=2, n=3) for of_baseline in (False, True)),
     ]
     golden("recommendation/rare.txt", "".join(f"{each.code}: {sentence(each)}\n" for each in remarks))
 
