@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryEr
 
 from orchestrator.backends.ray import gang
 from orchestrator.backends.ray.gang import WorkerGroup, all_settled, exit_by, settled
+from sweeps.layout import OWN_RANKS, Layout
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS
@@ -135,3 +137,19 @@ def test_ranks_of_a_kept_gang_start_together(
     assert sum(len(actor.prepared) for actor in actors.values()) == prepared
     workers.take(trial)
     assert waits == [2] * (bundles > 1)  # once
+
+
+@pytest.mark.parametrize(("strategy", "kept"), [("ddp", False), (OWN_RANKS, True)])
+def test_a_further_seed_gets_new_processes_unless_it_is_a_command(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, kept: bool
+) -> None:
+    started: list[FakeActor] = []
+    monkeypatch.setattr(gang, "_start", lambda *_: started.append(FakeActor()) or started[-1])
+    monkeypatch.setattr(gang.ray, "kill", lambda actor: None)
+    monkeypatch.setattr(gang.ray.util, "get_current_placement_group", lambda: None)
+    table = {"bundles_to_node_id": {0: "a"}}
+    monkeypatch.setattr(gang.ray.util, "placement_group_table", lambda group: table)
+    trial = replace(TRIALS[0], gang=replace(TRIALS[0].gang, ranks=1), layout=Layout(strategy=strategy, replicas=1))
+    workers = WorkerGroup("per_seed")
+    first = workers.take(trial)
+    assert (workers.take(replace(trial, seed=trial.seed + 1)) == first) is kept
