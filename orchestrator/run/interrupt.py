@@ -1,6 +1,6 @@
 """Ctrl-C, SIGTERM and a closed terminal (SIGHUP) start a clean shutdown with a time limit.
 
-A second Ctrl-C or SIGTERM ends the process at once. A second SIGHUP does not: a terminal that closes sends several.
+A later Ctrl-C or SIGTERM ends the process at once. A later SIGHUP does not: a terminal that closes sends several.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ _INSISTING = (signal.SIGINT, signal.SIGTERM)
 
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
 """Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""
+
+TOGETHER_S = 0.2
+"""Signals that follow the first one within this time count as one: `timeout` signals a process, then its group."""
 
 GRACE_S = 8.5
 """Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
@@ -138,9 +141,12 @@ class Interrupt:
         if self._at_once and self._before[number] is end_at_once:
             to_stderr(_NOTHING_RAN)
             end_at_once(number)
+        stop_by = time.monotonic() + GRACE_S
+        if self._next(time.monotonic() + TOGETHER_S, ()) == 0:
+            return
         # Another thread prints: the caller's way of printing may be slow and must not stop the clock.
         threading.Thread(target=self._say, args=(self._message,), daemon=True).start()
-        again = self._next(time.monotonic() + GRACE_S, _INSISTING)
+        again = self._next(stop_by, _INSISTING)
         if again:
             end_at_once(again)  # a second signal
         if again is None:

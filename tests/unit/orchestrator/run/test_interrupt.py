@@ -43,6 +43,17 @@ def test_second_signal_ends_the_process_at_once() -> None:
     assert process.returncode == 143
 
 
+def test_signals_that_come_together_are_one() -> None:
+    """As of `timeout`, which signals the process and then its group."""
+    process, began = start(1.0), time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "tables are not finished" in err
+    assert 1.0 <= time.monotonic() - began
+
+
 def test_second_sighup_does_not_end_the_shutdown() -> None:
     process, began = start(1.0), time.monotonic()
     process.send_signal(signal.SIGHUP)
