@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,10 +132,25 @@ def baseline_cells(
     freed = BATCH_SIDES | named.keys() if BATCH_SIDES & named.keys() else named.keys()
     key = [column for column in equal if column not in freed]
     candidates = cells if among is None else among
-    candidates = candidates[(candidates["status"] == Status.OK.value) & ~candidates[MIXED]]
+    may_be_baseline = (candidates["status"] == Status.OK.value) & ~candidates[MIXED]
     for column, value in named.items():
-        candidates = candidates[candidates[column] == value]
+        may_be_baseline &= candidates[column] == value
     places = [axis for axis in PLACES if axis in candidates]
-    first = candidates.sort_values(["gpus", *places, "global_batch_size", "cell_id"]).drop_duplicates(key)
-    baseline = cells[key].merge(first[[*key, "cell_id"]], on=key, how="left")["cell_id"]
-    return baseline.set_axis(cells.index).where(~cells[MIXED])
+    order = ["gpus", *places, "global_batch_size", "cell_id"]
+    candidates = candidates.loc[may_be_baseline, list(dict.fromkeys([*order, *key]))]
+    # Sorted and looked up as plain values: for small frames, pandas would take a third of the time of a whole summary.
+    ranks = [[(value is None, value) for value in row] for row in _rows(candidates, order)]
+    first: dict[tuple[Any, ...], Any] = {}
+    for _, values, cell_id in sorted(zip(ranks, _rows(candidates, key), candidates["cell_id"], strict=True)):
+        first.setdefault(values, cell_id)
+    own = [first.get(values) for values in _rows(cells, key)]
+    return pd.Series(own, index=cells.index, dtype=cells["cell_id"].dtype).where(~cells[MIXED])
+
+
+def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the rows of these columns as plain values, None where one is missing."""
+    by_column = [
+        [None if is_missing else value for value, is_missing in zip(values.tolist(), values.isna(), strict=True)]
+        for values in (frame[column] for column in columns)
+    ]
+    return list(zip(*by_column, strict=True)) if columns else [()] * len(frame)

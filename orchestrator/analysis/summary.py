@@ -52,10 +52,12 @@ def by_seed(
 ) -> Array:
     """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
     columns = sorted(ok["seed"].unique()) if seeds is None else seeds
-    known = ok[ok[column].notna() & ok["seed"].isin(columns)]
-    row, cells = pd.factorize(known["cell_id"])
+    values = ok[column].to_numpy(dtype="float64", na_value=np.nan)
+    place = pd.Index(columns).get_indexer(pd.Index(ok["seed"]))
+    known = ~np.isnan(values) & (place >= 0)
+    row, cells = pd.factorize(ok["cell_id"])
     table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
-    table[row, pd.Index(columns).get_indexer(pd.Index(known["seed"]))] = known[column].to_numpy(dtype="float64")
+    table[row[known], place[known]] = values[known]
     rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
     return rows
 
@@ -115,10 +117,8 @@ class Differences:
 OF_VERDICT = ("accuracy_verdict", "accuracy_power")
 
 
-def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -> None:
+def _add_accuracy_verdict(cells: pd.DataFrame, differences: Differences, least: Array, margin: float) -> None:
     """Add OF_VERDICT: the verdict and the power to show equivalence at this n; the reference cell has neither."""
-    differences = Differences.of(ok, "accuracy", cells.index, cells["reference_cell_id"])
-    least = _least_error(cells, ok, differences.interval().point)
     pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
     compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
     tested = [
@@ -311,10 +311,9 @@ def summary_frame(
     _add_figures(cells, ok)
     cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
     _add_speedup(cells, ok, comparison)
-    _add_accuracy_difference(cells, ok, comparison)
+    _add_accuracy_difference(cells, ok, comparison, report.margin)
     cells["cost"] = _cost(cells, cells["wall_s"], report.price_per_gpu_hour)
     cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], report.price_per_gpu_hour)
-    add_accuracy_verdict(cells, ok, report.margin)
     add_target(cells, ok, report.price_per_gpu_hour)
     add_scaling_loss(cells, ok, comparison.on_fewest_nodes(cells))
     cells["note"] = cell_notes(cells, trials)
@@ -457,11 +456,15 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
     cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
 
 
-def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison, margin: float) -> None:
+    """Add the difference of each cell's accuracy from its reference's, and the verdict on it."""
     reference = comparison.references(cells)
     cells["reference_cell_id"] = reference
-    difference = Differences.of(ok, "accuracy", cells.index, reference).interval()
-    _put(cells, "accuracy_difference", at_least(difference, _least_error(cells, ok, difference.point)))
+    differences = Differences.of(ok, "accuracy", cells.index, reference)
+    interval = differences.interval()
+    least = _least_error(cells, ok, interval.point)
+    _put(cells, "accuracy_difference", at_least(interval, least))
+    _add_accuracy_verdict(cells, differences, least, margin)
 
 
 def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:

@@ -158,6 +158,8 @@ _DEFAULTS = ReportSection()
 """The section `report` of a config that sets nothing."""
 
 
+# Frames have a row for each trial, and for few rows pandas takes a third longer with the strings of pyarrow.
+@pd.option_context("mode.string_storage", "python")
 def collect(
     records: Sequence[TrialRecord],
     *,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -127,7 +128,7 @@ class Contenders:
         """The entry of `totals` with the time that decides."""
         return "total_time" if self.ends_later else "time"
 
-    @property
+    @cached_property
     def chosen(self) -> int | None:
         """The row of the cell to recommend: the favourite, if its speed is known and no untimed cell seems better."""
         favourite = self.choice.favourite
@@ -150,15 +151,20 @@ class Contenders:
             least = float(self.cells["score"][self.baseline]) - self.contest.margin
         return [cell for cell in self.untimed if cell.objective < limit and not cell.score < least]
 
-    @property
+    @cached_property
     def objectives(self) -> Array:
         """The geometric mean of each cell's objective; NaN for cells that may not be chosen."""
         return np.asarray(np.exp(self.choice.log_objective.point))
 
-    @property
+    @cached_property
     def candidates(self) -> pd.DataFrame:
         """The cells that may be chosen."""
         return self.cells[~np.isnan(self.choice.log_objective.point)]
+
+    @cached_property
+    def rows(self) -> Sequence[Mapping[Any, Any]]:
+        """The cells as {column: value}."""
+        return self.cells.to_dict("records")
 
     @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:
@@ -175,12 +181,12 @@ class Contenders:
         """Return the probability that no cell within the margin is more than TIE better; NaN for a single candidate."""
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
-    @property
+    @cached_property
     def n_ok(self) -> Array:
         """How many seeds of each cell are ok."""
         return self.cells["n_ok"].to_numpy(dtype="float64")
 
-    @property
+    @cached_property
     def n_timed(self) -> Array:
         """How many of these have a valid timing; `n_timed` of the summary counts all of them where none has one."""
         timed: Array = self.cells["n_timed"].where(is_valid(self.cells["timing_valid"]), 0).to_numpy(dtype="float64")
@@ -236,12 +242,12 @@ class Contenders:
             "cost": _total(trials, own, terms, "cost"),
         }
         contest = Contest(
-            objective=np.where(is_candidate, _by_seed(trials, own, "objective"), np.nan),
-            accuracy=_by_seed(trials, own, "score"),
+            objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
+            accuracy=_by_seed(trials, own, trials["score"]),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.report.margin + _ROUNDING,
             likeness=_likeness(own, terms),
-            collapsed=_by_seed(trials.assign(collapsed=trials["collapsed"].eq(True)), own, "collapsed") > 0,
+            collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
             samples=_samples(trials, terms),
             restarts=_restarts(trials, own),
             hours=totals["cost"].means(),
@@ -266,7 +272,7 @@ class Contenders:
     def _by_total_time(self) -> Contenders:
         """Return the contenders compared by total times if a cell that qualifies ends before the favourite."""
         whole = measured(self.trials, self.terms, self.terms.report.objective, whole=True)
-        totals = _by_seed(self.trials.assign(whole=whole.values), self.cells, "whole")
+        totals = _by_seed(self.trials, self.cells, whole.values)
         row, favourite = self._ends_sooner(totals), self.choice.favourite
         if row is None or favourite is None:
             return self
@@ -312,7 +318,7 @@ def _chosen(contest: Contest) -> Choice:
 def _untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Untimed]:
     if cells.empty:
         return []
-    objectives = np.exp(Moments.of(logs(_by_seed(trials, cells, "objective"))).mean).tolist()
+    objectives = np.exp(Moments.of(logs(_by_seed(trials, cells, trials["objective"]))).mean).tolist()
     untimed = [
         Untimed(cell_id=row["cell_id"], name=cell_label(row, differing), objective=objective, score=row["score"])
         for row, objective in zip(cells.to_dict("records"), objectives, strict=True)
@@ -391,11 +397,13 @@ def better_than_baseline(contest: Contest) -> int | None:
     return best if above[best] > UNSOUND * contest.margin and is_shown else None
 
 
-def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
-    """Return values with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
-    return by_seed(cells["cell_id"], trials[trials["status"] == Status.OK.value], column)
+def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, values: pd.Series[Any]) -> Array:
+    """Return the values of trials with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
+    # A frame has more than a hundred columns, so that a copy of it would take longer than all that is done here.
+    needed = pd.DataFrame({"cell_id": trials["cell_id"], "seed": trials["seed"], "value": values})
+    return by_seed(cells["cell_id"], needed[trials["status"] == Status.OK.value], "value")
 
 
 def _total(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False) -> Total:
     measure = measured(trials, terms, objective, whole=whole)
-    return Total(unit=measure.unit, logs=logs(_by_seed(trials.assign(total=measure.values), cells, "total")))
+    return Total(unit=measure.unit, logs=logs(_by_seed(trials, cells, measure.values)))

@@ -83,7 +83,7 @@ def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Set
 
 def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
     """Return the axes of a cell by the sweep's names, without axes that its trials did not have."""
-    cell, terms = contenders.cells.loc[row], contenders.terms
+    cell, terms = contenders.rows[row], contenders.terms
     had = {
         axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
     }
@@ -93,7 +93,7 @@ def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
 def _setting(
     contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool
 ) -> Setting:
-    cell, terms, axes = contenders.cells.loc[row], contenders.terms, axes_of(contenders, row)
+    cell, terms, axes = contenders.rows[row], contenders.terms, axes_of(contenders, row)
     narrowed = narrowed_to(axes, sorted(contenders.seeds[row]), excludes=terms.excludes, zips=terms.zips)
     return Setting(
         cell_id=str(cell["cell_id"]),

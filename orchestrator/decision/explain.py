@@ -47,7 +47,7 @@ _MOST = 3
 def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     """Return remarks on the chosen cell: its axes and its objective beside the baseline's."""
     baseline = contenders.baseline
-    cell = contenders.cells.to_dict("records")[row]
+    cell = contenders.rows[row]
     other = None if baseline in (None, row) or math.isnan(contenders.objectives[baseline]) else baseline
     cost = contenders.totals["cost"].means()
     is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
@@ -110,7 +110,7 @@ def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
 
 def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
     """Return what is known of a cell if no trial reports a validation accuracy."""
-    cell = contenders.cells.to_dict("records")[row]
+    cell = contenders.rows[row]
     accuracy = contenders.cells["accuracy"].mask(is_untrained(contenders.cells))
     remarks = []
     is_known = speed_is_known(contenders.tried, cell["cell_id"], cell["baseline_cell_id"])
@@ -320,7 +320,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     for row in rivals[:_MOST]:
         chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
         yield remark("rival", metric=contenders.metric, **common, **_named(contenders, row), **chance)
-    cell = contenders.cells.loc[chosen]
+    cell = contenders.rows[chosen]
     if contenders.tried["gpus"].nunique() == 1:
         yield remark("one_gpu_count", gpus=cell["gpus"])
     for axis in ("gpus", "global_batch_size", "lr_multiplier"):

@@ -97,14 +97,14 @@ def gain_over(contenders: Contenders, reference: int | None, row: int | None) ->
 
 def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[StepSpeed]:
     """Yield the range of speed-ups over `fewer` GPUs at each batch, over the cells that differ in nothing else."""
-    tried = contenders.tried[(contenders.tried["status"] == Status.OK.value) & (contenders.tried["samples_per_s"] > 0)]
-    tried = tried[is_valid(tried["timing_valid"])]
-    if tried.empty:
+    tried = contenders.tried
+    is_timed = (tried["status"] == Status.OK.value) & (tried["samples_per_s"] > 0) & is_valid(tried["timing_valid"])
+    if not is_timed.any():
         return
     side = FIXED_SIDE[tried["scaling"].iloc[0]]
     alike = [side, "device", *(column for axis, column in contenders.terms.axes.items() if axis not in OF_SCALE)]
     columns: Sequence[str] = list(dict.fromkeys([*alike, "cell_id", "samples_per_s"]))
-    few, many = (tried.loc[tried["gpus"] == count, columns] for count in (fewer, gpus))
+    few, many = (tried.loc[is_timed & (tried["gpus"] == count), columns] for count in (fewer, gpus))
     pairs = pd.merge(many, few, on=list(dict.fromkeys(alike)), suffixes=("", " fewer"))
     passes = dict(zip(contenders.cells["cell_id"], contenders.choice.passes.tolist(), strict=True))
     p_within = dict(zip(contenders.cells["cell_id"], contenders.choice.p_within.tolist(), strict=True))

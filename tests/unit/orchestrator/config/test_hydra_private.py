@@ -11,11 +11,14 @@ import hydra._internal.hydra as hydra_app
 import omegaconf._utils
 import pytest
 import yaml
+from hydra import compose
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigSource
+from omegaconf import OmegaConf
 
 from orchestrator.config import hydra_private
 from orchestrator.config.search_path import config_dir
@@ -98,13 +101,35 @@ def test_libyaml_refuses_deep_nesting(text):
         yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
 
 
-def test_hydra_is_as_before_afterwards(tmp_path):
-    before = (hydra_app.ConfigLoaderImpl, vars(ConfigSource)["_get_header_dict"])
+def patched():
+    return (
+        hydra_app.ConfigLoaderImpl,
+        vars(ConfigSource)["_get_header_dict"],
+        vars(OmegaConf)["load"],
+        defaults_list._create_interpolation_map,
+    )
+
+
+def test_hydra_is_as_before_afterwards():
+    before = patched()
     with pytest.raises(RuntimeError), hydra_private.initialised_at(config_dir(), None, CHECKS):
-        assert hydra_app.ConfigLoaderImpl is not before[0]
+        assert not any(own is other for own, other in zip(patched(), before, strict=True))
         raise RuntimeError("inside")
-    after = (hydra_app.ConfigLoaderImpl, vars(ConfigSource)["_get_header_dict"])
-    assert after == before
+    assert patched() == before
+
+
+def test_each_composition_has_its_own_copy_of_the_files(tmp_path):
+    def composed(*lines):
+        (tmp_path / "mine.yaml").write_text("\n".join(["defaults: [config, {part: '${model}'}, _self_]", *lines]))
+        return compose("mine", ["sweep=batch_scaling", "model=small_cnn"])
+
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/small_cnn.yaml").write_text("values: [1]")
+    with hydra_private.initialised_at(config_dir(), tmp_path, CHECKS):
+        first = composed("own: 1")
+        first.part["values"].append(2)
+        assert composed("own: 1").part["values"] == [1]
+        assert (first.own, composed("own: 2").own) == (1, 2)
 
 
 WRONG_YAML = {
