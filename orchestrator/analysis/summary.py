@@ -6,7 +6,7 @@ test accuracy against the reference cell, the time and cost to reach a target ac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +37,23 @@ from sweeps.status import Status, cost_of
 
 def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
     """Return a row for each of these cells with its seeds' values, padded with NaN to the most seeds of a cell."""
+    return _tables(cell_ids, ok, [column])[column]
+
+
+def _tables(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, columns: Iterable[str]) -> dict[str, Array]:
+    """Return `by_cell` of several columns, for which cells and seeds are looked up only once."""
     row, cells = pd.factorize(ok["cell_id"])
     order = np.argsort(row, kind="stable")
     place = np.empty_like(row)  # among the seeds of its cell
     place[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
-    table = np.full((len(cells) + 1, place.max(initial=-1) + 1), np.nan)  # the last row: of cells without any
-    table[row, place] = ok[column].to_numpy(dtype="float64")
-    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
-    return rows
+    shape = len(cells) + 1, place.max(initial=-1) + 1  # the last row: of cells without any
+    wanted = pd.Index(cells).get_indexer(pd.Index(cell_ids))
+    tables = {}
+    for column in columns:
+        table = np.full(shape, np.nan)
+        table[row, place] = ok[column].to_numpy(dtype="float64")
+        tables[column] = table[wanted]
+    return tables
 
 
 def by_seed(
@@ -338,11 +347,18 @@ def further_axes(cells: pd.DataFrame) -> list[str]:
     return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER, *with_ends)]
 
 
+_OF_EVERY_SEED = (
+    *("sweep", "gpus", "device", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier"),
+    *("lr", "timed_with"),
+)
+"""Columns of trials that a cell takes from its first seed that has a value."""
+
+
 def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     """Return each cell's axes, devices, status and counts of seeds, indexed by `cell_id`."""
     # In the order of first trials, which is the grid's.
     groups = trials.groupby("cell_id", sort=False)
-    cells = groups.first()
+    cells = groups[[*_OF_EVERY_SEED, *comparison.axis_columns.values()]].first()
     models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
     cells["device_model"] = models.where(models != "", cells["device"])
     cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
@@ -378,11 +394,13 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
-    means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
-    means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    counted = {samples: _numbers(ok, samples).where(ok[column].notna()) for column, samples in SAMPLES.items()}
+    log_of = {column: f"log {column}" for column in _TIMES}
+    tables = _tables(cells.index, ok.assign(**counted), [*_MEANS, *log_of.values(), *counted])
+    means = {column: mean_interval(tables[column]) for column in _MEANS}
+    means |= {column: mean_interval(tables[log]).map(np.exp) for column, log in log_of.items()}
     for column, samples in SAMPLES.items():
-        counted = ok.assign(samples=_numbers(ok, samples).where(ok[column].notna()))
-        means[column] = proportion_interval(by_cell(cells.index, ok, column), by_cell(cells.index, counted, "samples"))
+        means[column] = proportion_interval(tables[column], tables[samples])
     for column, interval in means.items():
         # Only the figures that readers compare have an interval: two columns each would hide the rest.
         cells[column] = interval.point

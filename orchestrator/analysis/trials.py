@@ -251,9 +251,10 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     ]
     columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
     frame = pd.DataFrame(rows, columns=list(columns))
-    for column in (*MEASURED, *summary.OF_TEXTS):
-        # Means and comparisons would carry an infinity into every cell.
-        frame[column] = _finite(frame[column])
+    # Means and comparisons would carry an infinity into every cell.
+    measured = [*MEASURED, *summary.OF_TEXTS]
+    numbers = _finite(pd.Series(frame[measured].to_numpy(dtype="object").ravel()))
+    frame[measured] = numbers.to_numpy().reshape(len(frame), len(measured))
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)
