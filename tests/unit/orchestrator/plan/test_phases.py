@@ -161,15 +161,16 @@ def test_cells_that_further_seeds_may_bring_in_are_open(ended):
 def test_seed_far_below_the_margin_is_not_timed(ended):
     records = [ended(8, "none", seed, 0.97 + seed / 200) for seed in (1, 2, 3)]
     # A first seed is compared with the baseline's same seed, further ones with its mean.
-    assert prospects(records).bound(CELLS[32, "none"], 1) == pytest.approx(0.975 - 2 * 0.01)
-    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(0.985 - 2 * 0.01)
-    assert prospects(records).bound(CELLS[32, "none"], 7) == pytest.approx(0.98 - 2 * 0.01)
+    found = prospects(records)
+    bounds = [found.bound(CELLS[32, "none"], seed) for seed in (1, 3, 7)]
+    assert bounds == pytest.approx([0.975 - 2 * 0.01, 0.985 - 2 * 0.01, 0.98 - 2 * 0.01])
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.975)]
     assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
     records += [ended(32, "none", 2, 0.965)]
-    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
-    assert prospects(records).bound(BASE, 3) is None
+    found = prospects(records)
+    assert found.bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
+    assert found.bound(BASE, 3) is None
 
 
 def test_disturbed_timing_does_not_close_a_cell(ended):
