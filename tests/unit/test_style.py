@@ -77,11 +77,10 @@ def violations(path: Path, text: str) -> list[str]:
     if path.suffix != ".py":
         lines = enumerate(text.splitlines(), 1)
         return [f"{number}: {found.group()}" for number, line in lines if (found := _PHRASE.search(line))]
-    texts = [
-        (token.start[0], token.string)
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT
-    ]
+    # Tokens take longer than all that follows, and few lines with a sign for a comment have a phrase.
+    may_have_comment = any("#" in line and _PHRASE.search(line) for line in text.splitlines())
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline) if may_have_comment else ()
+    texts = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
     found = []
     for node in ast.walk(ast.parse(text)):
         line = getattr(node, "lineno", 1)
