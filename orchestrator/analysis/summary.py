@@ -145,12 +145,13 @@ def _verdict(difference: Difference, margin: float, n: int) -> tuple[str, float]
 
 def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     """Return the note of each cell, the worst first."""
+    of_seeds = _seed_notes(trials)
     disturbed_by_baseline = (
         ~is_invalid(cells["timing_valid"])
         & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
     )
     parts = (
-        _seed_notes(trials).reindex(cells.index).fillna(""),
+        [of_seeds.get(cell_id, "") for cell_id in cells.index],
         np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
         [
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
@@ -190,24 +191,25 @@ def superlinear_causes(cells: pd.DataFrame) -> list[str]:
     return list(np.where(cells["efficiency"] > SUPERLINEAR, causes, ""))
 
 
-def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return for each cell a note of each status of its seeds: `1 of 3 seeds oom: CUDA out of memory`."""
-    noted = trials[["cell_id", "status"]].assign(
-        order=trials["status"].map(list(Status).index),
-        size=trials.groupby("cell_id")["status"].transform("size"),
-        note=trials["note"].where(trials["note"] != ""),
-    )
-    ends = noted.groupby(["cell_id", "order"]).agg(
-        status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
-    )
-    of_seeds = [
-        note
-        if status == Status.OK.value or count == size
-        else ": ".join(filter(None, (f"{count} of {size} seeds {status}", note)))
-        for status, note, count, size in ends.fillna({"note": ""}).itertuples(index=False)
-    ]
-    joined = pd.Series(of_seeds, index=ends.index, dtype="object").groupby("cell_id")
-    return joined.agg(lambda notes: "; ".join(filter(None, notes)))
+def _seed_notes(trials: pd.DataFrame) -> dict[str, str]:
+    """Return for each cell a note of each status of its seeds, the worst first: `1 of 3 seeds oom: CUDA out of memory`.
+
+    The note of a status is that of its first seed that has one.
+    """
+    ends: dict[str, dict[str, list[str]]] = {}
+    for cell_id, status, note in zip(trials["cell_id"], trials["status"], trials["note"], strict=True):
+        ends.setdefault(cell_id, {}).setdefault(status, []).append(note)
+    notes = {}
+    for cell_id, by_status in ends.items():
+        seeds = sum(map(len, by_status.values()))
+        parts = []
+        for status in sorted(by_status, key=lambda status: _ORDER[status]):
+            count = len(by_status[status])
+            is_of_some = status != Status.OK.value and count < seeds
+            whose = f"{count} of {seeds} seeds {status}" if is_of_some else ""
+            parts.append(": ".join(filter(None, (whose, next(filter(None, by_status[status]), "")))))
+        notes[cell_id] = "; ".join(filter(None, parts))
+    return notes
 
 
 OF_TARGET = (

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -304,6 +305,10 @@ class Choice:
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
+    @cached_property
+    def _accuracies(self) -> Means:
+        return accuracies(self.contest)
+
     @property
     def most_accurate(self) -> int | None:
         """The cell with the best pooled metric; None if the metric is not compared."""
@@ -366,7 +371,7 @@ class Choice:
 
     def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which cells have a better metric than this one, with probability SHOWN_BETTER for all tied cells."""
-        difference = accuracies(self.contest).minus(row)
+        difference = self._accuracies.minus(row)
         least = least_error(difference.point, self.contest.samples * difference.n)
         p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(_ROUNDING)
         # Each tied cell is a further chance of a false difference (Bonferroni).

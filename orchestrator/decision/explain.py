@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.summary import superlinear_causes
+from orchestrator.analysis.summary import by_seed, superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
@@ -383,13 +383,13 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return the first cell, of the baseline and the best with the fewest GPUs, that ended earlier in all seeds."""
     ok = contenders.trials[contenders.trials["status"] == Status.OK.value]
     # The time of a whole training where it is known; else all of the trial, with earlier attempts.
-    ended = ok.assign(ended_s=ok["total_s"].fillna(ok["wall_s"]))
-    by_seed = ended.pivot_table(index="cell_id", columns="seed", values="ended_s")
+    ended = ok[["cell_id", "seed"]].assign(ended_s=ok["total_s"].fillna(ok["wall_s"]))
+    ended_s = by_seed(contenders.cells["cell_id"], ended, "ended_s")
     for other in dict.fromkeys([contenders.baseline, best_with_fewest(contenders)]):
         if other is None or other == chosen:
             continue
-        own, of_other = (by_seed.loc[contenders.cells["cell_id"][row]] for row in (chosen, other))
-        later = (own - of_other).dropna()
+        difference = ended_s[chosen] - ended_s[other]
+        later = difference[~np.isnan(difference)]
         if len(later) and (later > 0).all():
             yield remark("ended_later", n=len(later), name=contenders.names[other], by=float(later.mean()))
             return
