@@ -14,7 +14,6 @@ from orchestrator.config.request import Request
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
-from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialRecord
@@ -100,7 +99,7 @@ def _size(trial: TrialSpec) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All trials of a sweep in starting order, and what happens to each."""
+    """All trials of a sweep in grid order, and what happens to each."""
 
     trials: Sequence[TrialSpec]
     finished: Mapping[str, TrialRecord]
@@ -123,7 +122,7 @@ class Plan:
 
     @staticmethod
     def of(
-        trials: Iterable[TrialSpec],
+        trials: Sequence[TrialSpec],
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
         rerun: Rerun = NO_RERUN,
@@ -131,28 +130,26 @@ class Plan:
         forecasts: Forecasts = NO_FORECASTS,
     ) -> Plan:
         """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost` trials."""
-        durations = Durations(records.values(), forecasts.duration_s)
-        ordered = in_order(list(trials), durations.expected_s)
         # A base whose checkpoint is gone runs again as if the user had named it.
-        named = rerun.selected(ordered) | lost
-        ids = {trial.trial_id for trial in ordered}
+        named = rerun.selected(trials) | lost
+        ids = {trial.trial_id for trial in trials}
         effective_records = {
             key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)
         }
         # Many trials have the same gang, and to place one takes time on a large cluster.
-        reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
-        without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in effective_records)
+        reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in trials}}
+        without = (trial for trial in trials if reasons[trial.gang] and trial.trial_id not in effective_records)
         infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
-        may_fit = [trial for trial in ordered if trial.trial_id not in {*effective_records, *infeasible}]
+        may_fit = [trial for trial in trials if trial.trial_id not in {*effective_records, *infeasible}]
         too_large = {trial.trial_id: why for trial in may_fit if (why := forecasts.why_not(trial))}
         infeasible |= too_large
         may = ids - {*effective_records, *infeasible}
         return Plan(
-            trials=ordered,
+            trials=trials,
             finished=effective_records,
             infeasible=infeasible,
             nodes=nodes,
-            durations=durations,
+            durations=Durations(records.values(), forecasts.duration_s),
             named=named,
             again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
             shares=MemoryShares.of(records.values()),
@@ -184,7 +181,7 @@ class Plan:
 
     @property
     def to_run(self) -> list[TrialSpec]:
-        """The trials to start, in this order."""
+        """The trials to start; the trial queue decides in which order."""
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
     def not_run_again(self, ends: Mapping[str, TrialRecord]) -> frozenset[str]:

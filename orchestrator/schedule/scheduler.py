@@ -74,11 +74,6 @@ def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatc
     return ordered
 
 
-def in_order(trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None) -> list[TrialSpec]:
-    """Return the trials in the order in which they start if only one runs at a time."""
-    return [trial for batch in batches(trials, expected_s) for trial in batch.trials]
-
-
 def _by_shape(trials: Iterable[TrialSpec], *, backwards: bool) -> list[TrialBatch]:
     alike: dict[Shape, list[TrialSpec]] = {}
     for trial in trials:

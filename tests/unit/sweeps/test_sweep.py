@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sweeps.sweep
-from orchestrator.schedule.scheduler import in_order
 from sweeps.errors import ConfigError
 from sweeps.layout import least_nodes
 from sweeps.sweep import Sweep, divide_global, gang_of, multiply_device, trials
@@ -157,13 +156,6 @@ def test_unequal_strategy_takes_any_global_batch():
 def test_one_side_of_the_batch_must_be_given():
     with pytest.raises(ConfigError, match="device_batch_size or .*global_batch_size"):
         expanded({"gpus": [1]})
-
-
-def test_order_is_by_seed_then_gang_alternating():
-    ordered = in_order(expanded(GRID))
-    assert [(trial.seed, trial.gpus) for trial in ordered] == (
-        [(0, 2)] * 4 + [(0, 1)] * 4 + [(1, 1)] * 4 + [(1, 2)] * 4
-    )
 
 
 def test_independent_models_have_the_rate_of_their_own_batch():

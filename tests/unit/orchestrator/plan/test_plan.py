@@ -23,6 +23,7 @@ from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
 from tests.unit.orchestrator.requests import request
+from tests.unit.sweeps.setups import expanded
 
 
 def test_trials_that_do_not_fit_are_infeasible():
@@ -80,6 +81,12 @@ def test_durations_come_from_the_same_cell():
 def test_trials_skipped_by_a_budget_run_again():
     record = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="budget")
     assert TRIALS[0] in plan(record).to_run
+
+
+def test_timetable_turns_around_at_every_seed():
+    planned = Plan.of(expanded({"device_batch_size": [8, 16, 32], "seed": [0, 1]}), {}, NODES)
+    order = [(place.trial.seed, place.trial.batch.device_batch_size) for place in planned.timetable.schedule]
+    assert order == [(0, 8), (0, 16), (0, 32), (1, 32), (1, 16), (1, 8)]
 
 
 def test_rows_are_in_starting_order():
