@@ -21,7 +21,7 @@ from typing import Any
 import hydra
 
 from benchmarks.figures import machine, tell
-from orchestrator.analysis.trials import cell_axes, collect_for
+from orchestrator.analysis.trials import cell_axes, collect
 from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition
 from orchestrator.config.request import Request, Terms
@@ -66,7 +66,7 @@ def undisturbed(record: TrialRecord) -> TrialRecord:
 
 
 def recommended(request: Request, ends: Sequence[TrialRecord]) -> Any:
-    frames = collect_for(request, ends)
+    frames = collect(request, ends)
     return decide(*frames, Terms.of(request, cell_axes(ends)))
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()
     ]
-    frames = collect_for(request, pooled)
+    frames = collect(request, pooled)
     level = dict(zip(frames[1]["cell_id"], 1 / frames[1]["samples_per_s"], strict=True))
     probing_h = sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
     rows = []

@@ -130,7 +130,7 @@ def measure(size: int) -> dict[str, Any]:
                 session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]
                 backend.run(plan.to_run, layout.root, session)
             with stage("collect"):
-                from orchestrator.analysis.trials import collect
+                from tests.unit.orchestrator.frames import collect
 
                 ends = list(journal.history.all_rows.values())
                 frames = collect(ends, scaling="weak", reference_batch_size=32)

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.analysis.curves import curves_frame
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import not_made
 from orchestrator.report.facts import ReportData
@@ -29,6 +28,7 @@ from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.files import write_tables
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 
 SEEDS = 10

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.simulation import margins, yardstick
 from benchmarks.simulation.worlds import CLEAN, CONTAMINATED, DRIFTS, LOSSES, PROCESSES, Noise
-from orchestrator.analysis.trials import collect
+from tests.unit.orchestrator.frames import collect
 
 
 @pytest.fixture

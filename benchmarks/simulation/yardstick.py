@@ -12,7 +12,6 @@ import pandas as pd
 from scipy.stats import t as student_t
 
 from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
 from orchestrator.decision.claims import Claim
@@ -35,6 +34,7 @@ from sweeps.layout import Gang, Layout
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
+from tests.unit.orchestrator.frames import collect
 
 
 def covered(interval, truth) -> float:

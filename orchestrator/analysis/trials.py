@@ -20,8 +20,7 @@ from orchestrator.analysis import rates, summary, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
-from orchestrator.config.request import VAL_ACCURACY, Metric, Request
-from orchestrator.config.settings import ReportSection
+from orchestrator.config.request import Metric, Request
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
 from orchestrator.store.record import TrialRecord, figure, tokens_per_s
 from orchestrator.store.results import history_in
@@ -154,49 +153,27 @@ _SEPARATE = ("device_model", "process")
 _RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
 
 
-_DEFAULTS = ReportSection()
-"""The section `report` of a config that sets nothing."""
-
-
 # Frames have a row for each trial, and for few rows pandas takes a third longer with the strings of pyarrow.
 @pd.option_context("mode.string_storage", "python")
-def collect(
-    records: Sequence[TrialRecord],
-    *,
-    scaling: str,
-    baseline: Mapping[str, Any] | None = None,
-    reference_batch_size: int | None = None,
-    report: ReportSection = _DEFAULTS,
-    metric: Metric = VAL_ACCURACY,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def collect(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
 
-    `baseline` names the cell to compare with as {axis: value}; scaling and reference are as in `Comparison`.
-    Of `report` the margin and the price are used. `metric` and `own_metrics` become columns of the cells, with
-    intervals. Raises ConfigError if the baseline names an axis that no record has.
+    The request says which cells are compared, by which metric and margin, and at which price. The metric and
+    `own_metrics` become columns of the cells, with intervals. Raises ConfigError if `sweep.baseline` names an axis that
+    no record has.
     """
+    report, metric = request.settings.report, request.metric
     comparison = Comparison(
-        scaling=scaling,
-        baseline=baseline or {},
-        reference_batch_size=reference_batch_size,
+        scaling=request.scaling,
+        baseline=request.settings.sweep.baseline or {},
+        reference_batch_size=request.reference_batch_size,
         axis_columns=axis_columns(records),
     )
-    in_order = sorted(records, key=_grid_place)  # otherwise the tables would be in the order in which trials ended
-    trials = with_collapsed(trials_frame(in_order), report.margin, metric)
+    # Otherwise the tables would be in the order in which trials ended.
+    ordered = sorted(records, key=_grid_place)
+    trials = with_collapsed(trials_frame(ordered), report.margin, metric)
     metrics = dict.fromkeys([metric.name, *own_metrics(records)])
     return trials, summary_frame(trials, comparison, report=report, metrics=list(metrics))
-
-
-def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the trials and the cells, compared according to the request."""
-    return collect(
-        records,
-        scaling=request.scaling,
-        baseline=request.settings.sweep.baseline,
-        reference_batch_size=request.reference_batch_size,
-        report=request.settings.report,
-        metric=request.metric,
-    )
 
 
 def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -204,7 +181,7 @@ def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.Da
     rows = history_in(layout).rows
     if not rows:
         raise ConfigError([f"no trial has ended yet in {layout.root}"])
-    return collect_for(request, list(rows.values()))
+    return collect(request, list(rows.values()))
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ import pandas as pd
 from rich.console import Console
 
 from orchestrator.analysis.curves import WITH_CURVE, curves_frame, loss_curves
-from orchestrator.analysis.trials import cell_axes, collect_for
+from orchestrator.analysis.trials import cell_axes, collect
 from orchestrator.config.request import Request, Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim, needs_curves
@@ -301,7 +301,7 @@ def report_on(
     records, fingerprint = list(history.rows.values()), history.fingerprint or {}
     # What the trials report is known only now.
     request = request.judged_by(record.metrics for record in records)
-    trials, cells = collect_for(request, records)
+    trials, cells = collect(request, records)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(layout)
 

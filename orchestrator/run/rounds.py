@@ -171,14 +171,14 @@ class FurtherSeeds:
         """
         if self.unsettled or not history.rows:
             return Round()
-        from orchestrator.analysis.trials import cell_axes, collect_for  # pandas, which other sweeps do not need yet
+        from orchestrator.analysis.trials import cell_axes, collect  # pandas, which other sweeps do not need yet
         from orchestrator.decision.decide import decide
         from orchestrator.decision.more_seeds import with_more
 
         # The recommendation itself decides which seeds are missing, so that both say the same.
         rows = list(history.rows.values())
         request = self._request.judged_by(row.metrics for row in rows)
-        recommendation = decide(*collect_for(request, rows), Terms.of(request, cell_axes(rows)))
+        recommendation = decide(*collect(request, rows), Terms.of(request, cell_axes(rows)))
         cells = {trial.cell_id: trial for trial in self._plan.trials}
         seeds: dict[str, list[int]] = {}
         for row in rows:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.curves import loss_curves
-from orchestrator.analysis.trials import collect
 from studies.loss_distance import distance_table, write
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 CURVE = np.array([2.0, 1.0, 0.5, 0.25, 0.125])

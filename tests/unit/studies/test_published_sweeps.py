@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.curves import loss_curves
-from orchestrator.analysis.trials import collect_for
+from orchestrator.analysis.trials import collect
 from orchestrator.cli.sweep_checks import request_errors, setup_errors
 from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
@@ -112,7 +112,7 @@ def ended(trial):
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.settings.sweep.claims]
-    frames = collect_for(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
+    frames = collect(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
     epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)
     found = verdicts(claims, *frames, loss_curves(frames[0], curves))

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from orchestrator.analysis.trials import collect
 from orchestrator.store.journal import encode
 from orchestrator.store.record import Kind, Record, TrialRecord
 from orchestrator.store.results_folder import JOURNAL
 from studies.published_tables import TABLES, Published, experiment, measured_cells, published_markdown, write
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 KEPT = Path(__file__).parents[3] / "docs/results/published"

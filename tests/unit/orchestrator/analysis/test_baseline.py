@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, baseline_cells, same_machines
-from orchestrator.analysis.trials import collect
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

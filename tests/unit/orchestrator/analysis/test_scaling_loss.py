@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.scaling_loss import BETWEEN_NODES, LATE, LOST, REMEDIES, REPEATED, UNDIVIDED, words_of
-from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

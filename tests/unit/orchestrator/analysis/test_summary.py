@@ -17,7 +17,6 @@ from scipy import stats
 
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.summary import COLUMNS, Differences, by_cell, further_axes, summary_frame
-from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord
@@ -25,6 +24,7 @@ from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom

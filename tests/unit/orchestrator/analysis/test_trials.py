@@ -15,7 +15,6 @@ from orchestrator.analysis.summary import further_axes, further_metrics
 from orchestrator.analysis.trials import (
     COLUMNS,
     cell_axes,
-    collect,
     cotenants,
     epochs_trained,
     frames,
@@ -33,6 +32,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 

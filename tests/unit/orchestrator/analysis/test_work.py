@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from orchestrator.analysis.trials import collect, trials_frame
+from orchestrator.analysis.trials import trials_frame
 from orchestrator.analysis.work import accounts
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 NO_SAMPLES = None

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trials import cell_axes, collect
+from orchestrator.analysis.trials import cell_axes
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import UNDECIDED, Recommendation
@@ -24,6 +24,7 @@ from tests.unit.orchestrator.decision.deciding import (
     swayed,
     values,
 )
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 LONG = {"window_s": 2.5, "window_steps": 600}

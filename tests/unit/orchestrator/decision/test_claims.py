@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import norm, ttest_1samp
 
 from orchestrator.analysis.curves import loss_curves
-from orchestrator.analysis.trials import collect
 from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
 from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.claims import claims_markdown
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
@@ -15,6 +14,7 @@ from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, target, values
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

@@ -4,10 +4,10 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from orchestrator.analysis.trials import collect
 from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.plot import Plot, svg
 from orchestrator.store.record import TrialRecord
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.curves import curves_frame
-from orchestrator.analysis.trials import collect
 from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import (
@@ -18,6 +17,7 @@ from orchestrator.report.cell_plots import (
 )
 from orchestrator.report.plot import Plot
 from orchestrator.report.speedup_plots import speedup, why_not_linear
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.drawing import TIMED, made, texts

@@ -1,7 +1,6 @@
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.report.curve_plots import (
     MOST_CURVES,
     MOST_POINTS,
@@ -15,6 +14,7 @@ from orchestrator.report.curve_plots import (
 )
 from orchestrator.report.plot import MOST_SERIES
 from orchestrator.store.results_folder import ResultsFolder
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 

@@ -1,11 +1,11 @@
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.facts import ReportData, provenance, trained
 from orchestrator.report.page import plots_of
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 
 

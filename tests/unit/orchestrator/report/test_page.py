@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.curves import curves_frame
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds
@@ -26,6 +25,7 @@ from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 

@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.report.cell_plots import with_times
 from orchestrator.report.page_tables import cell_table, numeric
 from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 
 

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.scaling_loss import LOST
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.plot import svg
 from orchestrator.report.speedup_plots import largest, speedup, speedup_by_batch, why_not_linear
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.drawing import TIMED, made, scaling, texts

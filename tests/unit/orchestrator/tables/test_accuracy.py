@@ -1,9 +1,9 @@
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown, shown_column, why_none
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.tables.markdown import table_rows
 

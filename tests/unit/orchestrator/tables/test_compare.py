@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import VAL_ACCURACY as VAL
 from orchestrator.config.request import Metric
 from orchestrator.config.settings import CompareSection
@@ -11,6 +10,7 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 from tests.unit.orchestrator.tables.markdown import table_rows

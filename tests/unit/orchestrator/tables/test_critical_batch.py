@@ -6,12 +6,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from sweeps.branch import POINT
 from sweeps.status import Status
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 LOSS = Metric(name="val_loss", higher_is_better=False)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.files import write_tables
 from orchestrator.tables.speedup import speedup_markdown
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

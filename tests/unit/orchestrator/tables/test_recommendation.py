@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import orchestrator.decision as decision
-from orchestrator.analysis.trials import axis_columns, collect
+from orchestrator.analysis.trials import axis_columns
 from orchestrator.config.request import Metric, Terms
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.settings import ReportSection
@@ -29,6 +29,7 @@ from orchestrator.tables.scaling import scaling
 from orchestrator.tables.sentences import sentence
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed, target
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 Golden = Callable[[str, str], None]

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.scaling import scaling
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 

@@ -3,10 +3,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.speedup import one_process, speedup_frame, speedup_markdown
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.tables.markdown import table_rows
 
