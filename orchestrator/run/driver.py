@@ -36,7 +36,7 @@ from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import Patience, Retries, TrialQueue
+from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
@@ -187,7 +187,6 @@ class SweepRun:
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
         waiting = len(plan.may_run(waits=request.waits))
-        retries = Retries(request.settings.retries, history.failures)
         display = Display(self.console, waiting, request.metric, plan.timetable.makespan_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
@@ -195,7 +194,7 @@ class SweepRun:
                 self.journal,
                 display,
                 self.interrupt,
-                retries=retries,
+                retries=request.settings.retries,
                 secrets=self.checked.secrets,
                 trackers=trackers,
                 rehearsals=plan.forecasts.rehearsals,
@@ -211,7 +210,7 @@ class SweepRun:
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds.has_trials:
                 backend = backend or self.start_backend(stack)[0]
-                trial_queue = self._trial_queue(rounds, plan, retries, began_s)
+                trial_queue = self._trial_queue(rounds, plan, began_s)
                 # Called before the back end closes.
                 stack.callback(trackers.close)
                 try:
@@ -221,7 +220,7 @@ class SweepRun:
                     session.settle()
         return rounds.planned
 
-    def _trial_queue(self, rounds: Rounds, planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
+    def _trial_queue(self, rounds: Rounds, planned: Plan, began_s: float) -> TrialQueue:
         request = self.checked.request
         wait_s = request.settings.cluster.wait_s
         history = self.journal.history
@@ -232,7 +231,8 @@ class SweepRun:
             durations=planned.durations,
             budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
             patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
-            retries=retries,
+            # The session has journaled the end of the attempt by then.
+            is_retried=lambda trial_id: history.of(trial_id).awaits_retry,
             supplier=rounds,
             # One ok trial of an earlier run shows that the failures depend on the axes.
             equal_failures=None if has_ok_trial else request.settings.equal_failures,

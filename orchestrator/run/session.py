@@ -18,7 +18,6 @@ from orchestrator.config.content_hashes import named_files
 from orchestrator.plan.plan import MEASURED, size
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.schedule.queue import Retries
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import speed
 from orchestrator.store.journal import Journal
@@ -32,7 +31,7 @@ from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.forecast import REHEARSED, Rehearsals
 from sweeps.printable import printable_line
-from sweeps.rank_exit import Cause
+from sweeps.rank_exit import Cause, is_retried
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
 
@@ -51,12 +50,12 @@ class Session:
         display: Display,
         interrupt: Interrupt,
         *,
-        retries: Retries | None = None,
+        retries: int = 0,
         secrets: Secrets = NO_SECRETS,
         trackers: Trackers | None = None,
         rehearsals: Rehearsals | None = None,
     ) -> None:
-        """`retries` belongs to the trial queue, which counts the attempts; the session asks it what follows.
+        """`retries` is how many further attempts errors and crashes get.
 
         The forecasts of `rehearsals` are journaled with the trials.
         """
@@ -66,7 +65,7 @@ class Session:
         self._history = journal.history
         self._display = display
         self._interrupt = interrupt
-        self._retries = retries or Retries()
+        self._retries = retries
         self._secrets = secrets
         self._trackers = trackers or Trackers({})
         self._folders = TrialFolders(layout, secrets)
@@ -144,7 +143,7 @@ class Session:
             reached(Moment.TRACE_WRITTEN)
         # After the trace is written: the next attempt may succeed, and the user still wants to know why this one
         # failed.
-        if self._retries.allows(trial, outcome):
+        if is_retried(outcome.cause, self._history.of(trial.trial_id).failures, self._retries):
             value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
             self._journal.append(Kind.RETRIED, self._attempt(trial) | value)
             self._display.retried(trial, outcome)

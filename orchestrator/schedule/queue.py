@@ -1,14 +1,14 @@
 """Decides what runs next. `TrialQueue` is the one owner of that question; the back end and the driver ask it.
 
-The order of trials and their places come from `scheduler`. This module adds the budget, the retries, the wait for nodes
-that fit, and the doubt in a sweep whose trials all fail for one reason.
+The order of trials and their places come from `scheduler`. This module adds the budget, the wait for nodes that fit, and
+the doubt in a sweep whose trials all fail for one reason.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,50 +17,9 @@ from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.layout import Gang
-from sweeps.rank_exit import Cause
+from sweeps.rank_exit import OWN_FAULT, Cause
 from sweeps.status import Status, SweepBudget
-from sweeps.trial import Purpose, TrialSpec
-
-LOST_NODES = 5
-"""Attempts that one trial may lose to nodes or GPUs: not its fault, but a trial that breaks them must stop sometime."""
-
-_OWN_FAULT = (Cause.ERROR, Cause.CRASH)
-"""Causes that are blamed on the trial; a node or a GPU fails by itself."""
-
-
-class Retries:
-    """Decides which failed trials get another attempt.
-
-    Errors and crashes get `limit` further attempts. Lost nodes and GPUs are not charged, up to LOST_NODES. A host that
-    ran out of memory or has a port in use, possibly by other processes, grants one. All other ends are the trial's own
-    result.
-    """
-
-    def __init__(self, limit: int = 0, failed: Mapping[str, Sequence[Cause]] | None = None) -> None:
-        """`failed`: by trial, the causes of attempts that failed under earlier drivers."""
-        self._limit = limit
-        self._failed = {trial_id: list(causes) for trial_id, causes in (failed or {}).items()}
-
-    def allows(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
-        """Return whether another attempt follows this one; changes nothing."""
-        before, cause = self._failed.get(trial.trial_id, ()), outcome.cause
-        if trial.purpose is Purpose.PROBE:
-            return False
-        if cause in (Cause.NODE, Cause.DEVICE):
-            return before.count(cause) < LOST_NODES
-        if cause in (Cause.HOST_MEMORY, Cause.PORT):
-            return cause not in before
-        return cause in _OWN_FAULT and sum(earlier in _OWN_FAULT for earlier in before) < self._limit
-
-    def count(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
-        """Count the end of an attempt. Return whether another follows; if none does, counting starts afresh."""
-        again = self.allows(trial, outcome)
-        if again:
-            self._failed.setdefault(trial.trial_id, []).append(outcome.cause)
-        else:
-            self._failed.pop(trial.trial_id, None)
-        return again
-
+from sweeps.trial import TrialSpec
 
 _INCONCLUSIVE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
 """Statuses that show neither that trials can succeed nor that they cannot."""
@@ -92,7 +51,7 @@ class SystematicFailures:
         """Take the end of a trial into account; `outcome` is None if unknown."""
         if outcome is None or outcome.status in _INCONCLUSIVE or trial.measures:
             return
-        if outcome.status is Status.FAILED and outcome.cause not in (*_OWN_FAULT, Cause.PORT):
+        if outcome.status is Status.FAILED and outcome.cause not in (*OWN_FAULT, Cause.PORT):
             return
         if outcome.status is not Status.FAILED:
             self._is_off = True
@@ -259,19 +218,19 @@ class TrialQueue:
         durations: Durations | None = None,
         budget: SweepBudget | None = None,
         patience: Patience | None = None,
-        retries: Retries | None = None,
+        is_retried: Callable[[str], bool] = lambda trial_id: False,
         equal_failures: int | None = None,
         supplier: Supplier | None = None,
     ) -> None:
-        """`retries`: None: no trial is retried. `equal_failures`: how many cells may fail for one reason before the
-        rest is not run; None: all. `supplier`: None: no trials follow.
+        """`is_retried` returns whether another attempt follows the one that has just ended. `equal_failures` is how
+        many cells may fail for one reason before the rest is not run; None: all. `supplier`: None: no trials follow.
         """
         self._durations = durations or Durations()
         self._budget = budget or SweepBudget()
         self._gpu_s = self._budget.used_gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
-        self._retries = retries
+        self._is_retried = is_retried
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler = Scheduler((), (), self._durations.expected_s)
@@ -358,7 +317,7 @@ class TrialQueue:
             self._scheduler.revise()
         if outcome and self._supplier is not None:
             self._supplier.ended(trial, outcome)
-        if outcome and self._retries and self._retries.count(trial, outcome):
+        if outcome and self._is_retried(trial_id):
             # The other trial with the same port may still run.
             self.retry(replace(trial, timing="exclusive") if outcome.cause is Cause.PORT else trial)
 

@@ -63,6 +63,11 @@ class TrialHistory:
         """True if the files in the trial's folder are those of a further attempt, which does not count yet."""
         return self.restarted and not self.ended
 
+    @property
+    def awaits_retry(self) -> bool:
+        """True if the last attempt failed, and another one follows."""
+        return bool(self.failures) and not self.running
+
     def start(self, attempt: int) -> None:
         """Take the start of an attempt."""
         # A start while one is running: the driver of that one was killed, and nobody noted its length.
@@ -288,11 +293,6 @@ class History:
         files = source.get("files") if isinstance(source, Mapping) else None
         known = files if isinstance(files, Mapping) else {}
         return {name: str(known.get(name, "")) for name in sorted(self._rewritten[1])}
-
-    @property
-    def failures(self) -> dict[str, list[Cause]]:
-        """The causes by which attempts failed since the last terminal record, by trial."""
-        return {trial_id: trial.failures for trial_id, trial in self.trials.items() if trial.failures}
 
     @property
     def repeated(self) -> set[str]:

@@ -30,7 +30,6 @@ from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.run.verify import JournalCheck
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import Retries
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, JournalError, replay
@@ -115,8 +114,7 @@ class Schedules(RuleBasedStateMachine):
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
-        self.retries = Retries(self.limit, self.journal.history.failures)
-        self.session = Session(self.layout, self.journal, display, interrupt, retries=self.retries)
+        self.session = Session(self.layout, self.journal, display, interrupt, retries=self.limit)
         waiting = [each for each in self.trials if each.trial_id not in ended]
         self.scheduler = Scheduler(waiting, NODES, lambda each: None)
         self.running: list[TrialSpec] = []
@@ -171,7 +169,7 @@ class Schedules(RuleBasedStateMachine):
         except OSError:
             return self._die()
         self.scheduler.ended(ended.trial_id)
-        if self.retries.count(ended, outcome):
+        if self.journal.history.of(ended.trial_id).awaits_retry:
             self.scheduler.retry(ended)
         else:
             self.acknowledged.add(ended.trial_id)

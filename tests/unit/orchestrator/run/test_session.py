@@ -15,7 +15,6 @@ from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.run.verify import of_ended_trials
-from orchestrator.schedule.queue import Retries
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
@@ -42,7 +41,7 @@ _journals: dict[Path, Journal] = {}
 """The last driver's journals, by path."""
 
 
-def session(layout: ResultsFolder, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
+def session(layout: ResultsFolder, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
     """Return the session of a further driver; the one before it has ended."""
     if before := _journals.pop(layout.journal, None):
         before.close()
@@ -87,17 +86,16 @@ def test_forecast_is_journaled_with_the_trial(layout: ResultsFolder) -> None:
 
 def test_full_disk_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
-        run_to(session(layout, retries=Retries(3)), FULL)
+        run_to(session(layout, retries=3), FULL)
     assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(layout.trial("t"))
     assert kinds(layout) == ["started"]
 
 
 def test_failed_trial_is_retried_and_then_finished(layout: ResultsFolder) -> None:
-    retries = Retries(1)
-    taken_up = session(layout, retries=retries)
+    taken_up = session(layout, retries=1)
     for again in (True, False):
         run_to(taken_up, BROKEN)
-        assert retries.count(TRIAL, BROKEN) is again
+        assert history(layout).of("t").awaits_retry is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
     row = history(layout).all_rows["t"]

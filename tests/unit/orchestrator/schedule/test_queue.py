@@ -6,10 +6,8 @@ import pytest
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import (
     EMPTY_CLUSTER_S,
-    LOST_NODES,
     REVISIONS,
     Patience,
-    Retries,
     SystematicFailures,
     TrialQueue,
 )
@@ -231,7 +229,7 @@ def test_wait_goes_on_when_all_nodes_have_left():
 
 
 def test_retry_comes_before_others_once_its_place_is_free():
-    trial_queue = on(TrialQueue(trials(3), retries=Retries(1)), ONE, TWO)
+    trial_queue = on(TrialQueue(trials(3), is_retried=lambda trial_id: trial_id == "0"), ONE, TWO)
     first, second = trial_queue.next(0.0), trial_queue.next(0.0)
     survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
     on(trial_queue, survivor, now_s=1.0)
@@ -245,7 +243,7 @@ def test_retry_comes_before_others_once_its_place_is_free():
 
 def test_a_trial_whose_port_was_in_use_is_tried_again_alone():
     side_by_side = [replace(one, timing="shared") for one in trials(2)]
-    trial_queue = on(TrialQueue(side_by_side, retries=Retries()), ONE)
+    trial_queue = on(TrialQueue(side_by_side, is_retried=lambda trial_id: True), ONE)
     starts = [trial_queue.next(0.0), trial_queue.next(0.0)]
     assert None not in starts
     in_use = TrialOutcome(status=Status.FAILED, cause=Cause.PORT, wall_s=1.0)
@@ -319,42 +317,6 @@ def test_large_round_is_revised_a_limited_number_of_times(monkeypatch):
         trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(status=Status.OK, wall_s=1.0))
     assert trial_queue.next(now_s) is None and trial_queue.over
     assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
-
-
-@pytest.mark.parametrize(
-    ("cause", "before", "limit", "again"),
-    [
-        (Cause.ERROR, [], 0, False),
-        (Cause.ERROR, [], 1, True),
-        (Cause.CRASH, [Cause.ERROR], 1, False),
-        (Cause.CRASH, [Cause.NODE, Cause.HOST_MEMORY], 1, True),
-        (Cause.NODE, [Cause.CRASH] * 3, 0, True),
-        (Cause.NODE, [Cause.NODE] * LOST_NODES, 9, False),
-        (Cause.DEVICE, [Cause.NODE, Cause.CRASH], 0, True),
-        (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
-        (Cause.HOST_MEMORY, [], 0, True),
-        (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
-        (Cause.PORT, [], 0, True),
-        (Cause.PORT, [Cause.PORT], 9, False),
-        (Cause.DEVICE_MEMORY, [], 9, False),
-        (Cause.HANG, [], 9, False),
-        (Cause.TIME_LIMIT, [], 9, False),
-        (Cause.NONE, [], 9, False),
-    ],
-)
-def test_cause_and_earlier_failures_decide_on_a_retry(cause, before, limit, again):
-    one, outcome = trial("a", "quick"), TrialOutcome(status=Status.FAILED, cause=cause, wall_s=1.0)
-    retries = Retries(limit, {"a": before})
-    assert retries.allows(one, outcome) is retries.allows(one, outcome) is again
-    assert retries.count(one, outcome) is again
-    probe = replace(one, purpose=Purpose.PROBE, measures="another")
-    assert not Retries(limit, {"a": before}).allows(probe, outcome)
-
-
-def test_counting_starts_afresh_after_the_last_attempt():
-    one, outcome = trial("a", "quick"), TrialOutcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0)
-    retries = Retries(1)
-    assert [retries.count(one, outcome) for _ in range(4)] == [True, False, True, False]
 
 
 NODE = Node(name="a", cpus=1, gpus=0)
