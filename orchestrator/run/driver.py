@@ -32,7 +32,7 @@ from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
-from orchestrator.run.rounds import Rounds
+from orchestrator.run.rounds import Rounds, SharedTimings
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
 from orchestrator.schedule.cluster import Node, Shape
@@ -234,6 +234,7 @@ class SweepRun:
             # The session has journaled the end of the attempt by then.
             is_retried=lambda trial_id: history.of(trial_id).awaits_retry,
             supplier=rounds,
+            as_started=SharedTimings(history).as_started,
             # One ok trial of an earlier run shows that the failures depend on the axes.
             equal_failures=None if has_ok_trial else request.settings.equal_failures,
         )

@@ -256,7 +256,6 @@ class Rounds:
         self._session = session
         self._history = history
         self._waiting: Sequence[TrialSpec] = _to_run(request, plan, history)
-        self._timings = SharedTimings(history)
         self._extra_seeds = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
         self._branches = Branches(plan, self._waiting, session)
         repetitions = Repetitions(request, plan, self._extra_seeds)
@@ -300,10 +299,6 @@ class Rounds:
     def leave_out(self, ends: LeftOut) -> None:
         """Journal why trials will not run."""
         self._session.left_out(self._extra_seeds.leave_out(ends) if self._extra_seeds else ends)
-
-    def as_started(self, start: Start) -> TrialSpec:
-        """Return the trial, which leaves its timing to another trial if that has the same one."""
-        return self._timings.as_started(start)
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Note the end of a trial."""

@@ -1,7 +1,7 @@
 """Decides what runs next. `TrialQueue` is the one owner of that question; the back end and the driver ask it.
 
-The order of trials and their places come from `scheduler`. This module adds the budget, the wait for nodes that fit, and
-the doubt in a sweep whose trials all fail for one reason.
+The order of trials and their places come from `scheduler`. This module adds the budget, the wait for nodes that fit,
+and the doubt in a sweep whose trials all fail for one reason.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 from orchestrator.schedule.cluster import Node, Shape, can_run, kept_gang, why_infeasible
@@ -198,9 +199,6 @@ class Supplier(Protocol):
     def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
         """Return further trials; empty if there are no others. `left_out` is new since the last call."""
 
-    def as_started(self, start: Start) -> TrialSpec:
-        """Return the trial with what is known only when it starts; its ids and its gang stay."""
-
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Take the end of an attempt."""
 
@@ -221,9 +219,11 @@ class TrialQueue:
         is_retried: Callable[[str], bool] = lambda trial_id: False,
         equal_failures: int | None = None,
         supplier: Supplier | None = None,
+        as_started: Callable[[Start], TrialSpec] = attrgetter("trial"),
     ) -> None:
         """`is_retried` returns whether another attempt follows the one that has just ended. `equal_failures` is how
         many cells may fail for one reason before the rest is not run; None: all. `supplier`: None: no trials follow.
+        `as_started` returns the trial with what is known only when it starts; its ids and its gang stay.
         """
         self._durations = durations or Durations()
         self._budget = budget or SweepBudget()
@@ -237,6 +237,7 @@ class TrialQueue:
         self._shapes: set[Shape] = set()
         self._nodes: list[Node] | None = None
         self._supplier = supplier
+        self._as_started = as_started
         self._is_closed = supplier is None
         self._began_s = 0.0
         self._ends = self._added = self._reported = 0
@@ -282,7 +283,7 @@ class TrialQueue:
         if start is None:
             return None
         self._running[start.trial.trial_id] = (start.trial, now_s)
-        return start if self._supplier is None else replace(start, trial=self._supplier.as_started(start))
+        return replace(start, trial=self._as_started(start))
 
     @property
     def _needs_trials(self) -> bool:

@@ -265,9 +265,6 @@ class Supply:
         self.left_out += ids(left_out)
         return self._rounds.pop(0) if self._rounds else []
 
-    def as_started(self, start):
-        return start.trial
-
     def ended(self, trial, outcome):
         self.ends.append(trial.trial_id)
 
@@ -275,14 +272,18 @@ class Supply:
 def test_queue_asks_its_supplier_when_nothing_runs_or_waits():
     supply = Supply([trial("homeless", "quick", ranks=9)], [trial("more", "quick")])
     trial_queue = on(TrialQueue(trials(1), supplier=supply), ONE)
-    supply.as_started = lambda start: dataclasses.replace(start.trial, timing="shared")
-    assert trial_queue.next(0.0).trial.timing == "shared"
+    assert trial_queue.next(0.0).trial.trial_id == "0"
     assert trial_queue.next(1.0) is None and not trial_queue.over
     trial_queue.ended("0", 2.0, TrialOutcome(status=Status.OK, wall_s=1.0))
     assert trial_queue.needs_gangs and not trial_queue.over and supply.ends == ["0"]
     assert trial_queue.next(2.0).trial.trial_id == "more" and supply.left_out == [("homeless", Status.INFEASIBLE)]
     trial_queue.ended("more", 3.0)
     assert trial_queue.next(3.0) is None and trial_queue.over and supply.ends == ["0"]
+
+
+def test_a_trial_may_change_as_it_starts():
+    queued = TrialQueue(trials(1), as_started=lambda start: replace(start.trial, timing="shared"))
+    assert on(queued, ONE).next(0.0).trial.timing == "shared"
 
 
 def test_supplier_is_asked_again_once_a_budget_is_used_up():
