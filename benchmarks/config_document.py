@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from orchestrator.config import settings
-from orchestrator.config.kinds import Choice, Flag, Kind, Number
+from orchestrator.config.kinds import Flag, KeyKind, Number, Word
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, StandardAxes
 
@@ -102,7 +102,7 @@ def _schema_of(keys: type[Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": keys is Settings}
 
 
-def _of_kind(kind: Kind) -> dict[str, Any]:
+def _of_kind(kind: KeyKind) -> dict[str, Any]:
     allowed: list[dict[str, Any]] = [{"const": None}] if kind.null else []
     allowed += [{"enum": list(kind.words)}] if kind.words else []
     if isinstance(kind, Number):
@@ -111,7 +111,7 @@ def _of_kind(kind: Kind) -> dict[str, Any]:
         allowed.append({"type": "integer" if kind.whole else "number"} | limits)
     elif isinstance(kind, Flag):
         allowed.append({"type": "boolean"})
-    elif not isinstance(kind, Choice):  # a form that only the project itself can check
+    elif not isinstance(kind, Word):  # a form that only the project itself can check
         return {}
     # An axis or another key may give the value: ${optimizer.lr}.
     return {"anyOf": [*allowed, {"type": "string", "pattern": r"\$\{.*\}"}]}

@@ -7,7 +7,6 @@ share it, so that what they have in common is trained once (Merrill et al. 2025,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from sweeps.errors import ConfigError
@@ -18,18 +17,16 @@ from sweeps.trial import TrialSpec
 POINT = "trainable.branch_tokens"
 """The key, and usually an axis, that makes a trial a branch: the tokens after which it leaves its base."""
 
-_SIDE = "global_batch_size"
-
 
 def point_of(trial: TrialSpec) -> int | None:
     """Return the tokens after which a branch leaves its base; None for other trials."""
-    tokens: int | None = _settings(trial).get("branch_tokens")
+    tokens: int | None = trial.settings.get("branch_tokens")
     return tokens
 
 
 def base_of(trial: TrialSpec) -> str:
     """Return the id of a branch's base; empty for other trials."""
-    return str(_settings(trial).get("branch_base", ""))
+    return str(trial.settings.get("branch_base", ""))
 
 
 def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], TrialSpec]) -> list[TrialSpec]:
@@ -53,7 +50,7 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
             continue
         # What branches share must not depend on their own rule, rate or batch.
         axes = {**trial.axes, **{axis: DEFAULTS[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}}
-        axes |= {_SIDE: trial.lr.reference_batch_size, POINT: None}
+        axes |= {"global_batch_size": trial.lr.reference_batch_size, POINT: None}
         base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
         of_branch[trial.trial_id] = base.trial_id
         batches.add(trial.batch.global_batch_size)
@@ -68,9 +65,9 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
     # A base may be a trial of the sweep itself, which then runs once for both purposes.
     first = {base.trial_id: known.get(base.trial_id, base) for base in bases.values()}
     return [
-        *(_with(base, branch_points=sorted(points[key])) for key, base in first.items()),
+        *(base.with_settings(branch_points=sorted(points[key])) for key, base in first.items()),
         *(
-            _with(trial, branch_base=of_branch[key]) if key in of_branch else trial
+            trial.with_settings(branch_base=of_branch[key]) if key in of_branch else trial
             for key, trial in known.items()
             if key not in first
         ),
@@ -80,7 +77,7 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
 def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
     """Yield a line for each reason why a branch's loss could not be compared with that of others."""
     data, model, budget = (trial.config.get(section) or {} for section in ("data", "model", "budget"))
-    window, whole = _settings(trial).get("branch_window_tokens"), budget.get("tokens")
+    window, whole = trial.settings.get("branch_window_tokens"), budget.get("tokens")
     epoch, length = data.get("epoch_tokens"), data.get("sequence_length") or model.get("sequence_length")
     if window is None:
         yield f"{POINT}={point} needs trainable.branch_window_tokens, the tokens that a branch trains"
@@ -103,11 +100,3 @@ def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
     for batch in (trial.batch.global_batch_size, trial.lr.reference_batch_size):
         if epoch % (batch * length):
             yield f"data.epoch_tokens={epoch} is not a multiple of a batch of {batch} × {length} tokens"
-
-
-def _with(trial: TrialSpec, **settings: Any) -> TrialSpec:
-    return replace(trial, config={**trial.config, "trainable": {**_settings(trial), **settings}})
-
-
-def _settings(trial: TrialSpec) -> Mapping[str, Any]:
-    return trial.config.get("trainable") or {}

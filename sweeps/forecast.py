@@ -136,7 +136,7 @@ TENSOR = 0.2
 """How much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout."""
 
 BESIDE_GB = 1.0
-"""What a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, the memory of libraries."""
+"""The most that a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, memory of libraries."""
 
 PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")
 """Peaks of the parts of a trial, the evaluation last."""
@@ -254,7 +254,7 @@ class Rehearsals:
         if not ok:
             is_short = bool(failed) and size >= min(failed)
             return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
-        curve = Curve(ok)
+        curve = MicroBatchCurve(ok)
         memory = _memory(curve, size)
         forecast = _times(trial, curve, size, next(iter(same.values())).source, between_nodes or Network())
         if memory is None:
@@ -286,7 +286,7 @@ def _next_size(sizes: Sequence[int], done: Mapping[int, Rehearsal]) -> int | Non
     return inner[len(inner) // 2]
 
 
-class Curve:
+class MicroBatchCurve:
     """Figures of rehearsals as functions of the micro-batch: lines between them, and beyond the last two."""
 
     def __init__(self, rehearsed: Mapping[int, Mapping[str, Any]]) -> None:
@@ -338,7 +338,7 @@ class Curve:
         if not bound:
             return 0.0
         # Launches take as long for any micro-batch. Only the input may take longer for a larger one.
-        return Curve(bound).at("step_s", min(max(size, min(bound)), max(bound)))
+        return MicroBatchCurve(bound).at("step_s", min(max(size, min(bound)), max(bound)))
 
     def error(self, accuracy: Accuracy, size: int) -> float:
         """Return how far a figure may be off, as a share."""
@@ -347,7 +347,7 @@ class Curve:
         return accuracy.between if self._sizes[0] < size < self._sizes[-1] else accuracy.beyond
 
 
-def _memory(curve: Curve, size: int) -> Estimate | None:
+def _memory(curve: MicroBatchCurve, size: int) -> Estimate | None:
     if "passes_gb" not in curve.first:
         return None
     *of_training, least_gb = (curve.at(part, size) for part in PARTS)
@@ -370,7 +370,7 @@ def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, 
     return ("yes", "") if peak_gb.hi <= room_gb else ("unsure", text)
 
 
-def _times(trial: TrialSpec, curve: Curve, size: int, source: str, between_nodes: Network) -> Forecast:
+def _times(trial: TrialSpec, curve: MicroBatchCurve, size: int, source: str, between_nodes: Network) -> Forecast:
     """Return the forecast of a trial's times. Whether it fits is not known."""
     accuracy = TIME if trial.device == "cuda" else TIME_ON_CPU
     own = curve.step(size, curve.error(accuracy, size) + (ELSEWHERE if source == SHIPPED else 0.0))
@@ -438,8 +438,8 @@ def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> 
     """Return the seconds of the training; `figures` has `epoch_samples` and `sequence_length`."""
     [(unit, amount)] = trial.length.items()
     # A branch begins with another training's checkpoint, and trains only its window.
-    if trial.config["trainable"].get("branch_base"):
-        unit, amount = "tokens", trial.config["trainable"]["branch_window_tokens"]
+    if trial.settings.get("branch_base"):
+        unit, amount = "tokens", trial.settings["branch_window_tokens"]
     if unit == "seconds":
         return Estimate(value=amount, lo=amount, hi=amount)
     tokens = figures.get("sequence_length") or 1
@@ -450,12 +450,11 @@ def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> 
 
 def _beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: float, train_s: float) -> float:
     """Return the seconds of a trial's evaluations, and of further steps for its timing."""
-    settings = trial.config["trainable"]
     epoch_s = figures["epoch_samples"] / trial.batch.global_batch_size * step_s
     evaluations = math.ceil(train_s / epoch_s) * figures["validation_s"] + figures["test_s"]
-    window_s = max(settings["window_s"], settings["window_steps"] * step_s)
+    window_s = max(trial.settings["window_s"], trial.settings["window_steps"] * step_s)
     # Two epochs that are long enough are timed within the training; otherwise further steps are timed after it.
     has_window = train_s >= 2 * epoch_s >= 2 * window_s
-    warmup_s = max(settings["warmup_s"], settings["warmup_steps"] * step_s)
+    warmup_s = max(trial.settings["warmup_s"], trial.settings["warmup_steps"] * step_s)
     timing_s = 0.0 if has_window else WARMUPS * warmup_s + window_s
     return float(evaluations + timing_s)

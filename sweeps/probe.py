@@ -16,7 +16,7 @@ PROBE, REPETITION = "probe", "repetition"
 
 def probe_of(trial: TrialSpec) -> TrialSpec | None:
     """Return a trial that only measures speed and memory of this one; None if its trainable defines none."""
-    changes = _settings(trial).get(PROBE)
+    changes = trial.settings.get(PROBE)
     return replace(_in_place_of(trial, PROBE, changes), purpose=Purpose.PROBE) if changes else None
 
 
@@ -26,7 +26,7 @@ def repetition_of(trial: TrialSpec) -> TrialSpec:
     It ends after the timed window if the trainable says how. With a target the whole training is repeated.
     """
     # The time to the target may take all of the training.
-    shorter = _settings(trial).get(REPETITION) if Target.of(trial.config) is None else None
+    shorter = trial.settings.get(REPETITION) if Target.of(trial.config) is None else None
     purpose = Purpose.WINDOW if shorter else Purpose.REPETITION
     return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", purpose=purpose)
 
@@ -45,7 +45,3 @@ def _in_place_of(trial: TrialSpec, key: str, changes: Mapping[str, Mapping[str, 
         config={**trial.config, **shorter},
         measures=trial.trial_id,
     )
-
-
-def _settings(trial: TrialSpec) -> Mapping[str, Any]:
-    return trial.config.get("trainable") or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -141,6 +141,15 @@ class TrialSpec:
     def label(self) -> str:
         """A name for people: `batch_scaling/gpus=2,device_batch_size=128,lr_rule=linear,seed=0`."""
         return printable_line(f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items()))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The section `trainable` of its config."""
+        return self.config.get("trainable") or {}
+
+    def with_settings(self, **changed: Any) -> TrialSpec:
+        """Return the trial with other values in the section `trainable`; its ids stay."""
+        return replace(self, config={**self.config, "trainable": {**self.settings, **changed}})
 
     @property
     def length(self) -> dict[str, float]:

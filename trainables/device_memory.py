@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-BESIDE_GB = 1.0
-"""The most that a process holds outside of torch's allocator: the CUDA context, and cuDNN's and cuBLAS' memory."""
+from sweeps.forecast import BESIDE_GB
 
 LEAST_SHARE = 0.01
 

@@ -1,7 +1,7 @@
 """The noise of a training's gradients: its estimate from one step of `EVERY`, and AdaScale, which paces steps by it.
 
-`Estimate` and `Smoothed` are the arithmetic, `GradientNoise` measures, `pace` is AdaScale's rule, and `NoiseWatch` is
-what a replica uses of them.
+`NoiseEstimate` and `Smoothed` are the arithmetic, `GradientNoise` measures, `pace` is AdaScale's rule, and `NoiseWatch`
+is what a replica uses of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DECAY = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class NoiseEstimate:
     """Unbiased estimates, which may be negative."""
 
     signal: float
@@ -32,7 +32,7 @@ class Estimate:
     """tr Σ, the sum of the variances of the elements of one sample's gradient."""
 
     @staticmethod
-    def of(small: float, big: float, *, small_batch: float, big_batch: float) -> Estimate:
+    def of(small: float, big: float, *, small_batch: float, big_batch: float) -> NoiseEstimate:
         """Estimate from |G_small|² and |G_big|², the squared norms of mean gradients over a small and a big batch.
 
         McCandlish et al. 2018, "An empirical model of large-batch training", appendix A.1: E|G_B|² = |G|² + tr Σ / B.
@@ -40,7 +40,7 @@ class Estimate:
         """
         # A larger batch averages more noise away: the two norms differ by it alone.
         noise = (small - big) / (1 / small_batch - 1 / big_batch)
-        return Estimate(signal=big - noise / big_batch, noise=noise)
+        return NoiseEstimate(signal=big - noise / big_batch, noise=noise)
 
 
 class Smoothed:
@@ -57,18 +57,18 @@ class Smoothed:
         """Restore the averages."""
         self._signal, self._noise, self._weight = state
 
-    def add(self, estimate: Estimate) -> None:
+    def add(self, estimate: NoiseEstimate) -> None:
         """Add the next estimate."""
         self._signal += (1 - DECAY) * (estimate.signal - self._signal)
         self._noise += (1 - DECAY) * (estimate.noise - self._noise)
         self._weight += (1 - DECAY) * (1 - self._weight)
 
     @property
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> NoiseEstimate | None:
         """The averages of the estimates so far, weighted towards the latest; None before the first."""
         if not self._weight:
             return None
-        return Estimate(signal=self._signal / self._weight, noise=self._noise / self._weight)
+        return NoiseEstimate(signal=self._signal / self._weight, noise=self._noise / self._weight)
 
     @property
     def noise_scale(self) -> float | None:
@@ -208,7 +208,7 @@ class GradientNoise:
     def add_norms(self, small: float, big: float) -> None:
         """Add an estimate from sums of squared norms: of the parts' mean gradients, and of the step's on each rank."""
         parts = len(self._sizes)
-        estimate = Estimate.of(
+        estimate = NoiseEstimate.of(
             small / parts,
             big / self._gang.world_size,
             small_batch=parts / sum(1 / size for size in self._sizes),
@@ -231,7 +231,7 @@ class Pace:
     """How far budget and schedule advance, as a share of the step's samples."""
 
 
-def pace(estimate: Estimate | None, *, kappa: float, reference_batch_size: float) -> Pace:
+def pace(estimate: NoiseEstimate | None, *, kappa: float, reference_batch_size: float) -> Pace:
     """Return AdaScale's pace at a batch of κ times the reference batch; for κ > 1 without an estimate the gain is 1.
 
     Johnson et al. 2020, "AdaScale SGD: a user-friendly algorithm for distributed training", equation 4 and section 3.1:

@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Form, Kind, Number
+from orchestrator.config.kinds import Described, KeyKind, Number
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
@@ -26,7 +26,7 @@ GPUS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class LaunchTarget:
     """A kind of cluster, with the names of its `launch.options`."""
 
     template: str
@@ -35,16 +35,18 @@ class Target:
     """Options that may be left out."""
 
 
-TARGETS: Mapping[str, Target] = {
-    "slurm": Target(template="slurm.sh", takes=("workdir", "time_limit", "partition", "memory_gb")),
-    "kuberay": Target(template="kuberay.yaml", needs=("image", "claim"), takes=("memory_gb",)),
-    "skypilot": Target(
+TARGETS: Mapping[str, LaunchTarget] = {
+    "slurm": LaunchTarget(template="slurm.sh", takes=("workdir", "time_limit", "partition", "memory_gb")),
+    "kuberay": LaunchTarget(template="kuberay.yaml", needs=("image", "claim"), takes=("memory_gb",)),
+    "skypilot": LaunchTarget(
         template="skypilot.yaml", needs=("infra",), takes=("workdir", "volume", "image", "instance", "memory_gb")
     ),
-    "ssh": Target(template="ssh.sh", needs=("hosts", "workdir")),
+    "ssh": LaunchTarget(template="ssh.sh", needs=("hosts", "workdir")),
 }
 
-_LINE = Form(described="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value)))
+_LINE = Described(
+    described="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value))
+)
 _HOST = re.compile(r"[\w.@:%\[\]][\w.@:%\[\]-]*")
 """A host, `user@host` or an address. ssh would take a name that starts with a dash as an option."""
 _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -52,17 +54,17 @@ _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z
 _LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 """The value of a Kubernetes label."""
 
-_OPTIONS: Mapping[str, Kind] = {
+_OPTIONS: Mapping[str, KeyKind] = {
     "memory_gb": Number(above=0, unit="GB"),
-    "hosts": Form(
+    "hosts": Described(
         described="a list of hosts' names",
         fits=lambda value: isinstance(value, list) and all(_HOST.fullmatch(str(host)) for host in value),
     ),
-    "claim": Form(
+    "claim": Described(
         described="a name that Kubernetes allows: letters, digits, '-' and '.' between them",
         fits=lambda value: bool(_CLAIM.fullmatch(str(value))),
     ),
-    "time_limit": Form(
+    "time_limit": Described(
         described="a time: write 2h, 90m, 1d12h, or as Slurm does 1-12:00:00",
         fits=lambda value: slurm_time(str(value)) is not None,
     ),

@@ -143,8 +143,8 @@ def _running(layout: ResultsFolder, trial_id: str, history: History) -> dict[str
     try:
         config = files.load(files.read_regular(path))
         since_s = max(0.0, time.time() - path.stat().st_mtime)
-        batch = Batch(**config["batch"])
-        cell = trial_label(config["axes"], config["gpus"], batch.device_batch_size, config["lr"]["rule"])
+        device_batch_size = Batch(**config["batch"]).device_batch_size
+        cell = trial_label({**config, "device_batch_size": device_batch_size, "lr_rule": config["lr"]["rule"]})
     # Not written yet, or in a foreign folder anything else.
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError):
         pass

@@ -59,7 +59,7 @@ _PAGE = Path(__file__).with_name("watch.html")
 _STYLE = Path(__file__).parents[1] / "report" / "page.css"
 
 
-class Watch:
+class WatchedSweep:
     """Makes the JSON value that the page shows from a results directory."""
 
     def __init__(self, request: Request, secrets: Secrets) -> None:
@@ -127,7 +127,7 @@ class Watch:
         leaders, reasons = Leaders(self._metric), disturbed(records)
         rows = []
         for record in records:
-            label = trial_label(record.axes, record.gpus, record.device_batch_size, record.lr_rule)
+            label = trial_label(vars(record))
             figures = leaders.figures(record.metrics, record.purpose)
             why = "; ".join(reasons.get(record.trial_id, ()))
             if record.status is Status.OK:
@@ -202,7 +202,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: WatchedSweep) -> None:
         self.watch = watch
         self.lock = threading.Lock()
         # Other users of the machine reach the loopback as well.
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/":
             self._send(HTTPStatus.OK, "text/html", self.server.page)
         elif url.path == "/state":
-            # Threads serve several browser tabs, and `Watch` keeps what it has read.
+            # Threads serve several browser tabs, and `WatchedSweep` keeps what it has read.
             with self.server.lock:
                 value = self.server.watch.answer(query.get("trial", ""))
             self._send(HTTPStatus.OK, "application/json", files.encode(value))
@@ -275,7 +275,7 @@ def serve(request: Request, secrets: Secrets, console: Console) -> int:
     layout = ResultsFolder(request.results_dir)
     if not layout.journal.is_file():
         raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"])
-    with Server(Watch(request, secrets)) as server:
+    with Server(WatchedSweep(request, secrets)) as server:
         port = server.server_port
         console.print(f"{server.url}   (Ctrl-C ends)", markup=False, soft_wrap=True)
         tunnel = f"ssh -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}"

@@ -13,7 +13,7 @@ from sweeps.errors import unknown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class KeyKind:
     """The values that a key may have."""
 
     words: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Kind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number(Kind):
+class Number(KeyKind):
     """A finite number in a range."""
 
     above: float = -math.inf
@@ -80,7 +80,7 @@ class Number(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Kind):
+class Word(KeyKind):
     """One of the `words`."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Choice(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag(Kind):
+class Flag(KeyKind):
     """True or false. Hydra reads `no` as text, which would count as true."""
 
     @property
@@ -109,7 +109,7 @@ class Flag(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form(Kind):
+class Described(KeyKind):
     """Values of a form that is described in words."""
 
     described: str
@@ -125,7 +125,7 @@ class Form(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Structure(Form):
+class Structure(Described):
     """A list or a section: as long as it is something else, nothing below it can be read."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -135,7 +135,7 @@ class Structure(Form):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsed(Kind):
+class Parsed(KeyKind):
     """Values with a special grammar, which `parse` checks."""
 
     parse: Callable[[Any], Iterator[str]]
@@ -192,19 +192,19 @@ def is_folder_name(name: Any) -> bool:
     return name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
-def choice(*words: str, null: bool = False) -> Choice:
+def choice(*words: str, null: bool = False) -> Word:
     """Return the kind of a key that has one of these words."""
-    return Choice(words=words, null=null)
+    return Word(words=words, null=null)
 
 
-def text(described: str, *, null: bool = True) -> Form:
+def text(described: str, *, null: bool = True) -> Described:
     """Return the kind of a text."""
-    return Form(described=described, fits=is_text, null=null)
+    return Described(described=described, fits=is_text, null=null)
 
 
-def name(described: str) -> Form:
+def name(described: str) -> Described:
     """Return the kind of an optional name; Hydra reads some names as numbers."""
-    return Form(described=described, fits=is_scalar, null=True)
+    return Described(described=described, fits=is_scalar, null=True)
 
 
 def list_of(described: str, of: Callable[[Any], bool]) -> Structure:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.kinds import Kind, Number, Structure, is_mapping
+from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import AXES, Settings
 from orchestrator.store import files
@@ -29,7 +29,7 @@ def value_at(config: Mapping[str, Any], dotted: str) -> Any:
     return node
 
 
-def _keys_of(keys: type[Any], prefix: str = "") -> Iterator[tuple[str, Kind]]:
+def _keys_of(keys: type[Any], prefix: str = "") -> Iterator[tuple[str, KeyKind]]:
     for entry in fields(keys):
         dotted = prefix + entry.name.rstrip("_")
         inner = entry.metadata.get("section")
@@ -39,7 +39,7 @@ def _keys_of(keys: type[Any], prefix: str = "") -> Iterator[tuple[str, Kind]]:
             yield dotted, entry.metadata["kind"]
 
 
-SCHEMA: Mapping[str, Kind] = dict(_keys_of(Settings))
+SCHEMA: Mapping[str, KeyKind] = dict(_keys_of(Settings))
 """The kind of each key, in the order of `conf/config.yaml`."""
 
 OWN_SECTIONS = tuple(

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from orchestrator.config.kinds import (
+    Described,
     Flag,
-    Form,
-    Kind,
+    KeyKind,
     Number,
     Parsed,
     Structure,
@@ -40,7 +40,7 @@ from sweeps.rerun import form_errors
 Section = TypeVar("Section")
 
 
-def key(default: Any, kind: Kind, *, heading: str = "") -> Any:
+def key(default: Any, kind: KeyKind, *, heading: str = "") -> Any:
     """Return the field of a key; `heading` begins a group of keys in `conf/config.yaml`."""
     return field(default_factory=lambda: copy.copy(default), metadata={"kind": kind, "heading": heading})
 
@@ -78,7 +78,7 @@ class StandardAxes:
     seed: Any = key(None, count(0))
 
 
-AXES: Mapping[str, Kind] = {entry.name: entry.metadata["kind"] for entry in fields(StandardAxes)}
+AXES: Mapping[str, KeyKind] = {entry.name: entry.metadata["kind"] for entry in fields(StandardAxes)}
 
 _IGNORED = [
     "data.root",
@@ -261,7 +261,7 @@ class ClusterSection:
     """null: start Ray here; auto or host:port: a running cluster (or set RAY_ADDRESS)"""
     gpu_type: Any = key(
         None,
-        Form(
+        Described(
             described="a name like H100, a list of names",
             fits=lambda value: bool(value) and all(map(is_text, value if isinstance(value, list) else [value])),
             null=True,
@@ -320,7 +320,7 @@ class SweepBudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepSection:
-    name: Any = key("???", Form(described="a plain folder name of at most 100 characters", fits=is_folder_name))
+    name: Any = key("???", Described(described="a plain folder name of at most 100 characters", fits=is_folder_name))
     axes: Axes = key(dict.fromkeys(AXES), Structure(described=f"a section with {', '.join(AXES)}", fits=is_mapping))
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
     'sweep.axes."optimizer.momentum"=[0.8,0.9]'"""
@@ -339,7 +339,9 @@ class SweepSection:
     side of the batch that is an axis"""
     baseline: Any = key(None, Structure(described="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
     """the cell to compare with, as {axis: value}; null: the ok cell with the fewest GPUs"""
-    phases: Any = key(None, Form(described="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True))
+    phases: Any = key(
+        None, Described(described="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True)
+    )
     """[probe, train]: short probes of every speed, then only the trials that can still change the recommendation; the
     others are skipped"""
     early_stop: str | None = key(None, choice("asha", null=True))
@@ -432,7 +434,7 @@ class Settings:
     cluster: ClusterSection = section(ClusterSection)
     results_dir: Any = key(
         "results",
-        Form(
+        Described(
             described="a folder or a URI (results_dir=. is the current folder)",
             fits=lambda value: is_scalar(value) and value != "",
         ),
@@ -441,7 +443,9 @@ class Settings:
     from there first, and copied back while the sweep runs in"""
     local_results_dir: Any = key(
         "results",
-        Form(described="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)),
+        Described(
+            described="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)
+        ),
     )
     """this folder"""
     retries: int = key(0, count(0), heading="Failures")

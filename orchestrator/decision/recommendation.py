@@ -268,11 +268,6 @@ class Recommendation:
         """The cell that accuracies are compared with."""
         return self.setting(self.baseline_cell_id)
 
-    @property
-    def is_baseline(self) -> bool:
-        """True if the chosen cell is the one that accuracies are compared with."""
-        return self.cell_id is not None and self.cell_id == self.baseline_cell_id
-
 
 def not_made(terms: Terms) -> Recommendation:
     """Return a placeholder if making the recommendation failed, so that no outdated one remains."""

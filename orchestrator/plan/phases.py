@@ -238,11 +238,10 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     """Return the trial with the accuracy below which it need not be timed."""
-    settings: Mapping[str, object] = trial.config.get("trainable") or {}
     bound = prospects.bound(trial.cell_id, trial.seed)
-    if bound is None or not settings.get("probe"):
+    if bound is None or not trial.settings.get("probe"):
         return trial
-    return replace(trial, config={**trial.config, "trainable": {**settings, "give_up_below": bound}})
+    return trial.with_settings(give_up_below=bound)
 
 
 UNSETTLED = 2

@@ -25,6 +25,11 @@ from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"
 _SECONDS = ("start_s", "expected_s")
+_COLUMNS = (
+    *("axes", "gpus", "gpus_held", "ranks", "device", "timing"),
+    *("global_batch_size", "device_batch_size", "lr"),
+)
+"""Columns of a trial's later row that its plan knows."""
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
@@ -70,16 +75,8 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
     return {
         "trial_id": trial.trial_id,
         "state": state,
-        "axes": dict(trial.axes),
-        "gpus": trial.gpus,
-        "gpus_held": trial.gpus_held,
-        "ranks": trial.gang.ranks,
+        **{name: trial.columns[name] for name in _COLUMNS},
         "cpus_per_rank": trial.gang.cpus_per_rank,
-        "device": trial.device,
-        "timing": trial.timing,
-        "global_batch_size": trial.batch.global_batch_size,
-        "device_batch_size": trial.batch.device_batch_size,
-        "lr": trial.lr.value,
         "expected_s": None if done else plan.expected_s(trial),
         "note": plan.infeasible.get(trial.trial_id, done.note if done else ""),
     }

@@ -180,7 +180,7 @@ _READINGS = ("gpu_util", "power_w", "cpu_util")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class TelemetrySamples:
     """The telemetry of one trial: `rank`, `device`, `time_s`, and those of `gpu_util, power_w, cpu_util` it has."""
 
     cell_id: str
@@ -201,12 +201,12 @@ def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Finding]:
     return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
-def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:
+def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[TelemetrySamples], list[Finding]]:
     """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and findings on unreadable files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    telemetry: list[Samples] = []
+    telemetry: list[TelemetrySamples] = []
     findings: list[Finding] = []
     for trial_id, cell_id in chosen:
         path = layout.telemetry(trial_id)
@@ -215,7 +215,7 @@ def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[l
         try:
             names = set(pq.read_schema(path).names)
             frame = pq.read_table(path, columns=[*_PLACE, *(name for name in _READINGS if name in names)]).to_pandas()
-            telemetry.append(Samples(cell_id=cell_id, frame=_thinned_out(frame)))
+            telemetry.append(TelemetrySamples(cell_id=cell_id, frame=_thinned_out(frame)))
         # One unreadable file must not cost the reader the other plots; the page names it.
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
@@ -263,7 +263,7 @@ def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str
     return [(str(ok[cell_id]), cell_id) for cell_id in spread(known, first, MOST_SAMPLED)]
 
 
-def utilisation(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequence[str]) -> Plot:
+def utilisation(cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], first: Sequence[str]) -> Plot:
     """Return the chart of GPU utilisation as a share of time; without GPUs, of the cores that are busy."""
     on_gpu = any(samples.has("gpu_util") for samples in telemetry)
     busy = "How busy each GPU was" if on_gpu else "How many cores each process kept busy"
@@ -278,7 +278,7 @@ def utilisation(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequen
     return _over_time(plot, cells, telemetry, "gpu_util" if on_gpu else "cpu_util", y, first)
 
 
-def power(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequence[str]) -> Plot:
+def power(cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], first: Sequence[str]) -> Plot:
     """Return the chart of each GPU's power in watts."""
     plot = Plot(
         name="power",
@@ -290,7 +290,7 @@ def power(cells: pd.DataFrame, telemetry: Sequence[Samples], first: Sequence[str
 
 
 def _over_time(
-    plot: Plot, cells: pd.DataFrame, telemetry: Sequence[Samples], column: str, y: Spec, first: Sequence[str]
+    plot: Plot, cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], column: str, y: Spec, first: Sequence[str]
 ) -> Plot:
     """Return the plot with a panel for each sampled cell and a line for each of its devices."""
     measured = {samples.cell_id: samples.frame for samples in telemetry if samples.has(column)}

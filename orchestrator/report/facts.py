@@ -17,6 +17,7 @@ from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
 from orchestrator.text.rows import TextTable, not_ok, seeds_in_words, varying
 from sweeps.axes import is_number
+from sweeps.identity import LOOPS
 from sweeps.status import Status
 
 
@@ -52,9 +53,6 @@ class ReportData:
         return str(self.cells["sweep"].iloc[0])
 
 
-_SUPERVISED = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
-"""The trainables that train `model` on `data`."""
-
 _MOST = 50
 """The most lines of a list; the tables hold all."""
 
@@ -75,7 +73,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
     if words:
         what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
     else:
-        names = (fixed("model.name"), fixed("data.name")) if target in _SUPERVISED else (target,)
+        names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
         what = " on ".join(map(str, filter(None, names)))
     lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
     length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")

@@ -348,8 +348,7 @@ class SharedTimings:
         alike.append(trial.trial_id)
         if not timed:
             return trial
-        settings = {**(trial.config.get("trainable") or {}), "timed_with": timed[0]}
-        return replace(trial, config={**trial.config, "trainable": settings})
+        return trial.with_settings(timed_with=timed[0])
 
     def _is_timed(self, trial_id: str) -> bool:
         """Return whether the trial has ended, and its timing is valid and not that of another trial."""

@@ -260,11 +260,10 @@ class Session:
 
 def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
     """Return the state of each file on this machine that a trial's command names, except Python code."""
-    section = trial.config.get("trainable") or {}
-    if "argv" not in section:
+    if "argv" not in trial.settings:
         return {}
     states: dict[str, tuple[int, ...]] = {}
-    for name, path in named_files(section["argv"], source_dir(section)).items():
+    for name, path in named_files(trial.settings["argv"], source_dir(trial.settings)).items():
         with suppress(OSError):  # removed meanwhile
             status = path.stat()
             # Hashes would take long for large files, and a file that was written has another time.

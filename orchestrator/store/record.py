@@ -198,7 +198,7 @@ class TrialRecord:
         # Whether the trial has left its timing to another one shows only at its end: it may have timed itself.
         metrics, timed_with = dict(outcome.metrics), ""
         if outcome.status is Status.OK and "samples_per_s" not in metrics:
-            timed_with = (trial.config.get("trainable") or {}).get("timed_with", "")
+            timed_with = trial.settings.get("timed_with", "")
         # What it measured of a window is not the timing of its row.
         if timed_with:
             metrics = {name: value for name, value in metrics.items() if name not in _WINDOW_METRICS}

@@ -29,6 +29,7 @@ from orchestrator.tables.sentences import probability, sentence
 from orchestrator.text import numbers
 from orchestrator.text.numbers import suited
 from orchestrator.text.rows import gpu_word, markdown
+from sweeps.sweep import STANDARD_AXES
 
 MOST_CANDIDATES = 12
 """The most rows in files and in the report."""
@@ -38,9 +39,6 @@ MATERIAL = 0.1
 
 SHOWN_MARGINS = 3.0
 """A bar of the metric ends this many margins from the baseline."""
-
-_OF_SPEED = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
-"""If no other axis varies, what more GPUs do not explain of a speed-up is the batch's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +227,8 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
     has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
     # Throughputs leave out the start-up that a total time includes.
     if has_both and recommendation.deciding_time == "time":
-        is_batch = not set(cells[0].axes) - set(_OF_SPEED)
+        # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
+        is_batch = not set(cells[0].axes) - set(STANDARD_AXES)
         yield Column(name="of_gpus", title=f"of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
         yield Column(name="of_batch", title="of batch" if is_batch else "of the rest", texts=of_batch, rank=6)
 

@@ -16,9 +16,7 @@ from pathlib import Path
 
 from orchestrator.schedule.cluster import Node
 from orchestrator.telemetry.gpu import gpu_models
-from orchestrator.telemetry.sources import Source, Tap
-
-GB = 2**30
+from orchestrator.telemetry.sources import GB, Source, Tap
 
 NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
 """Errors that mean that the kernel does not offer something, or not to this user."""

@@ -12,9 +12,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from orchestrator.telemetry.sources import Source, Tap
-
-GB = 2**30
+from orchestrator.telemetry.sources import GB, Source, Tap
 
 POWER_CAP = "power cap"
 """Normal for a device under full load, and so no reason to reject a timing."""

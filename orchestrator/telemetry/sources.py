@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+GB = 2**30
+
 Read = Callable[[], Mapping[str, float]]
 """Reads a source once; returns figures by column name."""
 

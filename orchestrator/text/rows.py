@@ -78,11 +78,13 @@ _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
 """Axes whose values are at the start of each label."""
 
 
-def trial_label(axes: Mapping[str, Any], gpus: float, device_batch_size: int, lr_rule: str) -> str:
-    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
-    others = [axis for axis in axes if axis not in _IN_LABEL]
-    row = {"gpus": gpus, "device_batch_size": device_batch_size, "lr_rule": lr_rule}
-    return cell_label({**row, **{axis: axes[axis] for axis in others}}, others)
+def trial_label(columns: Row) -> str:
+    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`.
+
+    `columns` are those of the trial's row, with its axes together under `axes`.
+    """
+    axes = columns["axes"]
+    return cell_label({**columns, **axes}, [axis for axis in axes if axis not in _IN_LABEL])
 
 
 def named(row: Row, columns: Sequence[str]) -> str:

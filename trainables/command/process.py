@@ -67,7 +67,7 @@ class StopRequest(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listener:
+class CommandListener:
     """Functions that `run` calls while a command runs."""
 
     on_line: Callable[[str, str], None]
@@ -91,7 +91,7 @@ class CommandExit:
     """What a reader of the trial's row should know."""
 
 
-def run(command: Command, listener: Listener, cpu: CpuTimes) -> CommandExit:
+def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandExit:
     """Run the command to its end, calling the listener; `cpu` gets the CPU times of its processes.
 
     None of its processes is left when this function returns or raises, or when this process is killed, except for
@@ -120,7 +120,7 @@ def run(command: Command, listener: Listener, cpu: CpuTimes) -> CommandExit:
 
 
 def _watched(
-    tree: Tree, command: Command, listener: Listener, cpu: CpuTimes, streams: Mapping[str, OutputLines]
+    tree: Tree, command: Command, listener: CommandListener, cpu: CpuTimes, streams: Mapping[str, OutputLines]
 ) -> tuple[int | None, bool]:
     """Return the exit status of the command, None if it was stopped, and whether its time is over."""
     started = time.monotonic()

@@ -110,7 +110,7 @@ class _Run:
     def to_its_end(self) -> NodeEnd:
         """Run the command; return what this node knows of it. Raises the errors of `train`."""
         output, cpu = self._output, CpuTimes()
-        listener = process.Listener(
+        listener = process.CommandListener(
             on_line=output.on_line,
             on_open_line=output.on_open_line,
             on_look=output.on_look,

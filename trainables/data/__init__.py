@@ -22,7 +22,7 @@ KEPT = 2
 """Data sets that a process keeps for its next trials."""
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """A source of a data set: a download, a file, a generator."""
 
     def files(self) -> Sequence[Path]:
@@ -72,12 +72,12 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset | 
     )
 
 
-def _source(wanted: str) -> Source | TokenFiles | Text:
+def _source(wanted: str) -> DataSource | TokenFiles | Text:
     config = json.loads(wanted)
     options = {key: value for key, value in config.items() if key not in ("name", "subset", "mean", "std")}
     factory = choose(DATA, config["name"], subject="data")
     check_keys(factory, options, subject=f"data {config['name']!r}", given=())
-    source: Source | TokenFiles | Text = factory(**options)
+    source: DataSource | TokenFiles | Text = factory(**options)
     return source
 
 

@@ -25,7 +25,7 @@ from trainables.step.compilation import uncompiled
 from trainables.step.sharding import without_communication
 from trainables.step.shares import out_of_memory
 from trainables.step.training_step import Precision, correct_sum, loss_sum
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 from trainables.tokens import Corpus
 
 
@@ -47,7 +47,7 @@ class Workload:
     bytes_per_token: float | None = None
 
     @staticmethod
-    def of(config: Mapping[str, Any], settings: Settings, precision: Precision, context: Context) -> Workload:
+    def of(config: Mapping[str, Any], settings: TrainingSettings, precision: Precision, context: Context) -> Workload:
         """Load the config's data for a trial, whose seed draws the validation set.
 
         Raises DataError, and ValueError for wrong keys.
@@ -75,7 +75,7 @@ class Workload:
 
     @staticmethod
     def _of_texts(
-        corpus: Corpus, config: Mapping[str, Any], settings: Settings, precision: Precision, context: Context
+        corpus: Corpus, config: Mapping[str, Any], settings: TrainingSettings, precision: Precision, context: Context
     ) -> Workload:
         length = int(corpus.sequence_length or config["model"]["sequence_length"])
         train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=context.seed)
@@ -119,7 +119,7 @@ class Evaluation:
     """A set of which each rank holds a slice, so that every sample counts exactly once."""
 
     def __init__(
-        self, part: Part | Sequences, workload: Workload, settings: Settings, *, gang: RankGroup, most: int
+        self, part: Part | Sequences, workload: Workload, settings: TrainingSettings, *, gang: RankGroup, most: int
     ) -> None:
         """Move the rank's slice of the part to its device.
 

@@ -33,7 +33,7 @@ from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
 from trainables.step.sharding import without_communication
 from trainables.supervised.evaluation import Evaluation
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
 
@@ -48,7 +48,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
     is_alone = context.rendezvous == ALONE
     if context.layout.shares_follow_speed and is_alone:  # other ranks, whose speed decides, are not there
         context.layout = replace(context.layout, strategy="ddp")
-    settings = Settings.of(config["trainable"])
+    settings = TrainingSettings.of(config["trainable"])
     whole = {**config, "trainable": {**config["trainable"], "branch_base": ""}}  # a branch needs a checkpoint
     peaks = MemoryPeaks(context.device)
     started = time.perf_counter()
@@ -104,7 +104,7 @@ def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> floa
     return (trial.clock.read() - started) * evaluation.batches / evaluated.batches
 
 
-def _size(trial: SupervisedTrial, context: Context, settings: Settings) -> dict[str, Any]:
+def _size(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
     """Return what the length of a training and the traffic between its ranks depend on."""
     feed, parameters = trial.replica.inputs.feed, list(trial.model.parameters())
     of_values = parameters[0].element_size()

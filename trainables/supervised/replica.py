@@ -36,7 +36,7 @@ from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
 from trainables.step.training_step import Objective, TokenLoss, TrainingStep, loss_sum
 from trainables.supervised.evaluation import Evaluation, Score, Workload
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 
 MODEL = "model"
 """The first part of the names of a model's tensors in a checkpoint."""
@@ -62,7 +62,7 @@ class Replica:
         self._config, self._context, self._workload = config, context, workload
         # Not the context's: with strategy=independent each rank is a separate gang.
         self._gang, self._clock = gang, clock
-        self._settings = Settings.of(config["trainable"])
+        self._settings = TrainingSettings.of(config["trainable"])
         self._growth = Growth.of(config["schedule"])
         self._objective = Objective(
             num_classes=workload.num_classes,

@@ -60,7 +60,7 @@ LEAST = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TrainingSettings:
     """How to train, evaluate and time. Raises ValueError naming the valid choices."""
 
     precision: str = "fp32"
@@ -138,10 +138,10 @@ class Settings:
         return (self.branch_tokens or 0) + (self.branch_window_tokens or 0)
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> Settings:
+    def of(config: Mapping[str, Any]) -> TrainingSettings:
         """Return the settings among the section's keys; the orchestrator reads the others."""
-        return Settings(
-            **{setting.name: config[setting.name] for setting in fields(Settings) if setting.name in config}
+        return TrainingSettings(
+            **{setting.name: config[setting.name] for setting in fields(TrainingSettings) if setting.name in config}
         )
 
     def __post_init__(self) -> None:
@@ -186,7 +186,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each error that shows without loading the data and without a device."""
     model, data = config.get("model") or {}, config.get("data") or {}
     try:
-        Settings.of(config["trainable"])
+        TrainingSettings.of(config["trainable"])
     except ValueError as error:
         yield str(error)
     except TypeError as error:

@@ -32,14 +32,21 @@ from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.replica import Replica
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 
 
 class Timing:
     """The times of a replica at the end of its training; all ranks measure together."""
 
     def __init__(
-        self, loop: Loop, replica: Replica, settings: Settings, *, clock: Clock, gang: RankGroup, context: Context
+        self,
+        loop: Loop,
+        replica: Replica,
+        settings: TrainingSettings,
+        *,
+        clock: Clock,
+        gang: RankGroup,
+        context: Context,
     ) -> None:
         self._loop, self._replica, self._settings = loop, replica, settings
         self._clock, self._gang, self._context = clock, gang, context

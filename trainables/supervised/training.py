@@ -31,7 +31,7 @@ from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
 from trainables.supervised.replica import Replica, as_shape_mismatch
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import Timing, epoch_split
 from trainables.torch_state import derive, random_state, restore_random_state
 
@@ -39,14 +39,14 @@ from trainables.torch_state import derive, random_state, restore_random_state
 def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
     """Train `config["model"]` on `config["data"]` for `config["budget"]`; report every epoch, summarize at the end.
 
-    The other sections are `trainable` (its keys: `Settings`), `optimizer` and `schedule`; `data.augment` is an
+    The other sections are `trainable` (its keys: `TrainingSettings`), `optimizer` and `schedule`; `data.augment` is an
     `Augmentation`. A trial with a checkpoint continues from it, with the same result as without an interruption.
     A study may pass its own `replica_type`. Raises DivergedError, GivenUpError, and ValueError for a config
     that cannot be trained.
     """
     with prepared(config, context, replica_type=replica_type) as trial:
         trial.train()
-        if not Settings.of(config["trainable"]).only_timed:
+        if not TrainingSettings.of(config["trainable"]).only_timed:
             trial.give_up_if_poor()
             trial.evaluate()
         if not trial.stopped:
@@ -58,7 +58,7 @@ def prepared(
     config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica
 ) -> Iterator[SupervisedTrial]:
     """Prepare a trial for its first step, and clear up after it; see `train`."""
-    settings = Settings.of(config["trainable"])
+    settings = TrainingSettings.of(config["trainable"])
     with (
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
@@ -73,7 +73,11 @@ class SupervisedTrial:
 
     def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
         # The process: its gang, its clock, its random numbers and number formats.
-        self._context, self._settings, self._target = context, Settings.of(config["trainable"]), Target.of(config)
+        self._context, self._settings, self._target = (
+            context,
+            TrainingSettings.of(config["trainable"]),
+            Target.of(config),
+        )
         self.gang = process_group.join(context)
         self.clock = Clock(context.device)
         self._replicas = Replicas.of(context, self.gang)

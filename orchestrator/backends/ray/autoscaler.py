@@ -15,11 +15,10 @@ from typing import Any
 from ray.util import placement_group, remove_placement_group
 
 from orchestrator.backends.gpu_quarantine import Quarantine
-from orchestrator.backends.ray.cluster import NODE_ID
+from orchestrator.backends.ray.cluster import GPU_TYPE, NODE_ID
 from orchestrator.schedule.cluster import Node, Shape, ranks_that_fit, why_infeasible
 from sweeps.layout import Gang
 
-_GPU_TYPE = "accelerator_type:"
 _SOME = 0.001
 """The amount of the resource that marks a GPU type; the same as Ray requests."""
 
@@ -96,5 +95,5 @@ def _bundle_of_node(gang: Gang) -> dict[str, float]:
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:
     """Return the bundle of one rank of a gang with at most one GPU type."""
-    types = {f"{_GPU_TYPE}{gpu_type}": _SOME for gpu_type in gang.gpu_types}
+    types = {f"{GPU_TYPE}{gpu_type}": _SOME for gpu_type in gang.gpu_types}
     return {name: amount for name, amount in {"CPU": cpus, "GPU": gang.gpus_per_rank, **types}.items() if amount}

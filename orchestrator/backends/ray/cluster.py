@@ -60,7 +60,8 @@ def handler_kept(number: int) -> Iterator[None]:
             signal.signal(number, before)
 
 
-_GPU = "accelerator_type:"
+GPU_TYPE = "accelerator_type:"
+"""The beginning of the resource by which Ray marks the nodes with a type of GPU."""
 
 
 class Cluster:
@@ -96,7 +97,9 @@ class Cluster:
                 name=node["NodeManagerHostname"],
                 cpus=node["Resources"].get("CPU", 0.0),
                 gpus=node["Resources"].get("GPU", 0.0),
-                gpu_type=next((name.removeprefix(_GPU) for name in node["Resources"] if name.startswith(_GPU)), ""),
+                gpu_type=next(
+                    (name.removeprefix(GPU_TYPE) for name in node["Resources"] if name.startswith(GPU_TYPE)), ""
+                ),
                 node_id=node["NodeID"],
             )
             for node in ray.nodes()

@@ -14,7 +14,7 @@ from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, 
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
 from trainables.context import Context
-from trainables.gradient_noise import ALONE, Estimate, GradientNoise, NoiseWatch, Pace, Smoothed, pace
+from trainables.gradient_noise import ALONE, GradientNoise, NoiseEstimate, NoiseWatch, Pace, Smoothed, pace
 from trainables.step import strategies
 
 DIMENSIONS = 6
@@ -29,7 +29,7 @@ def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
     """Signal and noise of a step whose parts have these sizes."""
     small = sum(part.mean(0).square().sum().item() for part in step.split(sizes)) / len(sizes)
     harmonic = len(sizes) / sum(1 / size for size in sizes)
-    found = Estimate.of(small, step.mean(0).square().sum().item(), small_batch=harmonic, big_batch=len(step))
+    found = NoiseEstimate.of(small, step.mean(0).square().sum().item(), small_batch=harmonic, big_batch=len(step))
     return found.signal, found.noise
 
 
@@ -158,7 +158,7 @@ POSITIVE = st.floats(0.01, 100)
 @given(POSITIVE, POSITIVE, st.integers(1, 100), st.integers(1, 100))
 def test_expected_norms_give_signal_and_noise(signal: float, noise: float, small: int, more: int) -> None:
     big = small + more
-    found = Estimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
+    found = NoiseEstimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
     assert found.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
     assert found.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
 
@@ -173,7 +173,7 @@ def test_gaussian_gradients_have_their_known_noise_scale() -> None:
         samples = mean + 0.3 * torch.randn(4, 16, 1000, generator=source, dtype=torch.float64)
         small = samples.mean(1).square().sum(1).mean().item()
         big = samples.mean((0, 1)).square().sum().item()
-        smoothed.add(Estimate.of(small, big, small_batch=16, big_batch=64))
+        smoothed.add(NoiseEstimate.of(small, big, small_batch=16, big_batch=64))
     found = smoothed.estimate
     assert found is not None
     assert found.signal == pytest.approx(4, rel=0.05) and found.noise == pytest.approx(90, rel=0.02)
@@ -183,32 +183,32 @@ def test_gaussian_gradients_have_their_known_noise_scale() -> None:
 def test_unequal_parts_count_by_their_harmonic_mean() -> None:
     sizes, signal, noise = (2, 6), 3.0, 12.0
     small = sum(signal + noise / size for size in sizes) / 2
-    found = Estimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
+    found = NoiseEstimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
     assert (found.signal, found.noise) == (pytest.approx(3.0), pytest.approx(12.0))
 
 
 def test_first_estimate_counts_fully_and_later_ones_more() -> None:
     smoothed = Smoothed()
     assert smoothed.estimate is None and smoothed.noise_scale is None
-    first = Estimate(signal=0.5, noise=1.5)
+    first = NoiseEstimate(signal=0.5, noise=1.5)
     smoothed.add(first)
     assert smoothed.noise_scale == pytest.approx(3.0)
     found = smoothed.estimate
     assert found is not None and (found.signal, found.noise) == pytest.approx((first.signal, first.noise))
     for _ in range(500):
-        smoothed.add(Estimate(signal=0.25, noise=2.0))
+        smoothed.add(NoiseEstimate(signal=0.25, noise=2.0))
     assert smoothed.noise_scale == pytest.approx(8.0)
 
 
 def test_no_noise_scale_without_signal() -> None:
     smoothed = Smoothed()
-    smoothed.add(Estimate(signal=-0.1, noise=6.0))
+    smoothed.add(NoiseEstimate(signal=-0.1, noise=6.0))
     assert smoothed.noise_scale is None
 
 
 def test_negative_noise_counts_as_zero() -> None:
     smoothed = Smoothed()
-    smoothed.add(Estimate(signal=2.0, noise=-6.0))
+    smoothed.add(NoiseEstimate(signal=2.0, noise=-6.0))
     assert smoothed.noise_scale == 0
 
 
@@ -314,19 +314,19 @@ def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted:
     ],
 )
 def test_gain_by_hand(signal: float, noise: float, gain: float) -> None:
-    found = pace(Estimate(signal=signal, noise=noise), kappa=4, reference_batch_size=32)
+    found = pace(NoiseEstimate(signal=signal, noise=noise), kappa=4, reference_batch_size=32)
     assert found.gain == pytest.approx(gain) and found.advance == pytest.approx(gain / 4)
 
 
 def test_linear_rule_up_to_the_reference_batch() -> None:
-    estimate = Estimate(signal=1.0, noise=32.0)
+    estimate = NoiseEstimate(signal=1.0, noise=32.0)
     assert pace(estimate, kappa=1, reference_batch_size=32) == Pace()
     assert pace(estimate, kappa=0.5, reference_batch_size=32) == Pace(gain=0.5)
     assert Pace() == Pace(gain=1.0, advance=1.0)
 
 
 def test_no_linear_rule_just_above_the_reference_batch() -> None:
-    found = pace(Estimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
+    found = pace(NoiseEstimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
     assert (found.gain, found.advance) == pytest.approx((1 / 0.9, 1 / 0.9 / 1.25))
 
 
@@ -336,5 +336,5 @@ def test_without_estimate_the_gain_is_1() -> None:
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))
 def test_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
-    found = pace(Estimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
+    found = pace(NoiseEstimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
     assert 1 - 1e-9 <= found.gain <= kappa * (1 + 1e-9)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.cli.watch import Server, Watch
+from orchestrator.cli.watch import Server, WatchedSweep
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
@@ -54,7 +54,7 @@ def served(folder: Path) -> Iterator[Server]:
     """Serve the page of the folder in a thread."""
     asked = request(results_dir=folder.parent)
     asked = replace(asked, sweep=replace(asked.sweep, name=folder.name))
-    with Server(Watch(asked, Secrets({SECRET: "<hidden>"}))) as server:
+    with Server(WatchedSweep(asked, Secrets({SECRET: "<hidden>"}))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -5,7 +5,7 @@ from orchestrator.report.curve_plots import (
     MOST_CURVES,
     MOST_POINTS,
     MOST_SAMPLED,
-    Samples,
+    TelemetrySamples,
     chosen_trials,
     loss,
     power,
@@ -43,7 +43,7 @@ def test_named_cells_are_chosen_first_and_others_evenly() -> None:
 
 
 def test_each_device_has_a_line_and_named_cells_are_first(cells: pd.DataFrame) -> None:
-    seen = [Samples(cell_id=f"{ranks}-32-none", frame=frame(ranks, gpu_util=0.9)) for ranks in (1, 2)]
+    seen = [TelemetrySamples(cell_id=f"{ranks}-32-none", frame=frame(ranks, gpu_util=0.9)) for ranks in (1, 2)]
     plot = utilisation(cells, seen, ["2-32-none"])
     assert plot.title == "GPU utilisation" and plot.rows is not None and len(plot.rows) == 6
     lines = {(row["panel_order"], row["cell"], row["line"]) for row in plot.rows}
@@ -55,12 +55,12 @@ def test_each_device_has_a_line_and_named_cells_are_first(cells: pd.DataFrame) -
 
 def test_without_gpus_busy_cores_are_drawn(cells: pd.DataFrame) -> None:
     on_cpu = frame(2, cpu_util=1.5).assign(device="cpu")
-    plot = utilisation(cells, [Samples(cell_id="2-32-none", frame=on_cpu)], [])
+    plot = utilisation(cells, [TelemetrySamples(cell_id="2-32-none", frame=on_cpu)], [])
     assert "cores busy" in str(plot.spec) and {row["line"] for row in plot.rows or ()} == {"rank 0", "rank 1"}
 
 
 def test_a_panel_has_as_many_devices_as_colours(cells: pd.DataFrame) -> None:
-    plot = power(cells, [Samples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))], [])
+    plot = power(cells, [TelemetrySamples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))], [])
     assert len({row["line"] for row in plot.rows or ()}) == MOST_SERIES
 
 

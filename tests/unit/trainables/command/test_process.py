@@ -11,7 +11,7 @@ import pytest
 
 from trainables.command import process, process_tree
 from trainables.command.metrics import CommandMetrics
-from trainables.command.process import Command, CommandError, CommandExit, FailureCause, Listener, OutputLines
+from trainables.command.process import Command, CommandError, CommandExit, CommandListener, FailureCause, OutputLines
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
@@ -173,7 +173,7 @@ def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line:
         timeout_s=timeout_s,
         grace_s=0.5,
     )
-    listener = Listener(on_line=on_line or (lambda stream, line: None), should_stop=lambda **_: False)
+    listener = CommandListener(on_line=on_line or (lambda stream, line: None), should_stop=lambda **_: False)
     return process.run(command, listener, CpuTimes())
 
 
@@ -273,7 +273,7 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
         return True
 
     asked = iter([False, True])
-    listener = Listener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
+    listener = CommandListener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
     assert process.run(command, listener, CpuTimes()).status is None
     assert (tmp_path / "out").read_text() == "saved\n"
 

@@ -12,7 +12,7 @@ from trainables.inputs.inputs import Form, Part, Split
 from trainables.process_group import RankGroup
 from trainables.step.training_step import PRECISIONS
 from trainables.supervised.evaluation import Evaluation, Score, Workload
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 
 FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))
 
@@ -38,7 +38,7 @@ def evaluation(
         input_shape=(1, 4, 4),
         num_classes=3,
     )
-    settings = Settings(**{"eval_batch_size": 2} | other)
+    settings = TrainingSettings(**{"eval_batch_size": 2} | other)
     return Evaluation(part, workload, settings, gang=gang or process_group.join(Context.alone()), most=1)
 
 

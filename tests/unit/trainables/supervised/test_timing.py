@@ -19,7 +19,7 @@ from trainables.step import strategies, training_step
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised import loop, timing
 from trainables.supervised.loop import Epoch, Progress
-from trainables.supervised.settings import Settings
+from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import StepSplit, Timing, epoch_split, mean_parts
 
 ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
@@ -89,7 +89,7 @@ def test_growing_batches_are_timed_over_later_epochs(
     feed = SimpleNamespace(epoch_samples=640, batch=SimpleNamespace(global_batch_size=64))
     replica: Any = SimpleNamespace(inputs=SimpleNamespace(feed=feed))
     loop: Any = SimpleNamespace(at=Progress(times=2))
-    timing = Timing(loop, replica, Settings(), clock=Clock("cpu"), gang=ALONE, context=Context.alone())
+    timing = Timing(loop, replica, TrainingSettings(), clock=Clock("cpu"), gang=ALONE, context=Context.alone())
     taken = [Epoch(number=1, seconds=s, steps=n, samples=m, loss=1.0, lr=0.1) for s, n, m in epochs]
     figures = timing.figures([Lap(seconds=s, steps=n) for s, n, _ in epochs], taken, models)
     assert figures["samples_per_s"] == pytest.approx(models * samples_per_s)
