@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pandas as pd
 from rich.console import Console
@@ -34,18 +34,19 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
-from orchestrator.tables.claims import claims_markdown, claims_table
-from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
+from orchestrator.tables.claims import claims_document
+from orchestrator.tables.critical_batch import critical_batch
 from orchestrator.tables.files import write_curves, write_tables
-from orchestrator.tables.forecast import against_measured, forecast_table
+from orchestrator.tables.forecast import forecast_document
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.speedup import speedup_markdown
-from orchestrator.text.rows import TextTable
+from orchestrator.text.rows import Document
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 CLAIMS = "claims.md"
+CRITICAL_BATCH = "critical_batch.md"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _FAILING: Mapping[str | None, Sequence[str]] = {
     None: (),
@@ -181,25 +182,6 @@ def _failed_claims(judged: Sequence[Verdict] | None, fail_on: str | None) -> lis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
-    """A Markdown file beside those of speed-up and accuracy: claims, scaling."""
-
-    file: str
-    text: str
-    tables: Sequence[TextTable]
-    """Its tables for the page and the terminal; empty if the document only explains why there are none."""
-    rows: pd.DataFrame | None = None
-    """Its numbers, for a CSV file beside it and a plot."""
-    line: tuple[str, str] | None = None
-    """A label and a sentence for the summary."""
-
-    @staticmethod
-    def of(file: str, table: TextTable, **fields: Any) -> Document:
-        """Return the document that consists of one table."""
-        return Document(file=file, text=table.document(table.title), tables=[table], **fields)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """The written tables, and the rest that follows from the same values."""
 
@@ -210,7 +192,8 @@ class Report:
     """The recommendation as Markdown."""
     verdicts: Sequence[Verdict] | None
     """The verdicts on the sweep's claims; None if judging failed."""
-    documents: Sequence[Document]
+    documents: Mapping[str, Document]
+    """By the name of the file."""
     troubles: Sequence[str]
     """A line for each step that failed, with the file that has the trace."""
     has_page: bool
@@ -234,7 +217,7 @@ class Report:
                 console.print()
         counts = Counter(verdict.verdict for verdict in self.verdicts or ())
         claims = [("Claims", f"{', '.join(f'{n} {word}' for word, n in counts.items())} (tables/{CLAIMS})")]
-        notes = [*(claims if counts else ()), *(document.line for document in self.documents if document.line)]
+        notes = [*(claims if counts else ()), *(document.line for document in self.documents.values() if document.line)]
         data = self.data
         end = SweepEnd(
             recommendation=data.recommendation,
@@ -275,9 +258,8 @@ class Report:
 
     def markdown(self) -> list[str]:
         """Return the printed documents, the recommendation and the claims first."""
-        claims = [document.text for document in self.documents if document.file == CLAIMS]
-        others = [document for document in self.documents if document.file != CLAIMS]
-        last = [document.text for document in others if document.tables]
+        claims = [self.documents[CLAIMS].text] if CLAIMS in self.documents else []
+        last = [document.text for file, document in self.documents.items() if file != CLAIMS and document.tables]
         cells, metric = self.data.cells, self.data.recommendation.terms.metric
         tables = [speedup_markdown(cells), accuracy_markdown(cells, metric)]
         return [text for text in (self.decision, *claims, *tables, *last) if text]
@@ -316,32 +298,27 @@ def report_on(
 
     # The tables come before the report, which may fail.
     decision = recommendation_markdown(recommendation, sweep)
-    documents: list[Document] = []
-    if judged:
-        text = claims_markdown(judged, request.sweep.name)
-        documents.append(Document(file=CLAIMS, text=text, tables=[claims_table(judged)]))
-    scaled = steps.run("scaling.md", lambda: scaling(trials, cells))
-    if scaled:
-        documents.append(Document(file="scaling.md", text=scaled[0], tables=scaled[1]))
-    branched = steps.run("critical_batch.md", lambda: _critical_batch(request, trials, cells))
-    if branched:
-        documents.append(branched)
-    forecast = steps.run("forecast.md", lambda: against_measured(records))
-    if forecast is not None and not forecast.empty:
-        documents.append(Document.of("forecast.md", forecast_table(forecast), rows=forecast))
+    makers: Mapping[str, Callable[[], Document | None]] = {
+        CLAIMS: lambda: claims_document(judged, request.sweep.name) if judged else None,
+        "scaling.md": lambda: scaling(trials, cells),
+        CRITICAL_BATCH: lambda: critical_batch(request, trials, cells),
+        "forecast.md": lambda: forecast_document(records),
+    }
+    made = {file: steps.run(file, make) for file, make in makers.items()}
+    documents = {file: document for file, document in made.items() if document is not None}
     # All files of one report together: a reader must not find a new table beside an old recommendation.
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
-    for document in documents:
-        texts[document.file] = document.text
+    for file, document in documents.items():
+        texts[file] = document.text
         if document.rows is not None:
-            texts[f"{Path(document.file).stem}.csv"] = document.rows.to_csv(index=False)
+            texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
     write_tables(layout, trials, cells, texts, terms.metric)
     data = ReportData(
         trials=trials,
         cells=cells,
         recommendation=recommendation,
-        further=[table for document in documents for table in document.tables],
-        branches=branched.rows if branched else None,
+        further=[table for document in documents.values() for table in document.tables],
+        branches=documents[CRITICAL_BATCH].rows if CRITICAL_BATCH in documents else None,
         driver=history.driver,
         fingerprint=fingerprint,
         findings=findings,
@@ -363,19 +340,6 @@ def report_on(
 def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the learning curves of the trials as `curves_frame` does, and findings on damaged files."""
     return curves_frame(layout, trials.loc[trials["status"].isin(WITH_CURVE), "trial_id"])
-
-
-def _critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
-    """Return the critical batch by branching; None without branches."""
-    metric, margin, reference = request.metric, request.settings.report.margin, request.reference_batch_size
-    if reference is None:
-        return None
-    rows = branches(trials, cells, metric, margin, reference)
-    if rows.empty:
-        return None
-    table = critical_batch_table(rows, metric, margin, reference)
-    line = ("Branches", f"critical batch {in_one_line(rows)}")
-    return Document.of("critical_batch.md", table, rows=rows, line=line)
 
 
 class _Steps:

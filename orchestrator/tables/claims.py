@@ -10,7 +10,7 @@ import pandas as pd
 from orchestrator.decision.claims import Claimed
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.text import numbers
-from orchestrator.text.rows import TextTable, without_empty
+from orchestrator.text.rows import Document, TextTable, without_empty
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}
@@ -23,12 +23,13 @@ _ONE_PROCESS = (
 )
 
 
-def claims_markdown(verdicts: Sequence[Verdict], sweep: str) -> str:
-    """Return the table as a Markdown document."""
-    return claims_table(verdicts).document(f"Claims: {sweep}")
+def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
+    """Return the document with a row for each claim."""
+    table = _table(verdicts)
+    return Document(text=table.document(f"Claims: {sweep}"), tables=[table])
 
 
-def claims_table(verdicts: Sequence[Verdict]) -> TextTable:
+def _table(verdicts: Sequence[Verdict]) -> TextTable:
     """Return a row for each claim: its sentence, its verdict, and both sides with their ratio or difference."""
     # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]

@@ -14,19 +14,28 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.summary import further_axes
-from orchestrator.config.request import Metric
+from orchestrator.config.request import Metric, Request
 from orchestrator.statistics.intervals import TAIL, Array, Moments
 from orchestrator.statistics.variances import moderated
-from orchestrator.text.rows import Row, TextTable, figure, named
+from orchestrator.text.rows import Document, Row, TextTable, figure, named
 from sweeps.branch import POINT
 from sweeps.status import Status
 
 _SIDE = "global_batch_size"
 
 
-def branches(
-    trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: float, reference: int | None
-) -> pd.DataFrame:
+def critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
+    """Return the document on the critical batch by branching; None without branches."""
+    metric, margin, reference = request.metric, request.settings.report.margin, request.reference_batch_size
+    rows = pd.DataFrame() if reference is None else branches(trials, cells, metric, margin, reference)
+    if reference is None or rows.empty:
+        return None
+    table = critical_batch_table(rows, metric, margin, reference)
+    line = ("Branches", f"critical batch {in_one_line(rows)}")
+    return Document(text=table.document(table.title), tables=[table], rows=rows, line=line)
+
+
+def branches(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: float, reference: int) -> pd.DataFrame:
     """Return a row for each batch at each branch point, in the order of the points; empty without branches.
 
     `worse_by` is how much worse the metric is than at the `reference` batch, with the interval over paired seeds,
@@ -35,7 +44,7 @@ def branches(
     are within. It is below that of the row `is_upper_end`, the first one beyond. Rows with equal values in the
     remaining axes (`group`) belong together.
     """
-    if POINT not in trials or reference is None:
+    if POINT not in trials:
         return pd.DataFrame()
     ok = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
     ok = ok.assign(score=metric.score(ok)).dropna(subset="score")

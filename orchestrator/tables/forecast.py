@@ -10,11 +10,20 @@ import pandas as pd
 
 from orchestrator.store.record import TrialRecord
 from orchestrator.text.numbers import number
-from orchestrator.text.rows import TextTable, cell_label, without_empty
+from orchestrator.text.rows import Document, TextTable, cell_label, without_empty
 from sweeps.status import Status
 
 _MEASURED = {"peak_memory_gb": "peak GB", "samples_per_s": "samples/s", "train_s": "train s", "wall_s": "trial s"}
 """The figures of a trial that are forecast, with their headings."""
+
+
+def forecast_document(records: Iterable[TrialRecord]) -> Document | None:
+    """Return the document on the forecasts of these trials; None if none was made."""
+    rows = against_measured(records)
+    if rows.empty:
+        return None
+    table = forecast_table(rows)
+    return Document(text=table.document(table.title), tables=[table], rows=rows)
 
 
 def against_measured(records: Iterable[TrialRecord]) -> pd.DataFrame:

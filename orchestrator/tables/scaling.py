@@ -18,15 +18,15 @@ from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, 
 from orchestrator.statistics.intervals import Interval
 from orchestrator.store.record import samples_to_target
 from orchestrator.text import numbers
-from orchestrator.text.rows import TextTable
+from orchestrator.text.rows import Document, TextTable
 from sweeps.status import Status
 
 _MOST_GPUS = 1e9
 """A larger number of GPUs in a record is an error."""
 
 
-def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
-    """Return the document and its tables: throughput by GPUs of cells that are alike, and the critical batch."""
+def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> Document:
+    """Return the document: throughput by GPUs of cells that are alike, and the critical batch."""
     fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
     key = ["device", fixed, "lr_rule", "lr_multiplier", *further_axes(cells)]
     known = cells[(cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()]
@@ -66,7 +66,7 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
         tables.append(critical)
     without = [] if groups else [line for sentence in left_out for line in (sentence, "")]
     content = [*without, *(line for table in tables for line in table.markdown())]
-    return "\n".join(["# Scaling", "", *content]), tables
+    return Document(text="\n".join(["# Scaling", "", *content]), tables=tables)
 
 
 def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[str, Any]:

@@ -236,3 +236,16 @@ class TextTable:
     def document(self, title: str) -> str:
         """Return the table as a Markdown document."""
         return "\n".join([f"# {numbers.plain(title)}", "", *self.markdown()])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A Markdown file beside those of speed-up and accuracy: claims, scaling."""
+
+    text: str
+    tables: Sequence[TextTable]
+    """Its tables for the page and the terminal; empty if the document only explains why there are none."""
+    rows: pd.DataFrame | None = None
+    """Its numbers, for a CSV file beside it and a plot."""
+    line: tuple[str, str] | None = None
+    """A label and a sentence for the summary."""

@@ -12,7 +12,7 @@ from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
 from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.claims import claims_markdown
+from orchestrator.tables.claims import claims_document
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
@@ -142,7 +142,7 @@ def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
             for seed in range(3)
         ]
         found = verdicts([Claim.of({"sentence": "So", "expression": expression})], *collect(records, scaling="weak"))
-        return claims_markdown(found, "demo")
+        return claims_document(found, "demo").text
 
     one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
     for marked in (one, {1: "aaa", 2: "abc"}):
@@ -189,7 +189,7 @@ def test_p_values_are_adjusted_for_all_claims(frames: Any) -> None:
 
 def test_the_table_tells_which_verdicts_hold_together(frames: Any) -> None:
     given = [Claim.of({"sentence": "So", "expression": f"accuracy(gpus=2) > {each}"}) for each in (0.88, 0.5)]
-    both, one = (claims_markdown(verdicts(claims, *frames), "demo") for claims in (given, given[:1]))
+    both, one = (claims_document(verdicts(claims, *frames), "demo").text for claims in (given, given[:1]))
     assert has(both, "of 2 claims", "10%", "p of all") and "p of all" not in one
 
 
@@ -202,7 +202,7 @@ def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
         {"sentence": "Below 95%", "expression": "accuracy(gpus=2) < 0.95"},
         {"sentence": "Not worse", "expression": "accuracy(gpus=2) >= accuracy(gpus=1)", "margin": 0.005},
     ]
-    golden("claims/table.md", claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo"))
+    golden("claims/table.md", claims_document(verdicts([Claim.of(claim) for claim in claims], *frames), "demo").text)
 
 
 LOSSES = 2.0 * 0.9 ** np.arange(10)
@@ -249,7 +249,7 @@ def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None
         {"sentence": "They do not", "expression": APART},
     ]
     found = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
-    golden("claims/curves.md", claims_markdown(found, "demo"))
+    golden("claims/curves.md", claims_document(found, "demo").text)
 
 
 # t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.

@@ -354,4 +354,4 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     found = decide(*frames, terms)
     assert recommendation_markdown(found, "demo").startswith(f"# {in_sentences(found).title}: demo")
     assert as_json(found)["sentence"] == in_sentences(found).sentence
-    assert scaling(*frames)[0].startswith("# Scaling")
+    assert scaling(*frames).text.startswith("# Scaling")
