@@ -21,10 +21,10 @@ from typing import Any
 import hydra
 
 from benchmarks.figures import machine, tell
-from orchestrator.analysis.trials import cell_axes, collect
+from orchestrator.analysis.trials import collect
 from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition
-from orchestrator.config.request import Request, Terms
+from orchestrator.config.request import Request
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.decide import decide
 from orchestrator.plan import phases
@@ -66,8 +66,7 @@ def undisturbed(record: TrialRecord) -> TrialRecord:
 
 
 def recommended(request: Request, ends: Sequence[TrialRecord]) -> Any:
-    frames = collect(request, ends)
-    return decide(*frames, Terms.of(request, cell_axes(ends)))
+    return decide(*collect(request, ends))
 
 
 def played(
@@ -86,11 +85,10 @@ def played(
 
 def as_it_ended(trial: TrialSpec, end: TrialRecord) -> TrialRecord:
     """Return a trial that ends after its training, without its timed window and warm-up."""
-    settings = trial.config.get("trainable") or {}
-    bound = settings.get("give_up_below")
+    bound = trial.settings.get("give_up_below")
     if bound is None or end.metrics["val_accuracy"] >= bound:
         return end
-    saved_s = end.metrics.get("window_s", 0.0) + settings["warmup_s"]
+    saved_s = end.metrics.get("window_s", 0.0) + trial.settings["warmup_s"]
     return dataclasses.replace(end, status=Status.SKIPPED, skipped_by="early_stop", wall_s=end.wall_s - saved_s)
 
 
@@ -113,8 +111,8 @@ def main() -> None:
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()
     ]
-    frames = collect(request, pooled)
-    level = dict(zip(frames[1]["cell_id"], 1 / frames[1]["samples_per_s"], strict=True))
+    _, cells, _ = collect(request, pooled)
+    level = dict(zip(cells["cell_id"], 1 / cells["samples_per_s"], strict=True))
     probing_h = sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
     rows = []
     for folder, grid in zip(given.full, grids, strict=True):

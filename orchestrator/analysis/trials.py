@@ -20,7 +20,7 @@ from orchestrator.analysis import rates, summary, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
-from orchestrator.config.request import Metric, Request
+from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
 from orchestrator.store.record import TrialRecord, figure, tokens_per_s
 from orchestrator.store.results import history_in
@@ -155,13 +155,17 @@ _RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
 
 # Frames have a row for each trial, and for few rows pandas takes a third longer with the strings of pyarrow.
 @pd.option_context("mode.string_storage", "python")
-def collect(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the trials and the cells of a sweep, from each trial's last record; all tables use these two frames.
+def collect(
+    request: Request, records: Sequence[TrialRecord], arguments: Sequence[str] = ()
+) -> tuple[pd.DataFrame, pd.DataFrame, Terms]:
+    """Return the trials, the cells and the terms of the choice, from each trial's last record.
 
-    The request says which cells are compared, by which metric and margin, and at which price. The metric and
-    `own_metrics` become columns of the cells, with intervals. Raises ConfigError if `sweep.baseline` names an axis that
-    no record has.
+    All tables and decisions use these values. The request says which cells are compared, by which metric and margin,
+    and at which price; `arguments` are those that produced the records. The metric and `own_metrics` become columns of
+    the cells, with intervals. Raises ConfigError if `sweep.baseline` names an axis that no record has.
     """
+    # Which metrics the trials report is known only now.
+    request = request.judged_by(record.metrics for record in records)
     report, metric = request.settings.report, request.metric
     comparison = Comparison(
         scaling=request.scaling,
@@ -173,7 +177,8 @@ def collect(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFr
     ordered = sorted(records, key=_grid_place)
     trials = with_collapsed(trials_frame(ordered), report.margin, metric)
     metrics = dict.fromkeys([metric.name, *own_metrics(records)])
-    return trials, summary_frame(trials, comparison, report=report, metrics=list(metrics))
+    cells = summary_frame(trials, comparison, report=report, metrics=list(metrics))
+    return trials, cells, Terms.of(request, cell_axes(records), arguments)
 
 
 def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -181,7 +186,8 @@ def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.Da
     rows = history_in(layout).rows
     if not rows:
         raise ConfigError([f"no trial has ended yet in {layout.root}"])
-    return collect(request, list(rows.values()))
+    trials, cells, _ = collect(request, list(rows.values()))
+    return trials, cells
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from orchestrator.analysis.objective import Measure, measured, missed_s
 from orchestrator.analysis.summary import SAMPLES, by_seed
-from orchestrator.analysis.trials import cell_axes, collect
+from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, Restarts, accuracy_differences, choose, log_objectives
@@ -213,10 +213,9 @@ class Contenders:
 
         Every timing but a straggler's counts here: disturbed ones are repeated later.
         """
-        request = request.judged_by(record.metrics for record in ok)
-        trials, cells = collect(request, ok)
+        trials, cells, terms = collect(request, ok)
         trials = trials.assign(timing_valid=trials["timing_fault"] != Fault.STRAGGLER.value)
-        return Contenders.of(trials, cells.assign(timing_valid=True), Terms.of(request, cell_axes(ok)))
+        return Contenders.of(trials, cells.assign(timing_valid=True), terms)
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:

@@ -19,8 +19,8 @@ import pandas as pd
 from rich.console import Console
 
 from orchestrator.analysis.curves import WITH_CURVE, curves_frame, loss_curves
-from orchestrator.analysis.trials import cell_axes, collect
-from orchestrator.config.request import Request, Terms
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Request
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim, needs_curves
 from orchestrator.decision.decide import decide
@@ -281,9 +281,8 @@ def report_on(
     and does not affect the other steps.
     """
     records, fingerprint = list(history.rows.values()), history.fingerprint or {}
-    # What the trials report is known only now.
-    request = request.judged_by(record.metrics for record in records)
-    trials, cells = collect(request, records)
+    trials, cells, terms = collect(request, records, history.driver.get("arguments") or ())
+    terms = replace(terms, unfinished=unfinished)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(layout)
 
@@ -292,7 +291,6 @@ def report_on(
     read = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
     by_cell = loss_curves(trials, read[0]) if read else None
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
-    terms = replace(Terms.of(request, cell_axes(records), history.driver.get("arguments") or ()), unfinished=unfinished)
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
     recommendation = recommendation or not_made(terms)
 
@@ -301,7 +299,7 @@ def report_on(
     makers: Mapping[str, Callable[[], Document | None]] = {
         CLAIMS: lambda: claims_document(judged, request.sweep.name) if judged else None,
         "scaling.md": lambda: scaling(trials, cells),
-        CRITICAL_BATCH: lambda: critical_batch(request, trials, cells),
+        CRITICAL_BATCH: lambda: critical_batch(trials, cells, terms, request.reference_batch_size),
         "forecast.md": lambda: forecast_document(records),
     }
     made = {file: steps.run(file, make) for file, make in makers.items()}

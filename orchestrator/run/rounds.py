@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.config.request import Request, Terms
+from orchestrator.config.request import Request
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
@@ -171,14 +171,13 @@ class FurtherSeeds:
         """
         if self.unsettled or not history.rows:
             return Round()
-        from orchestrator.analysis.trials import cell_axes, collect  # pandas, which other sweeps do not need yet
+        from orchestrator.analysis.trials import collect  # pandas, which other sweeps do not need yet
         from orchestrator.decision.decide import decide
         from orchestrator.decision.more_seeds import with_more
 
         # The recommendation itself decides which seeds are missing, so that both say the same.
         rows = list(history.rows.values())
-        request = self._request.judged_by(row.metrics for row in rows)
-        recommendation = decide(*collect(request, rows), Terms.of(request, cell_axes(rows)))
+        recommendation = decide(*collect(self._request, rows))
         cells = {trial.cell_id: trial for trial in self._plan.trials}
         seeds: dict[str, list[int]] = {}
         for row in rows:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.summary import further_axes
-from orchestrator.config.request import Metric, Request
+from orchestrator.config.request import Metric, Terms
 from orchestrator.statistics.intervals import TAIL, Array, Moments
 from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Document, Row, TextTable, figure, named
@@ -24,9 +24,9 @@ from sweeps.status import Status
 _SIDE = "global_batch_size"
 
 
-def critical_batch(request: Request, trials: pd.DataFrame, cells: pd.DataFrame) -> Document | None:
-    """Return the document on the critical batch by branching; None without branches."""
-    metric, margin, reference = request.metric, request.settings.report.margin, request.reference_batch_size
+def critical_batch(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, reference: int | None) -> Document | None:
+    """Return the document on the critical batch by branching from the `reference` batch; None without branches."""
+    metric, margin = terms.metric, terms.report.margin
     rows = pd.DataFrame() if reference is None else branches(trials, cells, metric, margin, reference)
     if reference is None or rows.empty:
         return None

@@ -30,4 +30,5 @@ def collect(
         metric=metric,
         target=None,
     )
-    return trials.collect(request, records)
+    rows, cells, _ = trials.collect(request, records)
+    return rows, cells

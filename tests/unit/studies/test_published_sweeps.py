@@ -112,10 +112,10 @@ def ended(trial):
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.settings.sweep.claims]
-    frames = collect(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
-    epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
+    trials, cells, _ = collect(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
+    epochs = pd.MultiIndex.from_product([trials["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)
-    found = verdicts(claims, *frames, loss_curves(frames[0], curves))
+    found = verdicts(claims, trials, cells, loss_curves(trials, curves))
     assert found
     for verdict in found:
         assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict
