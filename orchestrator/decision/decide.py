@@ -41,9 +41,7 @@ from orchestrator.decision.recommendation import (
     Figure,
     GpuCount,
     Recommendation,
-    Rival,
     Setting,
-    TradeOff,
     remark,
 )
 from orchestrator.decision.verdicts import Verdict
@@ -94,6 +92,7 @@ def _setting(
     contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool
 ) -> Setting:
     cell, terms, axes = contenders.rows[row], contenders.terms, axes_of(contenders, row)
+    chosen = contenders.chosen
     narrowed = narrowed_to(axes, sorted(contenders.seeds[row]), excludes=terms.excludes, zips=terms.zips)
     return Setting(
         cell_id=str(cell["cell_id"]),
@@ -116,28 +115,17 @@ def _setting(
         on_front=on_front,
         p_best=contenders.p_best(row),
         p_within_margin=float(contenders.choice.p_within[row]),
-        why_not=why_not(contenders, contenders.chosen, row),
+        eligible=bool(contenders.choice.passes[row]),
+        tied=chosen is not None and bool(contenders.choice.ties_with(chosen)[row]),
+        why_not=why_not(contenders, chosen, row),
     )
 
 
-def rivals(contenders: Contenders, chosen: int) -> tuple[Rival, ...]:
+def rivals(contenders: Contenders, chosen: int) -> list[int]:
     """Return the cells that may be the best instead of the chosen one, or tie with it; the likeliest first."""
     choice, tied = contenders.choice, contenders.choice.ties_with(chosen)
     others = (tied | (choice.p_best >= NOTICED)) & (np.arange(len(tied)) != chosen)
-    rows = sorted(np.flatnonzero(others).tolist(), key=lambda row: (-np.nan_to_num(choice.p_best[row]), not tied[row]))
-    return tuple(
-        Rival(
-            cell_id=str(contenders.cells["cell_id"][row]),
-            name=contenders.names[row],
-            p_best=contenders.p_best(row),
-            p_within_margin=float(choice.p_within[row]),
-            eligible=bool(choice.passes[row]),
-            tied=bool(tied[row]),
-            n_timed=int(contenders.n_timed[row]),
-            n_ok=int(contenders.n_ok[row]),
-        )
-        for row in rows
-    )
+    return sorted(np.flatnonzero(others).tolist(), key=lambda row: (-np.nan_to_num(choice.p_best[row]), not tied[row]))
 
 
 def _plain(value: Any) -> Any:
@@ -145,18 +133,6 @@ def _plain(value: Any) -> Any:
     if pd.isna(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
-
-
-def trade_offs(contenders: Contenders) -> list[TradeOff]:
-    """Return time, metric and cost of each cell, means over its seeds."""
-    cells = contenders.cells
-    totals = (contenders.totals[name].means().tolist() for name in (contenders.deciding_time, "cost"))
-    values = (contenders.metric.sign * cells["score"]).tolist()
-    rows = zip(cells["cell_id"], contenders.names, values, *totals, strict=True)
-    return [
-        TradeOff(cell_id=str(cell_id), name=name, time_s=time_s, metric=value, cost=cost)
-        for cell_id, name, value, time_s, cost in rows
-    ]
 
 
 def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
@@ -172,7 +148,7 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
     return np.asarray(is_candidate & ~beats.any(axis=0))
 
 
-def largest_batch(contenders: Contenders, chosen: int) -> str | None:
+def largest_batch(contenders: Contenders, chosen: int) -> int | None:
     """Return the best cell by the objective with the largest global batch; None if the chosen cell's is as large.
 
     Only cells within the margin of the most accurate one with that batch count.
@@ -182,8 +158,7 @@ def largest_batch(contenders: Contenders, chosen: int) -> str | None:
     if contenders.baseline is None or batch[chosen] == batch.max() or not largest.any():
         return None
     near = largest & (scores >= scores[largest].max() - contenders.contest.margin)
-    fastest = int(np.where(near, contenders.choice.log_objective.point, np.inf).argmin())
-    return str(contenders.cells["cell_id"][fastest])
+    return int(np.where(near, contenders.choice.log_objective.point, np.inf).argmin())
 
 
 def gpu_counts(contenders: Contenders) -> tuple[GpuCount, ...]:
@@ -192,21 +167,26 @@ def gpu_counts(contenders: Contenders) -> tuple[GpuCount, ...]:
     The rule is that of the recommendation, among the cells with that number; at the favourite's number it is the
     favourite. Empty if only one number was tried.
     """
-    counts, points = sorted(set(contenders.tried["gpus"].astype("float64"))), trade_offs(contenders)
-    return tuple(_best(contenders, points, count) for count in counts) if len(counts) > 1 else ()
+    counts = sorted(set(contenders.tried["gpus"].astype("float64")))
+    return tuple(_best(contenders, count) for count in counts) if len(counts) > 1 else ()
 
 
-def _best(contenders: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCount:
+def _best(contenders: Contenders, gpus: float) -> GpuCount:
     choice, name = contenders.choice, gpus_in_words(gpus, on_cpu=contenders.on_cpu)
     known = ~np.isnan(choice.log_objective.point) & (contenders.cells["gpus"].to_numpy(dtype="float64") == gpus)
     row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
     if row is not None:
-        return GpuCount(gpus=gpus, name=name, best=points[row])
+        return GpuCount(gpus=gpus, name=name, cell_id=str(contenders.cells["cell_id"][row]))
     ok = (contenders.tried["gpus"] == gpus) & (contenders.tried["status"] == Status.OK.value)
-    why = remark("none_has_figure", measure=contenders.measure.name) if ok.any() else remark("no_ok_cell")
-    if ok.any() and set(contenders.tried.loc[ok, "cell_id"]) <= contenders.without_metric:
+    if known.any():
+        why = remark("none_keeps_margin")
+    elif not ok.any():
+        why = remark("no_ok_cell")
+    elif set(contenders.tried.loc[ok, "cell_id"]) <= contenders.without_metric:
         why = remark("none_has_metric", metric=contenders.metric)
-    return GpuCount(gpus=gpus, name=name, best=None, why_none=remark("none_keeps_margin") if known.any() else why)
+    else:
+        why = remark("none_has_figure", measure=contenders.measure.name)
+    return GpuCount(gpus=gpus, name=name, cell_id=None, why_none=why)
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
@@ -219,25 +199,18 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
     counts = gpu_counts(contenders)
-    others = () if chosen is None else rivals(contenders, chosen)
-    safe = (
-        None
-        if chosen is None or contenders.choice.safe in (None, chosen)
-        else str(contenders.cells["cell_id"][contenders.choice.safe])
-    )
+    others = [] if chosen is None else rivals(contenders, chosen)
+    safe = None if chosen is None or contenders.choice.safe == chosen else contenders.choice.safe
     largest = None if chosen is None else largest_batch(contenders, chosen)
-    poor = None if contenders.poor_reference is None else str(contenders.cells["cell_id"][contenders.poor_reference])
-    named = [
-        *filter(None, [safe, largest, poor]),
-        *(rival.cell_id for rival in others),
-        *(count.best.cell_id for count in counts if count.best),
-    ]
+    ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
+    named = [ids[row] for row in (safe, largest, contenders.poor_reference, *others) if row is not None]
+    cells_discussed = shortlist(contenders, [*named, *(count.cell_id for count in counts if count.cell_id)])
     outcome = Recommendation(
         terms=terms,
         measure=contenders.measure.name,
         tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
-        baseline_cell_id=None if baseline is None else str(contenders.cells["cell_id"][baseline]),
-        poor_reference_cell_id=poor,
+        baseline_cell_id=ids.get(baseline),
+        poor_reference_cell_id=ids.get(contenders.poor_reference),
         headline=headline,
         details=tuple(details),
         verdict=UNDECIDED,
@@ -246,12 +219,11 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         gpu_steps=gpu_steps(contenders),
         on_cpu=contenders.on_cpu,
         deciding_time=contenders.deciding_time,
-        cost_unit=contenders.totals["cost"].unit,
         left_out=tuple(contenders.left_out),
-        shortlist=shortlist(contenders, named),
+        shortlist=cells_discussed,
         probabilities={
-            str(cell_id): (float(contenders.choice.p_within[row]), contenders.p_best(row))
-            for row, cell_id in enumerate(contenders.cells["cell_id"])
+            cell_id: (float(contenders.choice.p_within[row]), contenders.p_best(row))
+            for row, cell_id in enumerate(contenders.cells["cell_id"].astype(str))
         },
     )
     if chosen is None:
@@ -265,12 +237,12 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     settled = SPEED_ONLY if baseline is None else CLEAR
     return replace(
         outcome,
-        cell_id=str(contenders.cells["cell_id"][chosen]),
+        cell_id=ids[chosen],
         name=contenders.names[chosen],
-        safe_cell_id=safe,
-        largest_batch_cell_id=largest,
-        verdict=settled if sure else TIED if any(other.tied for other in others) else UNDECIDED,
-        rivals=others,
+        safe_cell_id=ids.get(safe),
+        largest_batch_cell_id=ids.get(largest),
+        verdict=settled if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
+        rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),
         provisional=bool(doubtful) or baseline is None,
         caveats=doubtful,
         p_best=contenders.p_best(chosen),

@@ -59,28 +59,15 @@ class MoreSeeds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TradeOff:
-    """A cell's deciding time, metric of choice and cost, means over its seeds; NaN means not measured."""
-
-    cell_id: str
-    name: str
-    time_s: float
-    metric: float
-    cost: float
-    """In the currency of the price; without a price, in GPU-hours (worker-hours on CPUs)."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class GpuCount:
     """The best cell for a number of GPUs."""
 
     gpus: float
     name: str
     """`2 GPUs`, or `2 processes`."""
-    best: TradeOff | None
-    """By the objective, among those within the margin."""
+    cell_id: str | None
+    """The best by the objective among the cells within the margin; None if there is none."""
     why_none: Remark | None = None
-    """Why there is none, if there is none."""
 
 
 WORTH, COSTLY, NOT_WORTH = "worth it", "costly", "not worth it"
@@ -138,24 +125,6 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rival:
-    """A cell other than the chosen one that may be the best, or that ties with the chosen one."""
-
-    cell_id: str
-    name: str
-    p_best: float
-    """NaN, like the next field, if one seed per cell says nothing about chance."""
-    p_within_margin: float
-    eligible: bool
-    """Whether its accuracy is more likely than not within the margin, or not compared."""
-    tied: bool
-    """Whether it is eligible, and as likely as the chosen one to be the best or not separable from it by objective."""
-    n_timed: int
-    """Seeds with a valid timing."""
-    n_ok: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Setting:
     """One of the cells that a recommendation discusses, for use by programs."""
 
@@ -183,6 +152,10 @@ class Setting:
     p_best: float
     """NaN, like the next field, if one seed per cell says nothing about chance."""
     p_within_margin: float
+    eligible: bool
+    """Whether its accuracy is more likely than not within the margin, or not compared."""
+    tied: bool
+    """Whether it is eligible, and as likely as the chosen cell to be the best or not separable from it by objective."""
     why_not: Remark | None
     """Why it is not the one to use; None for the one that is."""
 
@@ -221,8 +194,8 @@ class Recommendation:
     """Further remarks that belong to the headline."""
     verdict: str = ""
     """CLEAR, SPEED_ONLY, TIED or UNDECIDED; empty without an objective."""
-    rivals: tuple[Rival, ...] = ()
-    """The likeliest first; also those that are not eligible but may prove to be."""
+    rivals: tuple[Setting, ...] = ()
+    """The cells that may be the best instead of the chosen one, or tie with it; the likeliest first."""
     provisional: bool
     p_best: float = math.nan
     """Probability that no cell within the margin is more than 2% better by the objective."""
@@ -245,8 +218,6 @@ class Recommendation:
     """Whether `gpus` counts processes, because the machines have no GPUs."""
     deciding_time: str = "time"
     """The name of the figure with the time that decides: `time`, or `total_time`, which includes start-up."""
-    cost_unit: str = ""
-    """Unit of the costs of the GPU counts."""
     left_out: tuple[Remark, ...] = ()
     """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
     shortlist: tuple[Setting, ...] = ()

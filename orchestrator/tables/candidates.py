@@ -21,7 +21,6 @@ from orchestrator.decision.recommendation import (
     WORTH,
     GpuStep,
     Recommendation,
-    Rival,
     Setting,
     StepSpeed,
 )
@@ -128,7 +127,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(rival.cell_id, "rival") for rival in likelier if not rival.eligible][:1],
         *[(rival.cell_id, "rival") for rival in equal_rivals(recommendation)][:2],
-        *[(count.best.cell_id, "") for count in reversed(recommendation.gpu_counts) if count.best],
+        *[(count.cell_id, "") for count in reversed(recommendation.gpu_counts)],
         (recommendation.largest_batch_cell_id, "largest batch"),
     ]
     roles: dict[str | None, str] = {}
@@ -138,7 +137,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     return roles
 
 
-def equal_rivals(recommendation: Recommendation) -> list[Rival]:
+def equal_rivals(recommendation: Recommendation) -> list[Setting]:
     """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
     # In a tie, rivals with a somewhat lower probability are as good a choice.
     tie = recommendation.verdict == TIED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "sentence": text.sentence,
         "objective": {"name": recommendation.terms.report.objective, "measure": recommendation.measure or None},
         "verdict": recommendation.verdict or None,
-        "recommended": chosen and _setting(chosen, recommendation),
+        "recommended": chosen and _setting(chosen),
         "safe_cell_id": recommendation.safe_cell_id,
         "provisional": recommendation.provisional,
         "probability": {"best": recommendation.p_best, "within_margin": recommendation.p_within_margin},
@@ -143,9 +143,9 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,
         "not_considered": [sentence(remark) for remark in recommendation.left_out],
-        "rivals": [_with_chances(asdict(rival)) for rival in recommendation.rivals],
-        "baseline": baseline and _setting(baseline, recommendation),
-        "alternatives": [_setting(cell, recommendation) for cell in others],
+        "rivals": [{key: _setting(rival)[key] for key in _OF_RIVALS} for rival in recommendation.rivals],
+        "baseline": baseline and _setting(baseline),
+        "alternatives": [_setting(cell) for cell in others],
         "gpu_counts": [_gpu_count(count, recommendation) for count in recommendation.gpu_counts],
         "gpu_steps": [asdict(step) for step in recommendation.gpu_steps],
         "undecided": {
@@ -157,23 +157,30 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
     return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
-def _with_chances(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with its probabilities in one object."""
-    others = {key: value for key, value in content.items() if key not in ("p_best", "p_within_margin")}
-    return others | {"probability": {"best": content["p_best"], "within_margin": content["p_within_margin"]}}
+_OF_RIVALS = ("cell_id", "name", "eligible", "tied", "n_timed", "n_ok", "probability")
+"""What is told of a rival; the rest is among the alternatives."""
 
 
-def _setting(cell: Setting, recommendation: Recommendation) -> dict[str, Any]:
+def _setting(cell: Setting) -> dict[str, Any]:
     """Return a cell; its `speedup` is that of the sentence, over the baseline that accuracies are compared with."""
     figures = {name: None if math.isnan(figure.value) else asdict(figure) for name, figure in cell.figures.items()}
     figures.setdefault("speedup", None)
     figures |= _money_or_hours(figures["cost"], cell.figures["cost"].unit)
-    return _with_chances(asdict(cell)) | {"figures": figures, "why_not": sentence(cell.why_not) or None}
+    others = {key: value for key, value in asdict(cell).items() if key not in ("p_best", "p_within_margin")}
+    chances = {"best": cell.p_best, "within_margin": cell.p_within_margin}
+    return others | {"probability": chances, "figures": figures, "why_not": sentence(cell.why_not) or None}
 
 
 def _gpu_count(count: GpuCount, recommendation: Recommendation) -> dict[str, Any]:
-    best = count.best and asdict(count.best) | _money_or_hours(count.best.cost, recommendation.cost_unit)
-    return asdict(count) | {"best": best, "why_none": sentence(count.why_none)}
+    cell = recommendation.setting(count.cell_id)
+    best = cell and {
+        "cell_id": cell.cell_id,
+        "name": cell.name,
+        "time_s": cell.value(recommendation.deciding_time),
+        "metric": cell.value(recommendation.terms.metric.name),
+        **_money_or_hours(cell.value("cost"), cell.figures["cost"].unit),
+    }
+    return {"gpus": count.gpus, "name": count.name, "best": best, "why_none": sentence(count.why_none)}
 
 
 def _money_or_hours(cost: Any, unit: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from orchestrator.decision.recommendation import (
     MoreSeeds,
     Recommendation,
     Remark,
-    TradeOff,
     not_made,
     remark,
 )
@@ -175,15 +174,10 @@ RECOMMENDATION = Recommendation(
     more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="8×128 sqrt", seeds=3),),
     commands=(f"python '{EVIL}'",),
     gpu_counts=(
-        GpuCount(
-            gpus=1, name="1 GPU", best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, metric=0.985, cost=0.017)
-        ),
-        GpuCount(gpus=4, name="4 GPUs", best=None, why_none=remark("none_keeps_margin")),
-        GpuCount(
-            gpus=8, name="8 GPUs", best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, metric=0.981, cost=0.02)
-        ),
+        GpuCount(gpus=1, name="1 GPU", cell_id="1-32-none"),
+        GpuCount(gpus=4, name="4 GPUs", cell_id=None, why_none=remark("none_keeps_margin")),
+        GpuCount(gpus=8, name="8 GPUs", cell_id="8-128-sqrt"),
     ),
-    cost_unit="GPU-hours",
 )
 
 
