@@ -11,10 +11,10 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from sweeps.rank_exit import CONNECTION_ERROR
 from trainables.command.process_tree import CpuTimes, Tree
@@ -59,26 +59,26 @@ class Command:
     grace_s: float
 
 
-class StopRequest(Protocol):
-    """Says whether to stop; `progress` is whether the command has made any since the last call."""
-
-    def __call__(self, *, progress: bool) -> bool:
-        """Return whether the command is to be stopped."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class CommandListener:
-    """Functions that `run` calls while a command runs."""
+    """Receives the events of a command while `run` runs it."""
 
-    on_line: Callable[[str, str], None]
-    """With each line of `stdout` and `stderr`."""
-    should_stop: StopRequest
-    on_open_line: Callable[[str], None] = lambda text: None
-    """With a line that has no end yet, such as the latest state of a progress bar."""
-    on_look: Callable[[], bool] = lambda: False
-    """After the lines that have been read together; returns whether the command has reported."""
-    ask_to_stop: Callable[[], bool] = lambda: False
-    """Asks the command to stop by itself; returns whether it can."""
+    def on_line(self, stream: str, line: str) -> None:
+        """Take a line of `stdout` or `stderr`."""
+
+    def on_open_line(self, text: str) -> None:
+        """Take a line that has no end yet, such as the latest state of a progress bar."""
+
+    def on_look(self) -> bool:
+        """Return whether the command has reported; called after the lines that have been read together."""
+        return False
+
+    def should_stop(self, *, progress: bool) -> bool:
+        """Return whether to stop the command; `progress`: whether it has made any since the last call."""
+        return False
+
+    def ask_to_stop(self) -> bool:
+        """Ask the command to stop by itself; return whether it can."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

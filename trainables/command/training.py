@@ -24,7 +24,7 @@ from trainables.command.check import ANY_OF_GPUS, may_receive
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.nodes import NodeEnd, Nodes, file_of, launcher_variables, place_of
-from trainables.command.process import Command, FailureCause
+from trainables.command.process import Command, CommandListener, FailureCause
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
 from trainables.context import Context, UntrainedError
@@ -110,14 +110,7 @@ class _Run:
     def to_its_end(self) -> NodeEnd:
         """Run the command; return what this node knows of it. Raises the errors of `train`."""
         output, cpu = self._output, CpuTimes()
-        listener = process.CommandListener(
-            on_line=output.on_line,
-            on_open_line=output.on_open_line,
-            on_look=output.on_look,
-            should_stop=output.should_stop,
-            ask_to_stop=output.ask_to_stop,
-        )
-        command_exit = process.run(self._command, listener, cpu)
+        command_exit = process.run(self._command, output, cpu)
         output.finish()
         remarks = list(command_exit.remarks)
         self._has_stopped = command_exit.status is None
@@ -156,7 +149,7 @@ class _Run:
             context.remark(remark)
 
 
-class _Output:
+class _Output(CommandListener):
     """The output of a command while it runs, on its way to the trial's metrics and rows."""
 
     def __init__(

@@ -173,7 +173,8 @@ def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line:
         timeout_s=timeout_s,
         grace_s=0.5,
     )
-    listener = CommandListener(on_line=on_line or (lambda stream, line: None), should_stop=lambda **_: False)
+    listener = CommandListener()
+    listener.on_line = on_line or listener.on_line  # type: ignore[method-assign]
     return process.run(command, listener, CpuTimes())
 
 
@@ -268,13 +269,17 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
         grace_s=30.0,
     )
 
-    def ask() -> bool:
-        (tmp_path / "stop").touch()
-        return True
+    class Stopping(CommandListener):
+        asked = iter([False, True])
 
-    asked = iter([False, True])
-    listener = CommandListener(on_line=lambda stream, line: None, should_stop=lambda **_: next(asked), ask_to_stop=ask)
-    assert process.run(command, listener, CpuTimes()).status is None
+        def should_stop(self, *, progress: bool) -> bool:
+            return next(self.asked)
+
+        def ask_to_stop(self) -> bool:
+            (tmp_path / "stop").touch()
+            return True
+
+    assert process.run(command, Stopping(), CpuTimes()).status is None
     assert (tmp_path / "out").read_text() == "saved\n"
 
 
