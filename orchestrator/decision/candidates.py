@@ -108,6 +108,11 @@ class Contenders:
     ends_later: Remark | None = None
     """The cell that training time alone would choose, if its trials end later; then total times decide."""
 
+    def remark(self, code: str, /, **values: Any) -> Remark:
+        """Return a remark whose values include the measured objective, the metric of choice and its margin."""
+        common = {"measure": self.measure.name, "metric": self.metric, "margin": self.contest.margin}
+        return remark(code, **common | values)
+
     @property
     def contest(self) -> Contest:
         """The measurements that the choice is based on."""

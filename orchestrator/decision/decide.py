@@ -183,9 +183,9 @@ def _best(contenders: Contenders, gpus: float) -> GpuCount:
     elif not ok.any():
         why = remark("no_ok_cell")
     elif set(contenders.tried.loc[ok, "cell_id"]) <= contenders.without_metric:
-        why = remark("none_has_metric", metric=contenders.metric)
+        why = contenders.remark("none_has_metric")
     else:
-        why = remark("none_has_figure", measure=contenders.measure.name)
+        why = contenders.remark("none_has_figure")
     return GpuCount(gpus=gpus, name=name, cell_id=None, why_none=why)
 
 

@@ -56,11 +56,10 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     # The gain over the baseline is stated anyway, and a choice with the fewest GPUs has no gain of GPUs.
     if fewest is not None and (fewest == other or gpus[row] <= gpus[fewest]):
         fewest = None
-    first = remark(
+    first = contenders.remark(
         "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "global_batch_size", "lr_rule")},
         name=contenders.names[row],
-        measure=contenders.measure.name,
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
         of_baseline=None if other is None else contenders.objectives[other],
@@ -86,14 +85,12 @@ def _superlinear(cells: pd.DataFrame, cell: Mapping[Any, Any]) -> list[Remark]:
 def _poor_reference(contenders: Contenders, row: int, reference: int) -> Remark:
     """Return why a cell at the reference batch is not the baseline, and how its objective compares with `row`'s."""
     difference = float(contenders.choice.accuracy_difference.point[reference])
-    return remark(
+    return contenders.remark(
         "poor_reference",
-        metric=contenders.metric,
         name=contenders.names[reference],
         baseline=None if row == contenders.baseline else contenders.names[contenders.baseline or 0],
         difference=difference,
         margins=-difference / contenders.contest.margin,
-        measure=contenders.measure.name,
         objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
         of_chosen=contenders.objectives[row],
     )
@@ -125,9 +122,7 @@ def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
 
 def accuracy_unknown(contenders: Contenders) -> Remark:
     """Return the remark that accuracies cannot be compared."""
-    return remark(
-        "accuracy_unknown", metric=contenders.metric, on_test_set=not contenders.tried["accuracy"].isna().all()
-    )
+    return contenders.remark("accuracy_unknown", on_test_set=not contenders.tried["accuracy"].isna().all())
 
 
 def no_cell(contenders: Contenders) -> list[Remark]:
@@ -138,14 +133,12 @@ def no_cell(contenders: Contenders) -> list[Remark]:
     if contenders.choice.favourite is not None or (len(contenders.candidates) == 0 and "cells_not_timed" in codes):
         return [*_no_speed(contenders), *not_considered]
     if len(contenders.candidates):
-        name = contenders.names[contenders.baseline or 0]
-        margin = contenders.contest.margin
-        lost = remark("none_within_margin", metric=contenders.metric, margin=margin, baseline=name)
+        lost = contenders.remark("none_within_margin", baseline=contenders.names[contenders.baseline or 0])
         return [lost, *not_considered]
     if ending := _commonest_end(contenders.trials):
         return [remark("none_ok", left_out=left_out), ending]
     to_report = contenders.measure.unit == "s" and "no_figure" in codes
-    return [remark("none_measured", left_out=left_out, measure=contenders.measure.name, to_report=to_report)]
+    return [contenders.remark("none_measured", left_out=left_out, to_report=to_report)]
 
 
 def _commonest_end(trials: pd.DataFrame) -> Remark | None:
@@ -222,23 +215,23 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
     """Return why the chosen cell was chosen, and what was not considered."""
     choice, margin, compared = contenders.choice, contenders.contest.margin, contenders.baseline is not None
     count, tied = len(contenders.candidates), int(choice.tied.sum())
-    ranked = {"metric": contenders.metric, "measure": contenders.measure.name, "count": count, "compared": compared}
+    ranked = {"count": count, "compared": compared}
     if count == 1:
         yield remark("only_cell")
     elif compared and tied > 1:
-        yield remark("all_tie" if choice.all_tie else "ties", **ranked, tied=tied, by=_tie_break(contenders))
+        yield contenders.remark("all_tie" if choice.all_tie else "ties", **ranked, tied=tied, by=_tie_break(contenders))
     else:
-        yield remark("least", **ranked)
+        yield contenders.remark("least", **ranked)
     if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
-        yield remark("within_by_pooling", metric=contenders.metric, margin=margin)
+        yield contenders.remark("within_by_pooling")
     if contenders.measure.why:
         yield remark("no_target", why=contenders.measure.why)
     if worse := int((choice.p_within < SHOWN).sum()):
-        yield remark("shown_worse", metric=contenders.metric, count=worse, margin=margin)
+        yield contenders.remark("shown_worse", count=worse)
     if contenders.left_out:
         yield remark("not_considered", left_out=contenders.left_out)
     if compared and not contenders.at_reference and contenders.poor_reference is None:
-        yield remark("no_reference", metric=contenders.metric)
+        yield contenders.remark("no_reference")
 
 
 def _tie_break(contenders: Contenders) -> str:
@@ -253,23 +246,23 @@ def _tie_break(contenders: Contenders) -> str:
 
 def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | None:
     """Return why a cell is not the one to use; None for the chosen one."""
-    choice, measure, metric = contenders.choice, contenders.measure.name, contenders.metric
+    choice = contenders.choice
     level, accuracy = choice.log_objective.point, choice.accuracy_difference.point
     if row == chosen:
         return None
     if contenders.cells["cell_id"][row] in contenders.without_metric:
-        return remark("metric_unknown", metric=metric)
+        return contenders.remark("metric_unknown")
     if math.isnan(level[row]):
-        return remark("objective_unknown", measure=measure)
+        return contenders.remark("objective_unknown")
     if chosen is None and choice.passes[row]:
         better = contenders.seem_better
         return remark("better_is_untimed", name=better[0].name) if better else remark("no_speed_of_baseline")
     if chosen is None or not choice.passes[row]:
-        return remark("accuracy_too_low", **_accuracy(contenders, row))
+        return contenders.remark("accuracy_too_low", **_accuracy(contenders, row))
     name = contenders.names[chosen]
     above = level[row] - level[chosen]
     if above > math.log1p(TIE):
-        return remark("above_chosen", measure=measure, by=math.expm1(above), name=name)
+        return contenders.remark("above_chosen", by=math.expm1(above), name=name)
     if choice.needs_more_hours(row, chosen):
         ratio = math.exp(choice.contest.log_hours[row] - choice.contest.log_hours[chosen])
         return remark("needs_more_hours", ratio=ratio, name=name, on_cpu=contenders.on_cpu)
@@ -278,7 +271,7 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
     else:
         reason = "needs_no_more" if above >= 0 else "more_certain"
     by = float(accuracy[chosen] - accuracy[row])
-    return remark("ties_with_chosen", metric=metric, measure=measure, name=name, why=reason, by=by)
+    return contenders.remark("ties_with_chosen", name=name, why=reason, by=by)
 
 
 def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
@@ -292,9 +285,7 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
         for differences in (contenders.choice.accuracy_difference.point, contenders.choice.pooled_difference)
     )
     return {
-        "metric": contenders.metric,
         "difference": own,
-        "margin": contenders.contest.margin,
         "p_within": float(contenders.choice.p_within[row]),
         "pooled": bool(own >= -contenders.contest.margin > pooled or -own > lets_in + 1e-9),
     }
@@ -312,14 +303,14 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         if lets_in >= readmits:  # with that margin, the cell at the reference batch would be the baseline
             continue
         accuracy = _accuracy(contenders, row, lets_in)
-        yield remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
+        yield contenders.remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
     unsound = (contenders.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
     for row in np.flatnonzero(unsound).tolist()[:_MOST]:
         yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
         chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
-        yield remark("rival", metric=contenders.metric, **common, **_named(contenders, row), **chance)
+        yield contenders.remark("rival", **common, **_named(contenders, row), **chance)
     cell = contenders.rows[chosen]
     if contenders.tried["gpus"].nunique() == 1:
         yield remark("one_gpu_count", gpus=cell["gpus"])
@@ -366,17 +357,17 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if not chance_unknown and not contenders.choice.is_sure(p_best):
         yield remark("may_not_be_best", p_best=p_best)
     if not chance_unknown and compared and not contenders.choice.is_sure(p_within):
-        yield remark("may_miss_margin", metric=contenders.metric, p_within=p_within)
+        yield contenders.remark("may_miss_margin", p_within=p_within)
     choice, margin = contenders.choice, contenders.contest.margin
     if choice.most_accurate is not None and choice.below_best > margin:
         best = contenders.names[choice.most_accurate]
-        yield remark("below_best", metric=contenders.metric, by=choice.below_best, name=best, margin=margin)
+        yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":
         yield remark("target_missed")
     yield from _doubtful_margin(contenders, compared=compared)
     steps = contenders.candidates.loc[is_untrained(contenders.candidates), "steps"]
     if compared and len(steps) and int(steps.min()):
-        yield remark("untrained", metric=contenders.metric, steps=int(steps.min()))
+        yield contenders.remark("untrained", steps=int(steps.min()))
 
 
 def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
@@ -397,24 +388,24 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Remark]:
     """Return why the seeds' metrics, or the samples that they are of, do not suit the margin."""
-    contest, metric, margin = contenders.contest, contenders.metric, contenders.terms.report.margin
+    contest, metric = contenders.contest, contenders.metric
     moments = Moments.of(contest.accuracy)
     several = moments.n >= 2
     typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
     is_percent = metric.name == VAL_ACCURACY.name and contest.margin < _OF_FRACTIONS and typical > 1
     if is_percent:
-        yield remark("margin_of_fractions", metric=metric, margin=margin, typical=typical)
+        yield contenders.remark("margin_of_fractions", typical=typical)
     if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
-        yield remark("seeds_without_effect", metric=metric)
+        yield contenders.remark("seeds_without_effect")
     elif several.any() and not is_percent:
         # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
         spread = float(np.sqrt(np.nanmean(Moments.of(contest.sound).variance)))
         if spread > _FAR * contest.margin:
-            yield remark("margin_too_small", metric=metric, margin=margin, spread=spread)
+            yield contenders.remark("margin_too_small", spread=spread)
     if contest.margin > typical / 2:
-        yield remark("margin_too_large", metric=metric, margin=margin, typical=typical)
+        yield contenders.remark("margin_too_large", typical=typical)
     if compared and contest.samples < 2 / contest.margin:
-        yield remark("few_samples", samples=int(contest.samples), metric=metric, margin=margin)
+        yield contenders.remark("few_samples", samples=int(contest.samples))
 
 
 def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
@@ -434,4 +425,4 @@ def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = jeffreys(hits, n)
     share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}
-    return remark(code, metric=contenders.metric, name=contenders.names[row], drop=float(lost.drop[row]), **share)
+    return contenders.remark(code, name=contenders.names[row], drop=float(lost.drop[row]), **share)

@@ -47,10 +47,7 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     if may_miss and _settles_margin(contenders, chosen) is None:
         near = [None, *near]
     tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
-    return tied + [
-        remark("near_margin", metric=contenders.metric, seeds=MOST_SEEDS, name=name, margin=contenders.contest.margin)
-        for name in near
-    ]
+    return tied + [contenders.remark("near_margin", seeds=MOST_SEEDS, name=name) for name in near]
 
 
 def _rivals(contenders: Contenders, chosen: int) -> Sequence[int]:
