@@ -110,7 +110,7 @@ class Contenders:
 
     def remark(self, code: str, /, **values: Any) -> Remark:
         """Return a remark whose values include the measured objective, the metric of choice and its margin."""
-        common = {"measure": self.measure.name, "metric": self.metric, "margin": self.contest.margin}
+        common = {"measure": self.measure.name, "metric": self.metric, "margin": self.terms.report.margin}
         return remark(code, **common | values)
 
     @property
