@@ -54,7 +54,7 @@ def write_report(data: ReportData, layout: ResultsFolder) -> list[Finding]:
     return unsound
 
 
-def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> str:
+def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] = ()) -> str:
     """Return the page as HTML; `samples` are telemetry to draw."""
     data = replace(data, cells=with_times(data.cells, data.trials))
     cells, recommendation = data.cells, data.recommendation
@@ -102,7 +102,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.Samples] = ()) -> s
 
 
 def plots_of(
-    data: ReportData, rows: Sequence[Mapping[str, Any]], samples: Sequence[curve_plots.Samples] = ()
+    data: ReportData, rows: Sequence[Mapping[str, Any]], samples: Sequence[curve_plots.TelemetrySamples] = ()
 ) -> list[Plot]:
     """Return all plots of the report, in its order; a plot that cannot be drawn has its reason."""
     return [
