@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from benchmarks.findings.kept_trials import PUBLISHED, by_seed, interval, mean, ratio, thousand, told
+from benchmarks.findings.kept_trials import PUBLISHED, by_seed, interval, mean, ratio, text, thousand
 
 E1, E1_GRID = "batch_vs_tpu_core", "batch_vs_tpu_grid"
 RECIPE, RULES, WIDE = "batch_vs_tpu_recipe_merged", "batch_vs_tpu_rules", "batch_vs_tpu_wide"
@@ -24,13 +24,13 @@ def batch_vs_tpu() -> list[str]:
     }
     lost, lost_2048 = interval(accuracy[1024] - accuracy[128]), interval(100 * (accuracy[128] - accuracy[2048]))
     seconds = {batch: mean(by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=1)) for batch in (128, 1024)}
-    wrn = {each: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=each) for each in ("fp32", "bf16")}
+    wrn = {bits: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=bits) for bits in ("fp32", "bf16")}
     taken = {
         (gpus, batch): by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=gpus)
         for gpus in (1, 2)
         for batch in (128, 256, 512, 1024, 2048)
     }
-    in_full = [told(mean(taken[1, batch] / taken[2, batch])) for batch in (256, 512, 2048)]
+    in_full = [text(mean(taken[1, batch] / taken[2, batch])) for batch in (256, 512, 2048)]
     ends = {
         (gpus, batch): by_seed(RECIPE, "accuracy", global_batch_size=batch, gpus=gpus).mean() for gpus, batch in taken
     }
@@ -43,28 +43,28 @@ def batch_vs_tpu() -> list[str]:
     packed = json.loads((PUBLISHED / "packing.json").read_text())["samples_per_s"]
     alone, four, _, captured, captured_elsewhere, four_captured = packed.values()
     return [
-        f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post 0.82×): two seeds gained"
+        f"DDP {text(ratio(pace(128, 2), pace(128, 1)))} (the post 0.82×): two seeds gained"
         f" {100 * (gains.iloc[1] - 1):.0f} and {100 * (gains.iloc[2] - 1):.0f}%, one lost nothing,"
-        f" {told(gains.iloc[0], 3, '')}",
+        f" {text(gains.iloc[0], 3, '')}",
         f"{mean(taken[2, 128]):.0f} s on two, {mean(taken[1, 128]):.0f} s on one (of the other host),"
-        f" {told(ratio(taken[1, 128], taken[2, 128]))}",
+        f" {text(ratio(taken[1, 128], taken[2, 128]))}",
         f"{mean(taken[2, 1024]):.0f} s on two, {mean(taken[1, 1024]):.0f} s on one:"
-        f" {told(ratio(taken[1, 1024], taken[2, 1024]))}. At 256, 512 and 2048 two are {in_full[0]}, {in_full[1]} and"
-        f" {in_full[2]} as fast, and at no batch do they end more than {told(at_most, 1, ' points')}",
+        f" {text(ratio(taken[1, 1024], taken[2, 1024]))}. At 256, 512 and 2048 two are {in_full[0]}, {in_full[1]} and"
+        f" {in_full[2]} as fast, and at no batch do they end more than {text(at_most, 1, ' points')}",
         f"keep {min(map(min, at_128)):,.0f} MHz, at {hottest:.0f} °C at most. Half the batch computes in"
         f" {computing[0]:.1f} ms instead of {computing[1]:.1f}",
-        f"{told(ratio(pace(1024, 2), pace(1024, 1)), 3)} in fp32",
-        f"DataParallel, the post's way: {told(ratio(pace(1024, 2, strategy='data_parallel'), pace(1024, 1)))}, but"
-        f" {told(ratio(pace(128, 2, strategy='data_parallel'), pace(128, 1)))} at 128",
-        f"DDP {told(mean(pace(1024, 2, **bf16) / pace(1024, 1, **bf16)))} and DataParallel"
-        f" {told(mean(pace(1024, 2, strategy='data_parallel', **bf16) / pace(1024, 1, **bf16)))} (single trials)",
-        f"{told(accuracy[1024].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}, {told(lost, 3, '')}",
-        f"{told(accuracy[2048].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}:"
-        f" {told(lost_2048, 1, ' points')}",
-        f"On two {told(ends[2, 2048], 3, '')} against {told(ends[2, 128], 3, '')}: {told(lost_on_two, 1, '')}",
-        told(ratio(pace(256, 2, strategy="independent"), pace(128, 1)), 3) + " at batch 128, fp32",
-        f"bf16 {told(ratio(wrn['bf16'], wrn['fp32']))} fp32. The CNN at 1024:"
-        f" {told(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)}",
+        f"{text(ratio(pace(1024, 2), pace(1024, 1)), 3)} in fp32",
+        f"DataParallel, the post's way: {text(ratio(pace(1024, 2, strategy='data_parallel'), pace(1024, 1)))}, but"
+        f" {text(ratio(pace(128, 2, strategy='data_parallel'), pace(128, 1)))} at 128",
+        f"DDP {text(mean(pace(1024, 2, **bf16) / pace(1024, 1, **bf16)))} and DataParallel"
+        f" {text(mean(pace(1024, 2, strategy='data_parallel', **bf16) / pace(1024, 1, **bf16)))} (single trials)",
+        f"{text(accuracy[1024].mean(), 3, '')} against {text(accuracy[128].mean(), 3, '')}, {text(lost, 3, '')}",
+        f"{text(accuracy[2048].mean(), 3, '')} against {text(accuracy[128].mean(), 3, '')}:"
+        f" {text(lost_2048, 1, ' points')}",
+        f"On two {text(ends[2, 2048], 3, '')} against {text(ends[2, 128], 3, '')}: {text(lost_on_two, 1, '')}",
+        text(ratio(pace(256, 2, strategy="independent"), pace(128, 1)), 3) + " at batch 128, fp32",
+        f"bf16 {text(ratio(wrn['bf16'], wrn['fp32']))} fp32. The CNN at 1024:"
+        f" {text(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)}",
         f"{seconds[128]:.0f} s at batch 128, {seconds[1024]:.0f} s at 1024",
         f"make {thousand(four)} images/s together, {four / alone:.1f} times what one makes there alone"
         f" ({thousand(alone)}). But *one* with captured steps makes {thousand(captured)}",
@@ -80,30 +80,30 @@ def rules() -> list[str]:
         return by_seed(RULES, "accuracy", global_batch_size=batch, lr_rule=rule, warmup_epochs=warmup_epochs)
 
     def above(accuracy: pd.Series, other: pd.Series, sign: str = " points") -> str:
-        return told(interval(100 * (accuracy - other)), 1, sign)
+        return text(interval(100 * (accuracy - other)), 1, sign)
 
     ways = (("none", 0), ("linear", 5), ("sqrt", 0))
     linear = ends(1024, "linear")
     at_1024 = [ends(1024, *way) for way in ways]
-    unchanged, warmed_up, root = (told(each.mean(), 3, "") for each in at_1024)
-    gains = [above(each, linear, sign) for each, sign in zip(at_1024, (" points", "", " points"), strict=True)]
-    at_2048 = [told(ends(2048, *way).item(), 3, "") for way in (*ways, ("linear", 0))]
+    unchanged, warmed_up, root = (text(values.mean(), 3, "") for values in at_1024)
+    gains = [above(values, linear, sign) for values, sign in zip(at_1024, (" points", "", " points"), strict=True)]
+    at_2048 = [text(ends(2048, *way).item(), 3, "") for way in (*ways, ("linear", 0))]
     at_128 = ends(128, "none")
 
     def wide(column: str, digits: int, per: float = 1.0) -> list[str]:
         cells = ((1, 128), (2, 512), (2, 1024), (2, 2048))
-        each = [by_seed(WIDE, column, gpus=gpus, global_batch_size=batch).item() for gpus, batch in cells]
-        return [told(value / per, digits, "") for value in each]
+        figures = [by_seed(WIDE, column, gpus=gpus, global_batch_size=batch).item() for gpus, batch in cells]
+        return [text(value / per, digits, "") for value in figures]
 
     minutes, accuracy, memory = wide("train_s", 1, 60), wide("accuracy", 3), wide("peak_memory_gb", 1)
     return [
         f"an unchanged rate ends at {unchanged}, {gains[0]} above the linear rule; the linear rule with five epochs of"
         f" warm-up at {warmed_up}, {gains[1]} above it",
-        f"{root} against {told(linear.mean(), 3, '')}, {gains[2]}; at 2048 {at_2048[2]} against {at_2048[3]}",
-        f"{told(linear.mean(), 3, '')} against {told(at_128.mean(), 3, '')}: {above(at_128, linear)} lost",
+        f"{root} against {text(linear.mean(), 3, '')}, {gains[2]}; at 2048 {at_2048[2]} against {at_2048[3]}",
+        f"{text(linear.mean(), 3, '')} against {text(at_128.mean(), 3, '')}: {above(at_128, linear)} lost",
         f"At an unchanged one, 1024 is not shown to lose against 128 ({above(at_1024[0], at_128)}",
         f"Single trials at 2048: {', '.join(at_2048[:2])}, and {at_2048[3]} without warm-up",
-        f"{warmed_up} against {told(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
+        f"{warmed_up} against {text(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
         f"It still loses against 128: {above(at_128, at_1024[2])}",
         f"{minutes[0]} minutes on one H200 in bf16, accuracy {accuracy[0]}",
         f"at {accuracy[1]}, {accuracy[2]} and {accuracy[3]}: it falls, and does not collapse. {minutes[1]},"
@@ -119,8 +119,8 @@ def placements() -> list[str]:
         return mean(by_seed(E1_GRID, column, global_batch_size=batch, gpus=gpus, strategy=strategy, **axes))
 
     def gain(model: str, precision: str, batch: int, strategy: str = "ddp") -> str:
-        two, one = (cell(model, precision, batch, *each) for each in ((2, strategy), (1, "ddp")))
-        return told(two / one)
+        two, one = (cell(model, precision, batch, *way) for way in ((2, strategy), (1, "ddp")))
+        return text(two / one)
 
     def steps_ms(gpus: int, strategy: str, batches: tuple[int, ...] = (128, 256, 512, 1024, 2048)) -> list[float]:
         return [1e3 * batch / cell("cnn10", "bf16", batch, gpus, strategy) for batch in batches]
@@ -134,7 +134,7 @@ def placements() -> list[str]:
     gains = [gain("wrn28_10", precision, 128) for precision in both]
     most = cell("wrn28_10", "bf16", 2048, 1, "ddp", "peak_memory_gb")
     faster = {
-        (model, batch): told(cell(model, "tf32", batch, 1, "ddp") / cell(model, "fp32", batch, 1, "ddp"), 1)
+        (model, batch): text(cell(model, "tf32", batch, 1, "ddp") / cell(model, "fp32", batch, 1, "ddp"), 1)
         for model, batch in (("cnn10", 1024), ("wrn28_10", 256))
     }
     packed = by_seed(

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from benchmarks.findings.kept_trials import by_seed, mean, ratio, told
+from benchmarks.findings.kept_trials import by_seed, mean, ratio, text
 
 E4, E4_ELSEWHERE, E4_FOUR = "conv2d", "conv2d_core", "conv2d_four_seeds"
 WHOLE = {"trainable.timed": "whole", "trainable.filter_size": 3, "trainable.channels": 1, "trainable.library": "torch"}
@@ -32,20 +32,20 @@ def conv2d() -> list[str]:
     first, again = (calls(column, E4_FOUR).drop(disturbed) for column in ("first_epoch_s", "epoch_s"))
     return [
         f"The first call takes {mean(first):.0f} ms (on V100 it took 14,898), SciPy {mean(by_scipy(E4_FOUR)):.0f}"
-        f" (the post: 222): {told(ratio(first, by_scipy(E4_FOUR)))}",
-        f"On another host {mean(cold):.0f} against {mean(by_scipy(E4)):.0f}, {told(ratio(cold, by_scipy(E4)))}, one of"
+        f" (the post: 222): {text(ratio(first, by_scipy(E4_FOUR)))}",
+        f"On another host {mean(cold):.0f} against {mean(by_scipy(E4)):.0f}, {text(ratio(cold, by_scipy(E4)))}, one of"
         f" its three first calls taking {cold.max():.0f} ms",
         f"on a third {mean(elsewhere):.0f} against {mean(by_scipy(E4_ELSEWHERE)):.0f}",
-        f"Warm the GPU takes {mean(warm):.2f} ms: {told(ratio(by_scipy(E4), warm), 0)} as fast as SciPy;"
-        f" {told(ratio(by_scipy(E4_FOUR), again), 0)} on the first of these hosts",
+        f"Warm the GPU takes {mean(warm):.2f} ms: {text(ratio(by_scipy(E4), warm), 0)} as fast as SciPy;"
+        f" {text(ratio(by_scipy(E4_FOUR), again), 0)} on the first of these hosts",
         f"Warm calls take {mean(warm):.1f} ms on one GPU and {ms(gpus=2):.1f} on two, cold ones {mean(cold):.0f} and"
         f" {ms('first_epoch_s', gpus=2):.0f}",
         f"Copying in takes {ms(trainable__timed='copy_in'):.1f} ms and out {ms(trainable__timed='copy_out'):.1f}, the"
-        f" convolution {told(compute, 2, '')}",
+        f" convolution {text(compute, 2, '')}",
         f"therefore {mean(warm) / compute:.0f} times as fast",
-        f"From pinned memory a call takes {ms(**pinned):.2f} ms on one GPU and {told(ms(gpus=2, **pinned), sign='')} on"
-        f" two, {told(ms(**pinned) / ms(gpus=2, **pinned))}, where pageable memory gives"
-        f" {told(ratio(warm, calls(gpus=2)))}, and a process for each GPU {told(mean(warm) / ms(**two_processes))}",
-        f"{told(untested(10, 1), 2, '')} ms with one channel",
+        f"From pinned memory a call takes {ms(**pinned):.2f} ms on one GPU and {text(ms(gpus=2, **pinned), sign='')} on"
+        f" two, {text(ms(**pinned) / ms(gpus=2, **pinned))}, where pageable memory gives"
+        f" {text(ratio(warm, calls(gpus=2)))}, and a process for each GPU {text(mean(warm) / ms(**two_processes))}",
+        f"{text(untested(10, 1), 2, '')} ms with one channel",
         f"{untested(3, 10):.2f} ms (3×3) and {untested(10, 10):.1f} (10×10), with {untested(3, 10, 'copy_in'):.0f} ms",
     ]

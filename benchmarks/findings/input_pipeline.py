@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from benchmarks.findings.kept_trials import by_seed, interval, mean, ratio, thousand, told
+from benchmarks.findings.kept_trials import by_seed, interval, mean, ratio, text, thousand
 
 E2, E2_ELSEWHERE, E2_LEAST, E2_LARGE = (f"input_pipeline{part}" for part in ("", "_earlier", "_64", "_large"))
 
@@ -12,7 +12,7 @@ def input_pipeline() -> list[str]:
         return by_seed(folder, column, gpus=gpus, device_batch_size=batch, trainable__input=way)
 
     def gain(gpus: int, folder: str = E2) -> str:
-        return told(ratio(*(pace(way, gpus, folder=folder) for way in ("loader", "shared_loader"))))
+        return text(ratio(*(pace(way, gpus, folder=folder) for way in ("loader", "shared_loader"))))
 
     def busy(way: str, gpus: int, batch: int = 128, *, folder: str = E2) -> pd.Series:
         return 100 * pace(way, gpus, batch, "gpu_util", folder=folder)
@@ -21,23 +21,23 @@ def input_pipeline() -> list[str]:
         return interval(busy("loader", 4, folder=folder) - busy("shared_loader", 4, folder=folder))
 
     same = {gpus: pace("same_batch", gpus) for gpus in (1, 4)}
-    each, one = (100 * pace(way, 4, 128, "gpu_util_spread") for way in ("loader", "shared_loader"))
-    less = interval(one - each)
+    several, one = (100 * pace(way, 4, 128, "gpu_util_spread") for way in ("loader", "shared_loader"))
+    less = interval(one - several)
     return [
         f"{4 * mean(same[4] / same[1]):.2f} times the examples of one, {thousand(4 * mean(same[4]))} a second",
-        f"**{told(ratio(same[4], same[1]), sign='')} of the distinct ones**: {thousand(mean(same[4]))} against"
+        f"**{text(ratio(same[4], same[1]), sign='')} of the distinct ones**: {thousand(mean(same[4]))} against"
         f" {thousand(mean(same[1]))}",
-        f"{told(ratio(pace('resident', 4), pace('resident', 1)))} with the data on the GPUs,"
-        f" {told(ratio(pace('loader', 4), pace('loader', 1)))} with a loader each",
+        f"{text(ratio(pace('resident', 4), pace('resident', 1)))} with the data on the GPUs,"
+        f" {text(ratio(pace('loader', 4), pace('loader', 1)))} with a loader each",
         f"{thousand(mean(pace('loader', 4)))} against {thousand(mean(pace('shared_loader', 4)))} samples/s:"
         f" {gain(4)}; on two {gain(2)}. On another such host one loader gave less: {gain(4, E2_ELSEWHERE)} and"
         f" {gain(2, E2_ELSEWHERE)}",
         f"busy {busy('loader', 4).mean():.1f}% of the time against {busy('shared_loader', 4).mean():.1f}% under one"
-        f" loader: +{told(busier(), 1, ' points')}; on the other host +{told(busier(E2_ELSEWHERE), 1, '')}",
-        f"{each.mean():.1f} points with a loader each, {one.mean():.1f} under one loader: {told(less, 1, '')} less",
+        f" loader: +{text(busier(), 1, ' points')}; on the other host +{text(busier(E2_ELSEWHERE), 1, '')}",
+        f"{several.mean():.1f} points with a loader each, {one.mean():.1f} under one loader: {text(less, 1, '')} less",
         f"busy {busy('loader', 4).mean():.0f}% of the time on four, {busy('loader', 4, 512).mean():.0f}% at 512",
-        f"{told(ratio(pace('resident', 1), pace('loader', 1)), sign='')}".replace(" [", " times as fast [", 1)
-        + f" on one GPU, and {told(ratio(pace('resident', 4), pace('loader', 4)), sign='')} on four",
+        f"{text(ratio(pace('resident', 1), pace('loader', 1)), sign='')}".replace(" [", " times as fast [", 1)
+        + f" on one GPU, and {text(ratio(pace('resident', 4), pace('loader', 4)), sign='')} on four",
         *images_and_batches(),
     ]
 
@@ -49,7 +49,7 @@ def images_and_batches() -> list[str]:
         return mean(by_seed(folder, column, gpus=gpus, device_batch_size=batch, trainable__input=way))
 
     def gain(folder: str, way: str, other: str, gpus: int, batch: int) -> str:
-        return told(pace(folder, way, gpus, batch) / pace(folder, other, gpus, batch))
+        return text(pace(folder, way, gpus, batch) / pace(folder, other, gpus, batch))
 
     batches = (64, 128, 512)
     busy = [100 * pace(E2_LARGE, "loader", gpus, batch, "gpu_util") for gpus in (1, 2) for batch in batches]
@@ -59,5 +59,5 @@ def images_and_batches() -> list[str]:
         f"at 64 per GPU data on the GPU are {gain(E2_LEAST, 'resident', 'loader', 1, 64)} as fast as a loader",
         f"A loader each keeps them {min(busy):.0f} to {max(busy):.0f}% busy, and two are {min(twice):.2f} to"
         f" {max(twice):.2f}× as fast as one. One loader for both makes"
-        f" {', '.join(map(told, one_for_all[:2]))} and {told(one_for_all[2])} of that at 64, 128 and 512",
+        f" {', '.join(map(text, one_for_all[:2]))} and {text(one_for_all[2])} of that at 64, 128 and 512",
     ]

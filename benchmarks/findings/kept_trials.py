@@ -27,14 +27,14 @@ def trials(folder: str) -> list[dict]:
 def by_seed(folder: str, column: str = "samples_per_s", **wanted: object) -> pd.Series:
     """Return a column of the one cell with these axes, by seed."""
     axes = {name.replace("__", "."): value for name, value in wanted.items()}
-    found = [
-        each
-        for each in trials(folder)
-        if each["status"] == "ok"
-        and all(each["axes"].get(name, each.get(name)) == value for name, value in axes.items())
+    cell = [
+        trial
+        for trial in trials(folder)
+        if trial["status"] == "ok"
+        and all(trial["axes"].get(name, trial.get(name)) == value for name, value in axes.items())
     ]
-    assert found and len({each["cell_id"] for each in found}) == 1, (folder, axes, len(found))
-    return pd.Series({each["seed"]: each["metrics"][column] for each in found})
+    assert cell and len({trial["cell_id"] for trial in cell}) == 1, (folder, axes, len(cell))
+    return pd.Series({trial["seed"]: trial["metrics"][column] for trial in cell})
 
 
 def mean(values: pd.Series) -> float:
@@ -54,12 +54,11 @@ def ratio(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
     return point, lo, hi
 
 
-def told(values: tuple[float, ...] | float, digits: int = 2, sign: str = "×", factor: float = 1.0) -> str:
+def text(values: tuple[float, ...] | float, digits: int = 2, sign: str = "×", factor: float = 1.0) -> str:
     """`1.14× [0.85, 1.54]`, or the point alone."""
-    each = [f"{factor * value:.{digits}f}" for value in (values if isinstance(values, tuple) else (values,))]
-    each = [value.replace("-", "−") for value in each]
-    point = each[0] + sign
-    return point if len(each) == 1 else f"{point} [{each[1]}, {each[2]}]"
+    numbers = [f"{factor * value:.{digits}f}" for value in (values if isinstance(values, tuple) else (values,))]
+    point, *ends = [number.replace("-", "−") for number in numbers]
+    return f"{point}{sign} [{', '.join(ends)}]" if ends else f"{point}{sign}"
 
 
 def thousand(value: float, places: int = -2) -> str:
@@ -73,16 +72,18 @@ def missing(figures: Iterable[str]) -> list[str]:
     """
     blocks = [_numbers(block) for block in re.split(r"\n\n|\n(?=[|-])", _PAGE)]
     return [
-        each
-        for each in figures
+        figure
+        for figure in figures
         if not (
-            any(_within(_numbers(each), block) for block in blocks) if len(_numbers(each)) > 2 else each in FINDINGS
+            any(_within(_numbers(figure), block) for block in blocks)
+            if len(_numbers(figure)) > 2
+            else figure in FINDINGS
         )
     ]
 
 
-def _numbers(text: str) -> list[str]:
-    return [number.rstrip(",") for number in _NUMBER.findall(text)]
+def _numbers(block: str) -> list[str]:
+    return [number.rstrip(",") for number in _NUMBER.findall(block)]
 
 
 def _within(part: list[str], whole: list[str]) -> bool:

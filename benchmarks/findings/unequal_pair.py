@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from benchmarks.findings.kept_trials import by_seed, mean, ratio, thousand, told, trials
+from benchmarks.findings.kept_trials import by_seed, mean, ratio, text, thousand, trials
 
 E0, E0_ELSEWHERE = "unequal_pair_core", "unequal_pair_core_two_h200"
 E0_GRID, E0_UNET, E0_EPOCHS, E0_SHARES = (f"unequal_pair_{part}" for part in ("grid", "unet", "200_epochs", "shares"))
@@ -36,20 +36,20 @@ def unequal_pair() -> list[str]:
     equal_512_before = by_seed(E0, global_batch_size=1024, strategy="ddp", **UNEQUAL)
     slow_512_before = by_seed(E0, global_batch_size=512, **SLOW_ALONE)
     return [
-        f"{told(gains(E0))} of one GPU under DDP, and at {told(gains(E0, 'data_parallel'))} when driven from one"
+        f"{text(gains(E0))} of one GPU under DDP, and at {text(gains(E0, 'data_parallel'))} when driven from one"
         " process",
-        f"{told(gains(E0_ELSEWHERE))} and {told(gains(E0_ELSEWHERE, 'data_parallel'))}",
-        f"{told(gains(E0, batch=1024), sign='')} times what one does; on the other host"
-        f" {told(gains(E0_ELSEWHERE, batch=1024), sign='')}",
-        f"{told(ratio(equal, 2 * slow), sign='')} of twice the slow card's pace,"
+        f"{text(gains(E0_ELSEWHERE))} and {text(gains(E0_ELSEWHERE, 'data_parallel'))}",
+        f"{text(gains(E0, batch=1024), sign='')} times what one does; on the other host"
+        f" {text(gains(E0_ELSEWHERE, batch=1024), sign='')}",
+        f"{text(ratio(equal, 2 * slow), sign='')} of twice the slow card's pace,"
         f" which is {100 * mean(equal / (slow + other)):.0f}% of the two speeds' sum",
-        f"{told(ratio(equal_512, 2 * slow_512), sign='')} of twice the slow card's pace |",
-        f"{told(ratio(shared, slow + other), 1, '%', 100)} over four seeds: {told(ratio(shared, equal), sign='')} times"
-        f" what equal shares give. On another host {told(of_sum_elsewhere, 1, '%', 100)} over three",
-        f"where launches count, {told(ratio(shared_512, slow_512 + other_512), 0, '%', 100)}",
-        f"{told(ratio(equal_before, 2 * slow_before), sign='')} of twice the slow card's pace"
-        f" ({told(ratio(equal_512_before, 2 * slow_512_before), sign='')} at 512), and proportional ones"
-        f" {told(ratio(shared_before, slow_before + other_before), 0, '%', 100)} of the sum",
+        f"{text(ratio(equal_512, 2 * slow_512), sign='')} of twice the slow card's pace |",
+        f"{text(ratio(shared, slow + other), 1, '%', 100)} over four seeds: {text(ratio(shared, equal), sign='')} times"
+        f" what equal shares give. On another host {text(of_sum_elsewhere, 1, '%', 100)} over three",
+        f"where launches count, {text(ratio(shared_512, slow_512 + other_512), 0, '%', 100)}",
+        f"{text(ratio(equal_before, 2 * slow_before), sign='')} of twice the slow card's pace"
+        f" ({text(ratio(equal_512_before, 2 * slow_512_before), sign='')} at 512), and proportional ones"
+        f" {text(ratio(shared_before, slow_before + other_before), 0, '%', 100)} of the sum",
         f"makes {thousand(mean(pace(E0, 1)), -4)} images/s at batch 512"
         f" ({thousand(mean(pace(E0_ELSEWHERE, 1)), -3)} on the other host)",
     ]
@@ -71,19 +71,19 @@ def second_gpu() -> list[str]:
         for gpus, batch in ((2, 32), (1, 8))
     )
     accuracy = by_seed(E0_EPOCHS, "accuracy", gpus=2).mean()
-    memory = max(each["metrics"]["peak_memory_gb"] for each in trials(E0_UNET) if each["status"] == "ok")
+    memory = max(trial["metrics"]["peak_memory_gb"] for trial in trials(E0_UNET) if trial["status"] == "ok")
     return [
         f"200 epochs take {mean(seconds(1)):.1f} s on one and {mean(seconds(2)):.1f} on two,"
-        f" {told(ratio(seconds(1), seconds(2)))} (the post 68 and 59), to a"
+        f" {text(ratio(seconds(1), seconds(2)))} (the post 68 and 59), to a"
         f" test accuracy of {100 * accuracy:.1f}%",
-        f"at {told(by_batch[128])}, {told(by_batch[512])}, {told(by_batch[1024])}, {told(by_batch[2048])} and"
-        f" {told(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
-        f"still reaches only {told(driven[0])} of one GPU at 2,048, and {told(driven[1])} at 4,096",
-        f"with 512 each, two make {told(gain(E0_GRID, 1024, each=512, **FAST), sign='')} times what one does, with"
-        f" 4,096 each {told(gain(E0_GRID, 8192, each=4096, **FAST), sign='')}",
-        f"An epoch takes {told(ratio(epoch, epoch_of_one), 3, sign='')} of the time",
-        f"batch 8 two GPUs are {told(gain(E0_UNET, 8))} as fast as one, at 128 {told(gain(E0_UNET, 128))};"
+        f"at {text(by_batch[128])}, {text(by_batch[512])}, {text(by_batch[1024])}, {text(by_batch[2048])} and"
+        f" {text(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
+        f"still reaches only {text(driven[0])} of one GPU at 2,048, and {text(driven[1])} at 4,096",
+        f"with 512 each, two make {text(gain(E0_GRID, 1024, each=512, **FAST), sign='')} times what one does, with"
+        f" 4,096 each {text(gain(E0_GRID, 8192, each=4096, **FAST), sign='')}",
+        f"An epoch takes {text(ratio(epoch, epoch_of_one), 3, sign='')} of the time",
+        f"batch 8 two GPUs are {text(gain(E0_UNET, 8))} as fast as one, at 128 {text(gain(E0_UNET, 128))};"
         " DataParallel reaches"
-        f" {told(gain(E0_UNET, 8, 'data_parallel'))} and {told(gain(E0_UNET, 128, 'data_parallel'))}",
+        f" {text(gain(E0_UNET, 8, 'data_parallel'))} and {text(gain(E0_UNET, 128, 'data_parallel'))}",
         f"every batch up to 128 fits ({memory:.0f} GB at most)",
     ]

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
+from benchmarks.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, text
 from benchmarks.findings.report import FIGURES
 
 
 @pytest.mark.parametrize(("page", "fewest"), [("README.md", 8), ("docs/findings.md", 80)])
 def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) -> None:
-    text = (DOCS.parent / page).read_text()
-    section = text.partition("## What it has found")[2].partition("\n## ")[0] or text
+    content = (DOCS.parent / page).read_text()
+    section = content.partition("## What it has found")[2].partition("\n## ")[0] or content
     figures = re.findall(r"\d*\.\d+(?![\w.])", section)
     assert len(figures) >= fewest and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
 
@@ -22,11 +22,11 @@ def test_figures_about_processes_follow_from_the_measurement() -> None:
     found = json.loads((DOCS / "results" / "launch_pace.json").read_text())
     held = tuple(found["held_over_free"])
     apart = f"{found['fastest_over_slowest']:.2f}"
-    assert not missing([f"{apart} {told(held, sign='')}"])
+    assert not missing([f"{apart} {text(held, sign='')}"])
     within = f"{np.log(found['steps_per_s']).std(axis=1, ddof=1).mean():.0%}"
     numbers, results = ((DOCS / page).read_text() for page in ("numbers.md", "results/README.md"))
-    assert f"varies by {within}" in numbers and told(held) in numbers
-    assert f"at most {apart}×" in results and f"by {within}" in results and told(held) in results
+    assert f"varies by {within}" in numbers and text(held) in numbers
+    assert f"at most {apart}×" in results and f"by {within}" in results and text(held) in results
 
 
 def test_the_list_of_folders_counts_verdicts() -> None:
