@@ -266,7 +266,7 @@ class Loop:
     def step(self) -> None:
         """Take one optimizer step on the next global batch, whether or not the budget is spent."""
         # With AdaScale a step counts for fewer samples than it has, and its rate is larger.
-        pace = self._replica.pace()
+        pace = self._replica.noise.pace()
         lr = pace.gain * self._plan.rate(self.at)
         self._replica.stopwatch.step(lambda: self._step(self._batches, lr))
         self.at.count_step(self._plan.step_samples(self.at), pace.advance, lr)

@@ -56,7 +56,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         trial = stack.enter_context(prepared(whole, context))
         stack.enter_context(peaks.watched())
         if is_alone:
-            stack.enter_context(without_communication(trial.model))
+            stack.enter_context(without_communication(trial.replica.model))
         figures = {"setup_s": trial.clock.read() - started}
         peaks.end("setup")
         # As in a trial, the validation set is on the device during the training, and the test set after it.
@@ -106,7 +106,7 @@ def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> floa
 
 def _size(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
     """Return what the length of a training and the traffic between its ranks depend on."""
-    feed, parameters = trial.replica.inputs.feed, list(trial.model.parameters())
+    feed, parameters = trial.replica.inputs.feed, list(trial.replica.model.parameters())
     of_values = parameters[0].element_size()
     gathered = (trial.workload.precision.gathers or parameters[0].dtype).itemsize
     exchanged = 2 if settings.exchange == "bf16" else max(4, of_values) if context.layout.is_sharded else of_values
@@ -127,9 +127,9 @@ def _parts_of_memory(trial: SupervisedTrial, peaks: MemoryPeaks) -> dict[str, An
     """Return the peaks in GiB, and the parts of them that this rank holds all the time; empty on CPUs."""
     if not peaks.gb:
         return {}
-    parameters = list(trial.model.parameters())
+    parameters = list(trial.replica.model.parameters())
     return {f"{name}_gb": gb for name, gb in peaks.gb.items()} | {
-        "parameters_gb": _gb([*parameters, *trial.model.buffers()]),
+        "parameters_gb": _gb([*parameters, *trial.replica.model.buffers()]),
         "gradients_gb": _gb(parameter for parameter in parameters if parameter.requires_grad),
         "optimizer_gb": peaks.optimizer_gb,
         "device_gb": torch.cuda.get_device_properties(0).total_memory / 2**30,

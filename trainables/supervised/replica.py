@@ -19,7 +19,7 @@ from sweeps.trial import Batch
 from trainables import inputs, models, process_group
 from trainables.clock import Clock
 from trainables.context import Context
-from trainables.gradient_noise import NoiseWatch, Pace
+from trainables.gradient_noise import NoiseWatch
 from trainables.inputs.inputs import Inputs, Minibatch
 from trainables.models import convert_to_float8, recompute_blocks
 from trainables.models.batch_norm import own_statistics, synchronises
@@ -119,10 +119,6 @@ class Replica:
     def batches(self, start: int) -> Iterator[Minibatch]:
         """Return the minibatches from sample `start` of the training on, without end; their fetching is timed."""
         return self.stopwatch.fetching(self.inputs.minibatches(start))
-
-    def pace(self) -> Pace:
-        """Return what the next step is worth."""
-        return self.noise.pace()
 
     def enlarge(self, times: int) -> None:
         """Change the batch to so many times the trial's initial batch; call `batches` again afterwards."""

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sweeps.metric import Target
 from sweeps.trial import Batch
@@ -63,7 +63,7 @@ def prepared(
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
         closing(SupervisedTrial(config, context, replica_type=replica_type)) as trial,
-        as_shape_mismatch(trial.model, config["model"]["name"], trial.input_shape),
+        as_shape_mismatch(trial.replica.model, config["model"]["name"], trial.workload.input_shape),
     ):
         yield trial
 
@@ -73,11 +73,9 @@ class SupervisedTrial:
 
     def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
         # The process: its gang, its clock, its random numbers and number formats.
-        self._context, self._settings, self._target = (
-            context,
-            TrainingSettings.of(config["trainable"]),
-            Target.of(config),
-        )
+        self._context = context
+        self._settings = TrainingSettings.of(config["trainable"])
+        self._target = Target.of(config)
         self.gang = process_group.join(context)
         self.clock = Clock(context.device)
         self._replicas = Replicas.of(context, self.gang)
@@ -112,16 +110,6 @@ class SupervisedTrial:
             # Each rank drops out other activations, except for ranks with the same samples.
             torch.manual_seed(derive(own.seed, "rank", self._replicas.gang.data_rank))
         self.loop = Loop(self.replica, plan, clock=self.clock, gang=self.gang, context=context, at=at)
-
-    @property
-    def model(self) -> nn.Module:
-        """The rank's copy of the model, without wrappers."""
-        return self.replica.model
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape C, H, W of the data's images, or the length of its sequences."""
-        return self.workload.input_shape
 
     @property
     def stopped(self) -> bool:
@@ -176,7 +164,7 @@ class SupervisedTrial:
             | {
                 "samples": at.samples * replicas.count,
                 "steps": at.steps,
-                "n_params": sum(parameter.numel() for parameter in self.model.parameters()),
+                "n_params": sum(parameter.numel() for parameter in self.replica.model.parameters()),
             }
         )
         if score:

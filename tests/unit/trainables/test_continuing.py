@@ -76,7 +76,7 @@ def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -
     try:
         trial.train()
         trial.evaluate()
-        weights = {name: value.tolist() for name, value in trial.model.state_dict().items()}
+        weights = {name: value.tolist() for name, value in trial.replica.model.state_dict().items()}
     finally:
         trial.close()
         isolation.leave()

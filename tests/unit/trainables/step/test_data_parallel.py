@@ -33,7 +33,7 @@ def parameters(**asked: object) -> torch.Tensor:
     torch.manual_seed(1)
     trial = SupervisedTrial(told["config"], rank.context_of(told, lambda row: None, lambda: False))
     trial.train()
-    return torch.cat([parameter.detach().flatten().cpu() for parameter in trial.model.parameters()])
+    return torch.cat([parameter.detach().flatten().cpu() for parameter in trial.replica.model.parameters()])
 
 
 @pytest.mark.gpu

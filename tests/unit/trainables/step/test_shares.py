@@ -110,7 +110,7 @@ def trained(request: dict[str, Any]) -> tuple[list[Tensor], dict[str, Any]]:
     context = context_of(request, lambda row: None, lambda: False)
     trial = SupervisedTrial(request["config"], context)
     trial.train()
-    return list(trial.model.parameters()), context.metrics
+    return list(trial.replica.model.parameters()), context.metrics
 
 
 @pytest.mark.parametrize("accum", [1, 2])

@@ -41,6 +41,10 @@ class Stage:
     def step(self) -> Any:
         return self
 
+    @property
+    def noise(self) -> Any:
+        return self
+
     def __call__(self, batches: Iterator[Any], lr: float) -> None:
         self.taken.append(next(batches))
         self.now_s += self.step_s

@@ -70,12 +70,12 @@ def trained(
     asked["lr"] = rates or asked["lr"]
     context = rank.context_of(asked, rows.append, lambda: False)
     trial = SupervisedTrial(asked["config"], context)
-    before = [each.detach().clone() for each in trial.model.parameters()]
-    trial.model.register_forward_pre_hook(
+    before = [each.detach().clone() for each in trial.replica.model.parameters()]
+    trial.replica.model.register_forward_pre_hook(
         lambda model, images: shown.append(images[0].clone()) if model.training else None
     )
     trial.train()
-    return before, list(trial.model.parameters()), shown, rows
+    return before, list(trial.replica.model.parameters()), shown, rows
 
 
 def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:

@@ -26,7 +26,7 @@ def trained(asked: dict[str, Any], replica_type: type[Replica] = Replica) -> tup
     trial = SupervisedTrial(asked["config"], context, replica_type=replica_type)
     trial.train()
     trial.evaluate()
-    return [parameter.detach().flatten().tolist() for parameter in trial.model.parameters()], context.metrics
+    return [parameter.detach().flatten().tolist() for parameter in trial.replica.model.parameters()], context.metrics
 
 
 @pytest.fixture(scope="module")
