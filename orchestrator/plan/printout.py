@@ -98,7 +98,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> It
 
 
 _NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
-"""Axes that name a cell by its GPUs and batch, or that hardly change its figures."""
+"""Axes that begin a cell's label, or that hardly change its figures."""
 
 
 def forecast_text(plan: Plan, request: Request) -> str:
@@ -169,8 +169,11 @@ def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] 
 
 
 def _label(trial: TrialSpec) -> str:
-    others = (f", {axis}={value}" for axis, value in trial.axes.items() if axis not in _NOT_IN_LABELS)
-    return printable_line(f"{trial.gpus:g}×{trial.batch.device_batch_size}{''.join(others)}")
+    """Return the label of a trial's cell without its rule, which hardly changes its figures."""
+    from orchestrator.text.rows import cell_label  # imports pandas, which mode=plan does not need
+
+    columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
+    return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_LABELS]))
 
 
 def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
