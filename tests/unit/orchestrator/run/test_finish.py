@@ -102,7 +102,8 @@ def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Repor
 
 def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, Report]) -> None:
     layout, reported = whole
-    assert [table.name for document in reported.documents.values() for table in document.tables] == ["claims", "scaling"]
+    tables = [table.name for document in reported.documents.values() for table in document.tables]
+    assert tables == ["claims", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text()):
         assert "Two are faster." in form and "extra GPU time" in form
