@@ -16,7 +16,16 @@ from orchestrator.analysis.summary import SAMPLES, by_seed
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import TIE, Choice, Contest, Restarts, accuracy_differences, choose, log_objectives
+from orchestrator.decision.choice import (
+    ROUNDING,
+    TIE,
+    Choice,
+    Contest,
+    Restarts,
+    accuracy_differences,
+    choose,
+    log_objectives,
+)
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
@@ -37,9 +46,6 @@ LATER = 0.5
 
 UNSOUND = 10
 """A cell at the reference batch is no baseline if another one is better by more than this multiple of the margin."""
-
-_ROUNDING = 1e-9
-"""Added to the margin: a loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
 
 _SEED = 0
 """Seed of the random draws, so that the same frames give the same recommendation."""
@@ -249,7 +255,8 @@ class Contenders:
             objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
             accuracy=_by_seed(trials, own, trials["score"]),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
-            margin=terms.report.margin + _ROUNDING,
+            # A loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01.
+            margin=terms.report.margin + ROUNDING,
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
             samples=_samples(trials, terms),

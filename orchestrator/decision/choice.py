@@ -264,6 +264,9 @@ _MOST = 0.75
 """A seed's common effect is removed if at least this part of the cells has the seed."""
 
 
+ROUNDING = 1e-9
+"""Figures that are equal may come out apart by less."""
+
 TIE = 0.02
 """Cells whose objectives differ by less than this fraction are equally good."""
 
@@ -373,7 +376,7 @@ class Choice:
         """Return which cells have a better metric than this one, with probability SHOWN_BETTER for all tied cells."""
         difference = self._accuracies.minus(row)
         least = least_error(difference.point, self.contest.samples * difference.n)
-        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(_ROUNDING)
+        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(ROUNDING)
         # Each tied cell is a further chance of a false difference (Bonferroni).
         return np.asarray(p_worse <= (1 - SHOWN_BETTER) / max(1, int(self.tied.sum()) - 1))
 
@@ -407,16 +410,12 @@ class Choice:
         if math.isnan(excess) or math.isnan(error):
             return math.nan
         if error == 0:
-            return float(excess > _ROUNDING)
+            return float(excess > ROUNDING)
         return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
 
     def is_costly(self, row: int, other: int) -> bool:
         """Return whether cost probably grows by a larger factor than the objective shrinks (see `p_costly`)."""
         return self.p_costly(row, other) > 0.5
-
-
-_ROUNDING = 1e-9
-"""Means of equal figures may differ by less."""
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
