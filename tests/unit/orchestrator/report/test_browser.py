@@ -26,7 +26,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
-    further = [*FURTHER, *scaling(trials, cells)[1]]
+    further = [*FURTHER, *scaling(trials, cells).tables]
     known = {"curves": curves, "driver": demo.DRIVER, "further": further}
     data = ReportData(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
     write_report(data, layout)

@@ -86,7 +86,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
         curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
         driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
         findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
-        further=[*FURTHER, *scaling(trials, cells)[1]],
+        further=[*FURTHER, *scaling(trials, cells).tables],
     )
     assert write_report(data, layout) == []
     return layout
@@ -110,7 +110,7 @@ def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None
         recommendation=decide(trials, cells, Terms()),
         curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
         driver=demo.DRIVER,
-        further=[*FURTHER, *scaling(trials, cells)[1]],
+        further=[*FURTHER, *scaling(trials, cells).tables],
     )
     golden("report/page.txt", Reader(rendered(data)).text)
 
