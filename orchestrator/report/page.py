@@ -30,7 +30,7 @@ from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.candidates import Candidates
-from orchestrator.tables.recommendation import in_sentences
+from orchestrator.tables.recommendation import cost_of_settling, in_sentences
 from sweeps.printable import HARMFUL, printable
 
 FIRST_PLOTS = ("trade_off", "speedup")
@@ -81,6 +81,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
         facts=key_facts(data),
         recommendation=recommendation,
         text=in_sentences(recommendation),
+        settling=cost_of_settling(recommendation, data.trials, cells) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pandas as pd
+
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
@@ -23,6 +25,7 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.files import finite
 from orchestrator.tables.candidates import Candidates, equal_rivals, steps_in_words
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
+from orchestrator.telemetry.timing_gate import Fault
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""
@@ -71,6 +74,22 @@ class RecommendationText:
     def sentence(self) -> str:
         """The lead and the sentences after it."""
         return " ".join([self.lead, *self.behind_lead])
+
+
+def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """Return the trials that the command which settles the verdict adds, and their time: `+30 trials, about 60 s`."""
+    # Disturbed timings and stragglers are repeated by mode=settle, too.
+    seconds = cells.set_index("cell_id")["wall_s"].fillna(0.0).to_dict()
+    again = trials[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
+    count = sum(more.seeds for more in recommendation.more_seeds) + len(again)
+    took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in recommendation.more_seeds)
+    return f"+{count} trials, about {_roughly(took_s + again['wall_s'].sum())}"
+
+
+def _roughly(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:

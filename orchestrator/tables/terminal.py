@@ -20,7 +20,7 @@ from rich.text import Text
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, Recommendation
 from orchestrator.tables.candidates import Candidates, Column
-from orchestrator.tables.recommendation import RecommendationText, in_sentences
+from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import one_line
 from sweeps.status import Status
@@ -289,25 +289,13 @@ def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return the command that settles the verdict, with what it costs; on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return [line for reason in text.unsettled[:1] for line in _labelled("Settle it", reason, width)]
-    # Disturbed timings and stragglers are repeated by mode=settle, too.
-    seconds = end.cells.set_index("cell_id")["wall_s"].fillna(0.0).to_dict()
-    again = end.trials[end.trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
-    more_seeds = end.recommendation.more_seeds
-    trials = sum(more.seeds for more in more_seeds) + len(again)
-    took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in more_seeds) + again["wall_s"].sum()
-    cost = f"(+{trials} trials, about {_roughly(took_s)})"
+    cost = f"({cost_of_settling(end.recommendation, end.trials, end.cells)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Settle it"), command)
     if line.cell_len + 3 + len(cost) <= width:
         return [line.append(f"   {cost}", "dim")]
     return [line, Text(" " * _INDENT + cost, "dim")]
-
-
-def _roughly(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _last(text: RecommendationText, files: str) -> Text:
