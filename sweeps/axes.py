@@ -78,9 +78,20 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
             for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
                 text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
                 yield f"sweep.zip has {text} more than once"
-    for axis, value in ((axis, one) for entry in exclude for axis, given in entry.items() for one in _as_list(given)):
-        if axis in axes and value not in axes[axis]:
-            yield f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
+    unmatched = {
+        index: (axis, value)
+        for index, entry in enumerate(exclude)
+        for axis, given in entry.items()
+        for value in _as_list(given)
+        if axis in axes and value not in axes[axis]
+    }
+    if unmatched:
+        kept = [entry for index, entry in enumerate(exclude) if index not in unmatched]
+        texts = ("{" + ", ".join(f"{axis}: {value}" for axis, value in entry.items()) + "}" for entry in kept)
+        instead = f"'sweep.exclude=[{', '.join(texts)}]'"
+        for axis, value in unmatched.values():
+            problem = f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
+            yield f"{problem}; {instead} leaves the entry out"
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

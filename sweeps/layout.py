@@ -172,7 +172,8 @@ def layout_of(
     if context * pipeline > 1 and strategy != OWN_RANKS:
         raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
     if tensor > 1 and strategy not in (*_SHARDED, OWN_RANKS):
-        raise ValueError(f"tensor_parallel={tensor} needs strategy=fsdp or fsdp_grad, not {strategy}")
+        left_out = f"'sweep.exclude=[{{strategy: {strategy}, tensor_parallel: {tensor}}}]' leaves the combination out"
+        raise ValueError(f"tensor_parallel={tensor} needs strategy=fsdp or fsdp_grad, not {strategy}: {left_out}")
     if devices % size:
         axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
         left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"

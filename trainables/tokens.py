@@ -231,6 +231,17 @@ def shape_errors(config: Mapping[str, Any]) -> Iterator[str]:
     longest, wanted = model.get("sequence_length"), data.get("sequence_length")
     if isinstance(longest, int) and isinstance(wanted, int) and wanted > longest:
         yield f"data.sequence_length={wanted} is beyond model.sequence_length={longest}"
+    if model.get("name") == "hf":
+        try:
+            known = transformers_config(model)
+        except (RequestError, KeyError, OSError, ValueError):  # other checks say so, where the trials run
+            return
+        positions = known.get("max_position_embeddings", known.get("n_positions"))
+        if isinstance(longest, int) and isinstance(positions, int) and longest > positions:
+            yield (
+                f"model.sequence_length={longest} is beyond the {positions} positions of model.path={model['path']}:"
+                f" write model.sequence_length={positions} or less"
+            )
 
 
 def heads_error(*, width: int, heads: int, kv_heads: int | None) -> str:
@@ -271,7 +282,7 @@ def content_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if model.get("name") == "hf" and model.get("path") != "???":
             known = transformers_config(model)
             vocabulary, place = known.get("vocab_size"), f"the {known.get('vocab_size')} of model.path={model['path']}"
-            yield from _transformers_errors(model, known, source, length)
+            yield from _tokenizer_errors(model, known, source)
         # A token beyond the vocabulary would end a GPU trial with an assertion of the device, without the number.
         sizes = _vocabularies(source).items()
         beyond = [(path, size) for path, size in sizes if isinstance(vocabulary, int) and size > vocabulary]
@@ -307,13 +318,8 @@ def transformers_config(model: Mapping[str, Any]) -> dict[str, Any]:
     return stored | (model.get("config") or {})
 
 
-def _transformers_errors(
-    model: Mapping[str, Any], known: Mapping[str, Any], source: TokenFiles | Text, length: Any
-) -> Iterator[str]:
-    """Yield errors of sequences beyond the model's positions, and of texts in other tokens than the model's."""
-    longest = known.get("max_position_embeddings", known.get("n_positions"))
-    if isinstance(longest, int) and isinstance(length, int) and length > longest:
-        yield f"sequence_length={length} is beyond the {longest} positions of model.path={model['path']}"
+def _tokenizer_errors(model: Mapping[str, Any], known: Mapping[str, Any], source: TokenFiles | Text) -> Iterator[str]:
+    """Yield errors of texts in other tokens than the model's."""
     if not isinstance(source, Text):
         return
     own, is_trained = Path(model["path"]).expanduser() / "tokenizer.json", model.get("pretrained") is not False

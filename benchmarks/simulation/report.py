@@ -397,7 +397,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=1)
     given = options.parse_args()
     sims, few, known = given.sims, given.few, parts(given.sims, given.few)
-    found = json.loads((folder / "statistics.json").read_text()) if given.parts else {"simulations": {}}
+    found = json.loads((folder / "statistics.json").read_text())
     with ProcessPoolExecutor(given.jobs) as pool:
         running = {
             name: {place: pool.submit(simulated, sims, few, name, place) for place in known[name]}

@@ -90,7 +90,8 @@ class Comparison:
         of_any_warmup = baseline_cells(cells, but_warmup, at_reference)
         same = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
         of_any_rule = baseline_cells(same, [column for column in but_warmup if column != "lr_rule"], at_reference)
-        return own.fillna(of_any_warmup).fillna(of_any_rule)
+        of_any = of_any_warmup.where(of_any_warmup.notna(), of_any_rule)
+        return own.where(own.notna(), of_any)
 
     def on_fewest_nodes(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """Return for each cell the `cell_id` of the ok cell that differs at most in its nodes, and has the fewest."""

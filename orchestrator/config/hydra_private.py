@@ -27,6 +27,7 @@ from hydra import initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
+from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.default_element import InputDefault, ResultDefault
@@ -207,17 +208,21 @@ _loaded: dict[str, DictConfig | ListConfig] = {}
 """Configs by the text of their files."""
 
 
-def _load_once(file: IO[str]) -> DictConfig | ListConfig:
-    """Return the config in a file, parsed only the first time; raises what `OmegaConf.load` raises."""
-    text = file.read()
+def _load_once(file: str | Path | IO[Any]) -> DictConfig | ListConfig:
+    """Return the config in an open file, parsed only the first time; raises what `OmegaConf.load` raises."""
+    opened = cast(IO[Any], file)  # Hydra's readers open it
+    text = opened.read()
     if text not in _loaded:
-        file.seek(0)
-        _loaded[text] = _LOAD(file)
+        opened.seek(0)
+        _loaded[text] = OmegaConf.load(opened)
     # Hydra changes what it has loaded. A copy takes less than half of the time of parsing.
     return copy.deepcopy(_loaded[text])
 
 
-_LOAD = OmegaConf.load
+class _LoadingOnce(OmegaConf):
+    """OmegaConf as Hydra's readers of config files see it; a user's code has its own."""
+
+    load = staticmethod(_load_once)
 
 
 def _choices_for(overrides: Any, defaults: list[InputDefault], *rest: Any) -> DictConfig:
@@ -285,7 +290,8 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
         with (
             _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
             _replaced(ConfigSource, "_get_header_dict", staticmethod(_header_of)),
-            _replaced(OmegaConf, "load", staticmethod(_load_once)),
+            _replaced(file_config_source, "OmegaConf", _LoadingOnce),
+            _replaced(importlib_resources_config_source, "OmegaConf", _LoadingOnce),
             _replaced(hydra_defaults, "_create_interpolation_map", _choices_for),
             initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"),
         ):

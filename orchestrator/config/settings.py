@@ -429,7 +429,7 @@ class Settings:
     """ray, or inprocess: one process, one rank, no Ray"""
     workers: str = key("per_seed", choice("warm", "per_seed", "fresh"))
     """which trials one set of rank processes runs. per_seed: trials of one seed, so that intervals include how
-    processes differ; warm, and for commands: trials of all seeds, with fewer process starts; fresh: one trial"""
+    processes differ, and commands of all seeds; warm: trials of all seeds, with fewer starts; fresh: one trial"""
     resources: ResourcesSection = section(ResourcesSection)
     cluster: ClusterSection = section(ClusterSection)
     results_dir: Any = key(

@@ -184,8 +184,10 @@ def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
         if similar_keys:
             return f" (did you mean {' or '.join(copyable(dotted, value) for dotted in similar_keys[:3])}?)"
     if section in known:
-        beside = [dotted.removeprefix(section + dot) for dotted in known if dotted.rpartition(".")[0] == section]
-        similar = nearest(name, beside)
+        beside = [dotted.rpartition(".")[2] for dotted in known if dotted.rpartition(".")[0] == section]
+        close = get_close_matches(name, beside, n=2, cutoff=0.75)
+        texts = " or ".join(copyable(section + dot + own, value) for own in close)
+        similar = f" (did you mean {texts}?)" if close else ""
     else:
         similar = nearest(key, known)
     # Own sections take no further keys, and a section that is misspelt should not be added.
@@ -393,6 +395,7 @@ _WISHES = {
     "json=": "format=json",
     "json=true": "format=json",
     **{f"{tracker}=true": f"tracker.{tracker}.enabled=true" for tracker in ("wandb", "mlflow", "tensorboard")},
+    **{f"wandb={mode}": f"tracker.wandb.enabled=true tracker.wandb.mode={mode}" for mode in ("offline", "online")},
 }
 """What to write instead of KEY=VALUE."""
 

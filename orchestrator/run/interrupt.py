@@ -24,7 +24,7 @@ _INSISTING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
 """Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""
 
-TOGETHER_S = 0.2
+TOGETHER_S = 0.02
 """Signals that follow the first one within this time count as one: `timeout` signals a process, then its group."""
 
 GRACE_S = 8.5

@@ -41,7 +41,9 @@ def compared(request: Request) -> str:
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(ResultsFolder(path), request) for path in (request.results_dir, folder))
-    return comparison_of(this, other, (request.results_dir, folder), request.metric)
+    records = history_in(ResultsFolder(request.results_dir)).rows.values()
+    metric = request.judged_by(record.metrics for record in records).metric
+    return comparison_of(this, other, (request.results_dir, folder), metric)
 
 
 def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metric: Metric) -> str:

@@ -83,8 +83,8 @@ def trial_label(columns: Row) -> str:
 
     `columns` are those of the trial's row, with its axes together under `axes`.
     """
-    axes = columns["axes"]
-    return cell_label({**columns, **axes}, [axis for axis in axes if axis not in _IN_LABEL])
+    others = {axis: value for axis, value in columns["axes"].items() if axis not in _IN_LABEL}
+    return cell_label({**columns, **others}, list(others))
 
 
 def named(row: Row, columns: Sequence[str]) -> str:

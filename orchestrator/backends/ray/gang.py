@@ -224,10 +224,10 @@ class WorkerGroup:
     def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
         """Return the trial's ranks, connected to one another only; they use no GPU that is `lost`."""
         # A command starts its own processes in every trial, so those that start it may serve all seeds.
-        is_new_seed = trial.seed != self._seed and not trial.layout.starts_ranks
-        if self._workers == "per_seed" and is_new_seed:
-            self.close()
-        self._seed = trial.seed
+        if not trial.layout.starts_ranks:
+            if self._workers == "per_seed" and trial.seed != self._seed:
+                self.close()
+            self._seed = trial.seed
         ranks = range(trial.gang.ranks)
         if len(ranks) != self._connected:
             self._disconnect()

@@ -14,7 +14,7 @@ from trainables import data
 from trainables.inputs.inputs import Feed, SequenceInputs, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.supervised.settings import errors
-from trainables.tokens import Corpus, Text, TokenError, TokenFiles, files_of, mapped, standard_library
+from trainables.tokens import Corpus, Text, TokenError, TokenFiles, files_of, mapped, shape_errors, standard_library
 
 
 def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | None = None) -> bytes:
@@ -184,7 +184,6 @@ def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
     ("data", "model", "numbers"),
     [
         ({"tokenizer": "tokenizer.json"}, {}, ()),
-        ({"tokenizer": "tokenizer.json"}, {"sequence_length": 17}, ("sequence_length=17", "16 positions")),
         ({"tokenizer": "other.json"}, {}, ("other tokens", "tokenizer.json")),
         ({"tokenizer": "other.json"}, {"pretrained": False}, ()),
         ({}, {}, ("reads bytes", "vocabulary is 300", "tokenizer.json")),
@@ -216,6 +215,16 @@ def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
     found = asked(text, batches=[1], model=folder | model, **given)
     assert len(found) == bool(numbers), found
     assert all(number in found[0] for number in numbers)
+
+
+@pytest.mark.parametrize(("length", "of_data", "counts"), [(16, None, 0), (17, None, 1), (17, 16, 1)])
+def test_sequences_beyond_the_positions_show_in_a_plan(
+    tmp_path: Path, length: int, of_data: int | None, counts: int
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 300, "max_position_embeddings": 16}))
+    model = {"name": "hf", "path": str(tmp_path), "sequence_length": length}
+    found = list(shape_errors({"model": model, "data": {"name": "text", "sequence_length": of_data}}))
+    assert len(found) == counts and all("write model.sequence_length=16" in error for error in found)
 
 
 def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 from hydra import compose
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins import file_config_source, importlib_resources_config_source
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
@@ -21,6 +22,7 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
 from orchestrator.config import hydra_private
+from orchestrator.config.compose import initialised
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.trust import CHECKS
 
@@ -105,7 +107,8 @@ def patched():
     return (
         hydra_app.ConfigLoaderImpl,
         vars(ConfigSource)["_get_header_dict"],
-        vars(OmegaConf)["load"],
+        file_config_source.OmegaConf,
+        importlib_resources_config_source.OmegaConf,
         defaults_list._create_interpolation_map,
     )
 
@@ -149,3 +152,10 @@ def test_values_without_meaning_are_an_error_in_yaml(
     loader: Any = hydra_private._yaml_loader.__wrapped__()
     with pytest.raises(yaml.YAMLError):
         yaml.load(f"a: {text}", Loader=loader)  # noqa: S506
+
+
+def test_a_program_reads_its_own_files_during_a_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("a: 1")
+    with initialised():
+        assert OmegaConf.load(file) == OmegaConf.load(str(file)) == {"a": 1}

@@ -47,7 +47,6 @@ def test_signals_that_come_together_are_one() -> None:
     """As of `timeout`, which signals the process and then its group."""
     process, began = start(1.0), time.monotonic()
     process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "tables are not finished" in err
