@@ -208,13 +208,13 @@ _loaded: dict[str, DictConfig | ListConfig] = {}
 """Configs by the text of their files."""
 
 
-def _load_once(file: str | Path | IO[Any]) -> DictConfig | ListConfig:
+def _load_once(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
     """Return the config in an open file, parsed only the first time; raises what `OmegaConf.load` raises."""
-    opened = cast(IO[Any], file)  # Hydra's readers open it
-    text = opened.read()
+    file = cast(IO[Any], file_)  # Hydra's readers have opened it
+    text = file.read()
     if text not in _loaded:
-        opened.seek(0)
-        _loaded[text] = OmegaConf.load(opened)
+        file.seek(0)
+        _loaded[text] = OmegaConf.load(file)
     # Hydra changes what it has loaded. A copy takes less than half of the time of parsing.
     return copy.deepcopy(_loaded[text])
 
