@@ -94,8 +94,9 @@ def test_one_node_gets_only_a_port_for_its_launcher() -> None:
 
 
 PRINTING = """
-import json, sys
+import json, sys, time
 if int(sys.argv[1]) in {speakers}:
+    time.sleep(int(sys.argv[1]) - min({speakers}))  # one after the other, however long they took to start
     for epoch in (1, 2):
         print(json.dumps(dict(epoch=epoch, loss=10.0 * int(sys.argv[1]) + epoch)), flush=True)
 """
