@@ -87,11 +87,15 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
     }
     if unmatched:
         kept = [entry for index, entry in enumerate(exclude) if index not in unmatched]
-        texts = ("{" + ", ".join(f"{axis}: {value}" for axis, value in entry.items()) + "}" for entry in kept)
-        instead = f"'sweep.exclude=[{', '.join(texts)}]'"
+        texts = (", ".join(f"{axis}: {_as_text(value)}" for axis, value in entry.items()) for entry in kept)
+        instead = "'sweep.exclude=[" + ", ".join(f"{{{text}}}" for text in texts) + "]'"
         for axis, value in unmatched.values():
             problem = f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
             yield f"{problem}; {instead} leaves the entry out"
+
+
+def _as_text(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

@@ -232,7 +232,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         return replace(outcome, commands=(settle_command(terms.arguments),) if is_disturbed else ())
     doubtful = tuple(caveats(contenders, chosen))
     asked, needed = further_seeds(contenders, chosen)
-    times_again = contenders.timed_once(chosen) or any(remark.code == "straggler" for remark in doubtful)
+    times_again = contenders.timed_once(chosen) or any(doubt.code == "straggler" for doubt in doubtful)
     sure = contenders.choice.is_sure(contenders.p_best(chosen)) and not doubtful
     settled = SPEED_ONLY if baseline is None else CLEAR
     return replace(

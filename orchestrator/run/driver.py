@@ -232,7 +232,7 @@ class SweepRun:
             budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
             patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
             # The session has journaled the end of the attempt by then.
-            is_retried=lambda trial_id: history.of(trial_id).awaits_retry,
+            awaits_retry=lambda trial_id: history.of(trial_id).awaits_retry,
             supplier=rounds,
             as_started=SharedTimings(history).as_started,
             # One ok trial of an earlier run shows that the failures depend on the axes.

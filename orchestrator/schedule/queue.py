@@ -216,12 +216,12 @@ class TrialQueue:
         durations: Durations | None = None,
         budget: SweepBudget | None = None,
         patience: Patience | None = None,
-        is_retried: Callable[[str], bool] = lambda trial_id: False,
+        awaits_retry: Callable[[str], bool] = lambda trial_id: False,
         equal_failures: int | None = None,
         supplier: Supplier | None = None,
         as_started: Callable[[Start], TrialSpec] = attrgetter("trial"),
     ) -> None:
-        """`is_retried` returns whether another attempt follows the one that has just ended. `equal_failures` is how
+        """`awaits_retry` returns whether another attempt follows the one that has just ended. `equal_failures` is how
         many cells may fail for one reason before the rest is not run; None: all. `supplier`: None: no trials follow.
         `as_started` returns the trial with what is known only when it starts; its ids and its gang stay.
         """
@@ -230,7 +230,7 @@ class TrialQueue:
         self._gpu_s = self._budget.used_gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
-        self._is_retried = is_retried
+        self._awaits_retry = awaits_retry
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler = Scheduler((), (), self._durations.expected_s)
@@ -318,7 +318,7 @@ class TrialQueue:
             self._scheduler.revise()
         if outcome and self._supplier is not None:
             self._supplier.ended(trial, outcome)
-        if outcome and self._is_retried(trial_id):
+        if outcome and self._awaits_retry(trial_id):
             # The other trial with the same port may still run.
             self.retry(replace(trial, timing="exclusive") if outcome.cause is Cause.PORT else trial)
 

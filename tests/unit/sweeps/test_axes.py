@@ -41,6 +41,12 @@ def test_grid_is_the_product_without_repeats(lengths):
     assert len(found) == product == len({tuple(point.items()) for point in found})
 
 
+def test_an_entry_without_a_value_is_left_out_by_the_named_line():
+    axes, kept = {"gpus": [2], "fsdp_size": [None, 2]}, {"gpus": 2, "fsdp_size": None}
+    [error] = axes_errors(axes, [], [{"gpus": 1}, kept])
+    assert "'sweep.exclude=[{gpus: 2, fsdp_size: null}]'" in error
+
+
 def test_all_errors_are_reported(golden):
     axes = {"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}
     errors = axes_errors(axes, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])

@@ -229,7 +229,7 @@ def test_wait_goes_on_when_all_nodes_have_left():
 
 
 def test_retry_comes_before_others_once_its_place_is_free():
-    trial_queue = on(TrialQueue(trials(3), is_retried=lambda trial_id: trial_id == "0"), ONE, TWO)
+    trial_queue = on(TrialQueue(trials(3), awaits_retry=lambda trial_id: trial_id == "0"), ONE, TWO)
     first, second = trial_queue.next(0.0), trial_queue.next(0.0)
     survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
     on(trial_queue, survivor, now_s=1.0)
@@ -244,7 +244,7 @@ def test_retry_comes_before_others_once_its_place_is_free():
 def test_a_trial_whose_port_was_in_use_is_tried_again_alone():
     side_by_side = [replace(one, timing="shared") for one in trials(2)]
     retried = {side_by_side[1].trial_id}
-    trial_queue = on(TrialQueue(side_by_side, is_retried=retried.__contains__), ONE)
+    trial_queue = on(TrialQueue(side_by_side, awaits_retry=retried.__contains__), ONE)
     starts = [trial_queue.next(0.0), trial_queue.next(0.0)]
     assert [start.trial for start in starts] == side_by_side
     in_use = TrialOutcome(status=Status.FAILED, cause=Cause.PORT, wall_s=1.0)
