@@ -1,12 +1,13 @@
-"""Forecasts of memory and speed from one GPU, against the same cells run on one and two GPUs.
+"""Forecasts of memory and speed from rehearsals, against the same cells run on one and two GPUs.
 
     python -m benchmarks.forecast --out forecast.json [--limit-s 240] [--only single] [--with EARLIER.json]
+    python -m benchmarks.forecast --out alone.json --alone                   # cells of two GPUs from one of them
     python -m benchmarks.forecast --cpu tiny --out /tmp/forecast.json        # three tiny models, on CPUs
     python -m benchmarks.forecast --cpu all --limit-s 600 --out cpu.json     # 120 cells
 
 A row of `GRID` is a kind: a model in a layout, with an optimizer and four micro-batches. Rehearsals are those that
-`mode=forecast` would make; kinds are divided among the GPUs. Then every cell runs through `trainables.rank.run`, those
-of one GPU side by side. Needs PyTorch and numpy only.
+`mode=forecast` would make on two GPUs, or with --alone on one. Then every cell runs through `trainables.rank.run`,
+those of one GPU side by side. Needs PyTorch and numpy only.
 """
 
 from __future__ import annotations
@@ -174,15 +175,19 @@ def kinds_of(grid: str) -> Iterator[tuple[str, list[int]]]:
 
 
 def rehearse(
-    trials: Sequence[TrialSpec], ranks: Processes, gpu: int, *, limit_s: float | None = None
+    trials: Sequence[TrialSpec], ranks: Processes, gpu: int, *, limit_s: float | None = None, together: bool = False
 ) -> list[Rehearsal]:
-    """Rehearse on this GPU what the trials' forecasts need. Raises TimeoutError if one takes longer than the limit."""
+    """Rehearse on this GPU, or all ranks `together`, what the trials' forecasts need.
+
+    Raises TimeoutError if a rehearsal takes longer than the limit.
+    """
     rehearsals = Rehearsals()
+    meeting = rendezvous() if together else ALONE
     while trial := rehearsals.next(trials):
-        own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": ALONE, "gang_id": ALONE}
-        request = requests(trial, **own)[0]
+        own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": meeting, "gang_id": meeting}
+        to_ranks = requests(trial, **own)[: trial.gang.ranks if together else 1]
         started = time.perf_counter()
-        [exit] = ranks.call(run, (request,), first=gpu, limit_s=limit_s)
+        exit = ranks.call(run, *((request,) for request in to_ranks), first=gpu, limit_s=limit_s)[0]
         answer = {"status": exit["status"], "note": exit["note"], "took_s": time.perf_counter() - started}
         rehearsal = Rehearsal.of(trial, answer | {"figures": dict(exit["metrics"])})
         if rehearsal.status not in ("ok", "oom"):
@@ -280,6 +285,7 @@ def main() -> None:
     arguments.add_argument("--cpu", choices=("tiny", "all"), help="tiny models, on CPUs")
     arguments.add_argument("--limit-s", type=float, default=240, help="no cell starts after so many seconds")
     arguments.add_argument("--only", default="", help="a part of the names of the kinds to run, like single")
+    arguments.add_argument("--alone", action="store_true", help="rehearse cells of two GPUs on one of them")
     arguments.add_argument("--with", dest="earlier", type=Path, help="results of an earlier run, to complete")
     given = arguments.parse_args()
     device = "cpu" if given.cpu else "cuda"
@@ -316,7 +322,7 @@ def main() -> None:
 
         # Each GPU rehearses every second kind, without the other GPU.
         def rehearse_on(gpu: int) -> list[Rehearsal]:
-            own = list(cells.values())[gpu::2]
+            own = [trials for trials in cells.values() if given.alone or trials[0].gang.ranks == 1][gpu::2]
             made: list[Rehearsal] = []
             for trials in own:
                 if not late(REHEARSING):
@@ -324,6 +330,9 @@ def main() -> None:
             return made
 
         rehearsals = [rehearsal for part in pool.map(rehearse_on, range(2)) for rehearsal in part]
+        for trials in cells.values():
+            if trials[0].gang.ranks > 1 and not given.alone and not late(REHEARSING):
+                rehearsals += rehearse(trials, ranks, 0, together=True)
         rehearsals = [*earlier, *rehearsals]
         known = Rehearsals(rehearsals)
         result["rehearsals"] = [asdict(rehearsal) for rehearsal in rehearsals]

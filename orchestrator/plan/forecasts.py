@@ -1,13 +1,14 @@
 """The forecasts of a sweep: from its journal, and from rehearsals, which are kept in a file beside the journal.
 
-Child processes rehearse, so that nothing here imports torch. On GPUs one of them takes the part of rank 0, without the
-other ranks. On CPUs all ranks rehearse together if the machine has cores for them, because they slow each other down.
+Child processes rehearse, so that nothing here imports torch. All ranks of a trial rehearse together if this machine has
+a device for each; on GPUs rank 0 rehearses alone otherwise, and its communication is estimated.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -195,7 +196,8 @@ def complete(
         while trial := rehearsals.next(lacking):
             say(f"rehearsing {trial.label} …")
             file.parent.mkdir(parents=True, exist_ok=True)
-            ranks = trial.gang.ranks if trial.device == "cpu" else 1
+            # Ranks slow each other down, by sharing cores or by communication: together they show how much.
+            ranks = 1 if trial.device == "cuda" and trial.gang.ranks > here.gpus else trial.gang.ranks
             if company is None or company.size < ranks:
                 if company:
                     company.close()
@@ -223,7 +225,9 @@ class Company:
         self._output = log.open("ab")
         command = [sys.executable, "-m", _MODULE]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
-        self._processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(ranks)]
+        self._processes = [
+            subprocess.Popen(command, text=True, env={**os.environ, **_own_gpu(rank)}, **pipes) for rank in range(ranks)
+        ]
 
     def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
         """Return the answer of rank 0, or of the first rank that fails."""
@@ -261,6 +265,14 @@ class Company:
             process.kill()
             process.communicate()
         self._output.close()
+
+
+def _own_gpu(rank: int) -> dict[str, str]:
+    """Return the variable that leaves a process the GPU of its rank, among those that this process may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # Without a restriction a number that no GPU has means none, as on machines without GPUs.
+    gpus = [str(rank)] if visible is None else visible.split(",")[rank : rank + 1]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
 
 
 class RankFailedError(Exception):

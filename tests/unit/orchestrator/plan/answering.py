@@ -1,6 +1,7 @@
 """A process that answers rehearsals at once, as each request's label says: `ok`, `oom`, `dies` or `waits`."""
 
 import json
+import os
 import sys
 
 for line in sys.stdin:
@@ -9,6 +10,7 @@ for line in sys.stdin:
     if own == "dies":
         sys.exit(3)
     if own != "waits":
-        figures = {"rendezvous": request["rendezvous"], "rank": request["rank"]}
+        gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+        figures = {"rendezvous": request["rendezvous"], "rank": request["rank"], "gpus": gpus}
         answer = {"status": own, "note": "note", "trace": "", "took_s": 1.0, "figures": figures}
         print(json.dumps(answer), flush=True)

@@ -191,6 +191,31 @@ def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, st
     assert together == (ranks > 1)
 
 
+@pytest.mark.parametrize(
+    ("ends", "gpus", "visible", "rank", "gpu"),
+    [
+        ("ok+ok", 2, "4,7", 0, "4"),
+        ("waits+oom", 2, "4,7", 1, "7"),
+        ("waits+oom", 2, None, 1, "1"),
+        ("ok+dies", 1, "4", 0, "4"),
+    ],
+)
+def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path: Path, monkeypatch, ends, gpus, visible, rank, gpu) -> None:
+    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
+    monkeypatch.chdir(Path(__file__).parents[4])
+    node = Node(name="host", cpus=2, gpus=gpus, gpu_type="H100")
+    monkeypatch.setattr(forecasts, "this_machine", lambda: node)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    else:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two = replace(labelled(ends), trainable="trainables.supervised.training:train", device="cuda")
+    complete([two], Forecasts(), [node], tmp_path / "file", lambda line: None)
+    [rehearsal] = stored(tmp_path / "file", [node])
+    assert rehearsal.figures["rendezvous"].startswith("tcp://") == (gpus == 2)
+    assert (rehearsal.figures["rank"], rehearsal.figures["gpus"]) == (rank, gpu)
+
+
 def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])
