@@ -15,6 +15,7 @@ from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
 SMALL = {
     "backend": "inprocess",
     "trainable": "noop",
+    "report": {"html": False},
     "sweep": {"name": "mine", "axes": {"gpus": [1], "device_batch_size": [8, 16], "seed": [0, 1]}},
 }
 
@@ -44,14 +45,14 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert curves.epoch.tolist() == [1, 1] and sorted(curves.seed) == [0, 1] and set(curves.device_batch_size) == {8}
     assert "# Speed-up: mine" in results.markdown("speedup")
 
-    again = run_sweep(OmegaConf.create(SMALL), "report.html=false")
+    again = run_sweep(OmegaConf.create(SMALL))
     assert "2 of 4 trials" in capsys.readouterr().out
     assert len(again.trials) == 4
     loaded = load_results("results/mine")
     assert loaded.trials.equals(again.trials) and loaded.exit_status is None
     assert loaded.recommendation["verdict"].upper() in loaded.markdown("recommendation")
 
-    other = run_sweep(SMALL, "sweep.name=other", "sweep.axes.device_batch_size=[16]", "report.html=false", quiet=True)
+    other = run_sweep(SMALL, "sweep.name=other", "sweep.axes.device_batch_size=[16]", quiet=True)
     assert "1 cell is in both" in loaded.compare(other) and "Only in results/mine: 1 cell" in loaded.compare("other")
     with pytest.raises(FileNotFoundError, match="report.html=false"):
         _ = other.plots
@@ -65,7 +66,7 @@ def test_plots_are_shown_inline(folder, monkeypatch):
         "    for epoch in (1, 2): context.report({'epoch': epoch, 'loss': 1.0 / epoch})\n"
         "    context.summarize({'samples_per_s': 100.0 * context.seed + 50, 'accuracy': 0.9 - 0.1 * context.seed})\n"
     )
-    results = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True)
+    results = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", "report.html=true", quiet=True)
     plots = results.plots
     told = json.loads((results.folder / "journal.jsonl").read_text().splitlines()[0])["value"]["driver"]["arguments"]
     assert "trainable=<of the program>" in told and "sweep.name=speeds" in told

@@ -27,6 +27,7 @@ def test_a_multirun_returns_the_objective(tmp_path, monkeypatch):
                 "backend=inprocess",
                 "trainable=noop",
                 "sweeper.objective.column=global_batch_size",
+                "report.html=false",
             ),
             *(*sweep, f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]"),
         ]

@@ -61,6 +61,10 @@ STARTS = r"Of|That of|Those of|Whom|Whose|Who|What|Said of|Where|Whether"
 _NAME = re.compile(rf"(?:^|_)(?:{'|'.join(COINED)})(?:_|$)", re.IGNORECASE)
 _PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b", re.IGNORECASE)
 _START = re.compile(rf"(?:{STARTS})\b")
+_SUSPECT = re.compile(
+    rf"(?<![^\W_])(?:{'|'.join(COINED)})(?![^\W_])|{_PHRASE.pattern}|[\"'](?-i:\s*{_START.pattern})", re.IGNORECASE
+)
+_BETWEEN_LITERALS = re.compile(r"[\"']\s*f?[\"']")
 
 
 def _files() -> Iterator[Path]:
@@ -72,26 +76,27 @@ def _files() -> Iterator[Path]:
     yield from sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")])
 
 
-def violations(path: Path, text: str) -> list[str]:
+def violations_in(path: Path, text: str) -> list[str]:
     """Return the line and the reason of each violation in a file."""
     if path.suffix != ".py":
         lines = enumerate(text.splitlines(), 1)
-        return [f"{number}: {found.group()}" for number, line in lines if (found := _PHRASE.search(line))]
-    # Tokens take longer than all that follows, and few lines with a sign for a comment have a phrase.
-    may_have_comment = any("#" in line and _PHRASE.search(line) for line in text.splitlines())
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline) if may_have_comment else ()
+        return [f"{number}: {phrase.group()}" for number, line in lines if (phrase := _PHRASE.search(line))]
+    # Syntax trees and tokens take long, and few files have a suspect word anywhere.
+    if not _SUSPECT.search(_BETWEEN_LITERALS.sub("", text)):
+        return []
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     texts = [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
-    found = []
+    violations = []
     for node in ast.walk(ast.parse(text)):
         line = getattr(node, "lineno", 1)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.append((line, node.value))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             start = _START.match(ast.get_docstring(node) or "")
-            found += [f"{line}: docstring starts with {start.group()!r}"] if start else []
+            violations += [f"{line}: docstring starts with {start.group()!r}"] if start else []
         name = _name(node)
-        found += [f"{line}: name {name}"] if name and _NAME.search(name) else []
-    return found + [f"{line}: {phrase.group()}" for line, text in texts if (phrase := _PHRASE.search(text))]
+        violations += [f"{line}: name {name}"] if name and _NAME.search(name) else []
+    return violations + [f"{line}: {phrase.group()}" for line, text in texts if (phrase := _PHRASE.search(text))]
 
 
 def _name(node: ast.AST) -> str:
@@ -106,17 +111,17 @@ def _name(node: ast.AST) -> str:
     "text", ["def lone(): ...", "MISTAKES = 1", "x = 'timed in vain'", "'''What it is.'''", "# lest"]
 )
 def test_a_violation_is_found(text: str) -> None:
-    assert len(violations(Path("some.py"), f"{text}\n")) == 1
+    assert len(violations_in(Path("some.py"), f"{text}\n")) == 1
 
 
 def test_plain_text_passes() -> None:
     text = '"""A clone of its whole."""\n\ndef test_clone_of_errors(): ...  # alone\n'
-    assert violations(Path("some.py"), text) == []
+    assert violations_in(Path("some.py"), text) == []
 
 
 def test_names_and_texts_use_standard_terms() -> None:
     checked = {
-        path.relative_to(ROOT).as_posix(): violations(path, path.read_text())
+        path.relative_to(ROOT).as_posix(): violations_in(path, path.read_text())
         for path in _files()
         if path != Path(__file__)
     }

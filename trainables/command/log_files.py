@@ -132,9 +132,9 @@ def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
     """Yield each tag and number of a summary; the number is a field, or a tensor with one element."""
     for number, value in _fields(summary):
         fields = dict(_fields(value)) if number == 1 else {}
-        if 1 not in fields:
+        if not isinstance(fields.get(1), bytes):
             continue
-        tag = bytes(fields[1]).decode("utf-8", errors="replace")
+        tag = fields[1].decode("utf-8", errors="replace")
         if 2 in fields:
             yield tag, struct.unpack("<f", fields[2])[0]
         elif 8 in fields:
