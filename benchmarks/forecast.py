@@ -65,17 +65,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 GRID = """
 resnet18    single    1 sgd   bf16-last        64 256 512 1024
 gpt2        single    1 adamw bf16             2 4 8 16
-gpt2        ddp       2 adamw bf16             2 4 8 16
-gpt2-medium fsdp      2 adamw bf16-ac          2 4 8 16
+gpt2        ddp       2 adamw bf16             2 4 8 16 32 64
+gpt2-medium fsdp      2 adamw bf16-ac          2 4 8 16 32 64
+llama       fsdp      2 adamw bf16-selective   2 4 8 16 32
+resnet50    ddp       2 adamw bf16-last        64 128 256 512
+gpt2-large  fsdp_grad 2 adamw bf16-ac          4 8 16 32
 gpt2        fsdp_grad 2 muon  bf16             2 4 8 16
 resnet50    single    1 lars  tf32             32 64 128 256
 gpt2-large  single    1 adamw bf16             2 8 16 64
 gpt2-medium single    1 adamw bf16             8 16 24 32
 llama       single    1 sgd   bf16-ac          2 4 8 16
-llama       fsdp      2 adamw bf16-selective   2 4 8 16
 resnet18    fsdp      2 sgd   tf32             64 256 512 1024
 gpt2        ddp       2 sgd   bf16-blocks      8 16 32
-resnet50    ddp       2 adamw bf16-last        64 128 256 512
 resnet18    ddp       2 sgd   bf16-last-graph  64 256 512 1024
 gpt2        ddp       2 adamw bf16-whole       8 16
 """

@@ -89,7 +89,7 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
         paces.append(window.seconds / window.steps)
     # A trial takes the mean of a longer window, which other programs and slow launches are a part of.
     step_s = statistics.median(paces)
-    may_wait = trial.replica.stopwatch.on_gpu and not is_captured and step_s < MAX_PAUSE_S
+    may_wait = trial.replica.stopwatch.on_gpu and not is_captured and 2 * step_s < MAX_PAUSE_S
     device_s = min(step_s, device_step_s(take, step_s, clock=clock)) if may_wait else step_s
     return {"first_step_s": first_step_s, "step_s": step_s, "device_step_s": device_s}
 

@@ -149,9 +149,9 @@ SPLIT_S = 0.3
 MAX_SPLIT_STEPS = 300
 """A split of several ranks takes at least so many steps and seconds, but no more than the maximum of steps."""
 
-DEVICE_TRIES = 5
-MAX_PAUSE_S = 0.2
-"""Longer than the kernel launches of any step."""
+DEVICE_TRIES, LONG_STEP_S = 5, 0.1
+"""Tries of a measurement; two are enough for a long step, which varies less."""
+MAX_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ def device_step_s(take: Callable[[], None], step_s: float, *, clock: Clock) -> f
     """
     times: list[float] = []
     pause = device_pause("cuda", min(2 * step_s, MAX_PAUSE_S))
-    for _ in range(DEVICE_TRIES):
+    for _ in range(DEVICE_TRIES if step_s < LONG_STEP_S else 2):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         pause()
         begin.record()
