@@ -64,17 +64,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 GRID = """
 resnet18    single    1 sgd   bf16-last        64 256 512 1024
-gpt2        single    1 adamw bf16             2 4 8 16
+gpt2        single    1 adamw bf16             2 4 8 16 32 64
 gpt2        ddp       2 adamw bf16             2 4 8 16 32 64
 gpt2-medium fsdp      2 adamw bf16-ac          2 4 8 16 32 64
 llama       fsdp      2 adamw bf16-selective   2 4 8 16 32
 resnet50    ddp       2 adamw bf16-last        64 128 256 512
 gpt2-large  fsdp_grad 2 adamw bf16-ac          4 8 16 32
 gpt2        fsdp_grad 2 muon  bf16             2 4 8 16
-resnet50    single    1 lars  tf32             32 64 128 256
+resnet50    single    1 lars  tf32             32 64 128 256 512
 gpt2-large  single    1 adamw bf16             2 8 16 64
 gpt2-medium single    1 adamw bf16             8 16 24 32
-llama       single    1 sgd   bf16-ac          2 4 8 16
+llama       single    1 sgd   bf16-ac          2 4 8 16 32 64
 resnet18    fsdp      2 sgd   tf32             64 256 512 1024
 gpt2        ddp       2 sgd   bf16-blocks      8 16 32
 resnet18    ddp       2 sgd   bf16-last-graph  64 256 512 1024
@@ -284,6 +284,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--cpu", choices=("tiny", "all"), help="tiny models, on CPUs")
+    arguments.add_argument("--gpus", type=int, default=2, help="1: with --only single")
     arguments.add_argument("--limit-s", type=float, default=240, help="no cell starts after so many seconds")
     arguments.add_argument("--only", default="", help="a part of the names of the kinds to run, like single")
     arguments.add_argument("--alone", action="store_true", help="rehearse cells of two GPUs on one of them")
@@ -291,7 +292,7 @@ def main() -> None:
     given = arguments.parse_args()
     device = "cpu" if given.cpu else "cuda"
     began = time.perf_counter()
-    ranks = Ranks(2, device)
+    ranks = Ranks(given.gpus, device)
     atexit.register(lambda: ranks.close())  # also after an error
     result: dict[str, Any] = {"rehearsals": [], "rows": []}
     if given.earlier:
@@ -306,7 +307,7 @@ def main() -> None:
         result["took_s"] = time.perf_counter() - began
         given.out.write_text(json.dumps(result) + "\n")
 
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.gpus) as pool:
         draw = np.random.default_rng(0)
         for name, count in (("train", TOKENS), ("val", 64 * LENGTH + 1)):
             draw.integers(0, 250, count, dtype=np.uint16).tofile(Path(folder) / f"{name}.bin")
@@ -323,14 +324,14 @@ def main() -> None:
 
         # Each GPU rehearses every second kind, without the other GPU.
         def rehearse_on(gpu: int) -> list[Rehearsal]:
-            own = [trials for trials in cells.values() if given.alone or trials[0].gang.ranks == 1][gpu::2]
+            own = [trials for trials in cells.values() if given.alone or trials[0].gang.ranks == 1][gpu :: given.gpus]
             made: list[Rehearsal] = []
             for trials in own:
                 if not late(REHEARSING):
                     made += rehearse(trials, ranks, gpu)
             return made
 
-        rehearsals = [rehearsal for part in pool.map(rehearse_on, range(2)) for rehearsal in part]
+        rehearsals = [rehearsal for part in pool.map(rehearse_on, range(given.gpus)) for rehearsal in part]
         for trials in cells.values():
             if trials[0].gang.ranks > 1 and not given.alone and not late(REHEARSING):
                 rehearsals += rehearse(trials, ranks, 0, together=True)
@@ -341,7 +342,7 @@ def main() -> None:
         save()
         # Libraries that have chosen their algorithms in these processes would need less memory.
         ranks.close()
-        ranks = Ranks(2, device)
+        ranks = Ranks(given.gpus, device)
 
         def note(trial: TrialSpec, exit: Mapping[str, Any]) -> None:
             row = row_of(trial, known.forecast(trial), exit) | {"key": keys[trial.trial_id]}
@@ -349,16 +350,16 @@ def main() -> None:
             print(json.dumps(row), flush=True)
 
         def alone_on(gpu: int) -> None:
-            own = [trial for trial in waiting if trial.gang.ranks == 1][gpu::2]
+            own = [trial for trial in waiting if trial.gang.ranks == 1][gpu :: given.gpus]
             for trial in own:
                 if not late() and known.forecast(trial):
                     [exit] = ranks.call(run, (requests(trial, gang_id=f"gpu {gpu}")[0],), first=gpu)
                     note(trial, exit)
 
-        list(pool.map(alone_on, range(2)))
+        list(pool.map(alone_on, range(given.gpus)))
         save()
         meeting = rendezvous()
-        if not late():
+        if given.gpus == 2 and not late():
             calls = [(rank, 2, meeting, device) for rank in range(2)]
             result["collectives_gb_s"] = ranks.call(time_collectives, *calls)[0]
         meeting = rendezvous()
