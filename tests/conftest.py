@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any machine", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 if "CI" not in os.environ:  # Hypothesis has such a profile for CI
     settings.load_profile("any machine")
 
@@ -50,5 +50,10 @@ def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Files are begun in their order: those with Ray, of few tests but the longest, first and not last of all."""
+    """Begin the files in their order: those with Ray, of few tests but the longest, first and not last of all."""
     config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the file that takes longest: at the end the other worker would wait for it."""
+    items.sort(key=lambda item: item.path.name != "test_layouts.py")

@@ -369,7 +369,7 @@ def test_tune_forgets_trials_that_have_ended(
         ours = [value for value in gc.get_objects() if isinstance(value, Attempt) and value.spec in trials]
         kept.append(len(ours))
 
-    trials = [trial(f"trial {number}", "quick") for number in range(8)]
+    trials = [trial(f"trial {number}", "quick") for number in range(6)]
     ray_backend.run(trials, tmp_path, Recorder(on_row=count))
     assert max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
 

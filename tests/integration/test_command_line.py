@@ -31,13 +31,6 @@ def test_a_finished_sweep_runs_nothing_again(place):
         assert len(place.ran()) == 12 and (place.results / "tables/summary.csv").read_text() == before
 
 
-def test_a_wider_grid_runs_only_new_trials(place):
-    place.run("sweep=traced", "sweep.axes.seed=[0]")
-    status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0,1]", "sweep.axes.device_batch_size=[8,16,32]")
-    assert status == 0 and "4 of 12 trials" in out
-    assert len(place.ran()) == 12 == len(set(place.ran()))
-
-
 def test_any_config_key_can_be_an_axis(place):
     status, out, err = place.run(
         "sweep=traced", 'sweep.axes."trainable.lr"=[0.1,0.2]', "sweep.axes.seed='range(0,3)'", "sweep.axes.lr_rule=none"

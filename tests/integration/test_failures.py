@@ -55,10 +55,6 @@ def test_results_that_disappear_end_the_sweep(place, what):
     assert not (place.folder / what).exists() and len(place.ran("done")) < 4
 
 
-def test_a_diverged_trial_is_a_result(place):
-    assert place.run("sweep=traced", "sweep.axes.seed=[2]", "trainable.diverges=2")[0] == 0
-
-
 EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")
 
 
@@ -88,9 +84,10 @@ def test_a_repaired_sweep_runs_again(place):
     assert status == 2 and "config.trainable.breaks: None → 2" in err
 
 
-def test_too_many_gpus_give_an_infeasible_row(place):
-    status, out, _ = place.run("sweep=traced", "sweep.axes.gpus=[1,64]", "sweep.axes.seed=[0]")
+def test_diverged_and_infeasible_trials_are_results(place):
+    axes = ("sweep.axes.gpus=[1,64]", "sweep.axes.seed=[2]")
+    status, out, _ = place.run("sweep=traced", *axes, "trainable.diverges=2")
     assert status == 0 and len(place.ran()) == 4
-    summary = pd.read_csv(place.results / "tables/summary.csv")
-    assert summary[summary.gpus == 64].status.unique().tolist() == ["infeasible"]
+    statuses = pd.read_csv(place.results / "tables/summary.csv").groupby("gpus").status.unique()
+    assert statuses.map(list).to_dict() == {1: ["diverged"], 64: ["infeasible"]}
     assert "needs 64 ranks" in out

@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from orchestrator.cli.app import main
+
 TRAIN = """
 import argparse, json, sys
 parser = argparse.ArgumentParser()
@@ -48,20 +50,20 @@ def test_a_command_can_be_swept(place):
     assert status == 2 and "source.argv" in err
 
 
-def test_a_command_is_one_rank_with_all_workers(place):
-    status, out, _ = place.run(*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "format=json", "backend=ray")
-    plan = json.loads(out)["trials"]
-    assert status == 0
+def test_a_command_is_one_rank_with_all_workers(place, monkeypatch, capsys):
+    monkeypatch.chdir(place.folder)
+    assert main([*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "format=json", "backend=ray"]) == 0
+    plan = json.loads(capsys.readouterr().out)["trials"]
     shapes = {(each["gpus"], each["ranks"], each["cpus_per_rank"], each["global_batch_size"]) for each in plan}
     assert {(1, 1, 1, 32), (3, 1, 3, 96)} <= shapes
 
 
-def test_errors_of_a_command_are_reported_before_it_starts(place):
-    status, out, err = place.run(
-        *("sweep=batch_scaling", "trainable=command", "strategy=ddp", "trainable.metrics.loss='('"),
-        "trainable.argv='train.py {batch} --json {{}}'",
-    )
-    assert status == 2 and out == "" and not (place.folder / "results").exists()
+def test_errors_of_a_command_are_reported_before_it_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ("trainable=command", "trainable.argv='train.py {batch} --json {{}}'", "trainable.metrics.loss='('")
+    assert main(["sweep=batch_scaling", "strategy=ddp", *command]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and not (tmp_path / "results").exists()
     assert all(part in err for part in ("{batch} is neither", "loss='(' is not a regular", "needs own_ranks")), err
 
 

@@ -51,7 +51,7 @@ class Screen:
         return self.text
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_restores_the_terminal(tmp_path, times):
     place, screen = Place(tmp_path), Screen()
     process = subprocess.Popen(

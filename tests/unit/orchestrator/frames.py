@@ -1,5 +1,7 @@
 """The frames of made-up records, collected as a sweep with these settings does."""
 
+import functools
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +23,7 @@ def collect(
     report: ReportSection | None = None,
     metric: Metric = VAL_ACCURACY,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the trials and the cells."""
+    """Return the trials and the cells; those of equal records are computed once."""
     section = SweepSection(scaling=scaling, baseline=baseline)
     request = Request(
         settings=Settings(sweep=section, report=report or ReportSection()),
@@ -30,5 +32,11 @@ def collect(
         metric=metric,
         target=None,
     )
-    rows, cells, _ = trials.collect(request, records)
+    rows, cells = _collected(pickle.dumps((request, list(records))))
+    return rows.copy(), cells.copy()
+
+
+@functools.cache
+def _collected(pickled: bytes) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rows, cells, _ = trials.collect(*pickle.loads(pickled))
     return rows, cells

@@ -110,7 +110,7 @@ FILES = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(FILES)
 def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -92,7 +92,7 @@ def test_without_parts_of_a_step_there_is_no_loss() -> None:
 
 def cells_of(metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[dict[str, Any]]:
     """The cells of such trials, by their GPUs."""
-    records = [record_of(gpus, 0, metrics=dict(each)) for gpus, each in metrics.items()]
+    records = [record_of(gpus, 0, metrics=dict(figures)) for gpus, figures in metrics.items()]
     return [dict(row) for row in collect(records, scaling="weak", **compared)[1].to_dict("records")]
 
 

@@ -28,7 +28,6 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
-T1 = 12.706204736432095  # and with 1
 
 
 def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str, float]:

@@ -97,7 +97,7 @@ def test_a_metric_that_is_no_number_is_empty() -> None:
     assert math.isnan(row["accuracy"]) and math.isnan(row["samples_per_s"])
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(data=st.data())
 def test_the_order_of_the_records_and_their_scale_change_nothing(data: st.DataObject) -> None:
     shapes = [(gpus, seed) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
@@ -172,7 +172,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(value=st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=2), JSON, max_size=2))
 def test_the_value_of_an_axis_comes_back_from_its_cell(value: Any) -> None:
     frame = trials_frame([record_of(1, axes={"model.widths": value})])

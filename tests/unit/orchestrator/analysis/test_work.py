@@ -9,8 +9,6 @@ from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
-NO_SAMPLES = None
-
 
 def share(*records):
     """The shares of the work that these trials did; None if unknown."""

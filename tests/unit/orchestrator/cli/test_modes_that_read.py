@@ -65,13 +65,10 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
 
 
-@pytest.mark.parametrize("status", ["ok", "failed"])
-def test_control_sequences_of_a_journal_stay_in_it(
-    start: Callable[..., tuple[int, str]], tmp_path: Path, status: str
-) -> None:
+def test_control_sequences_of_a_journal_stay_in_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     layout = ResultsFolder(tmp_path / "batch_scaling")
     with Journal.open(layout.journal) as journal:
-        for seed in range(3):
+        for seed, status in enumerate(("ok", "ok", "failed")):
             end = record_of(2, seed, note=HOSTILE, trial_id=f"hostile{seed}", cell_id=HOSTILE).to_json()
             changes = {"status": status, "axes": end["axes"] | {HOSTILE: HOSTILE}, "device": HOSTILE}
             journal.append(Kind.FINISHED, end | changes | {"provenance": {"device_model": HOSTILE}})
@@ -106,6 +103,3 @@ def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]
     status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
     assert status == 1
     assert "claims.fail_on" in told and sentence in told
-    status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")
-    assert status == 2
-    assert "sweep.claims" in told

@@ -172,10 +172,8 @@ def test_each_variant_is_remarked_once(noop, tmp_path, capsys):
     [
         (["sweep.axes.device_batch_size=[64,128]"], "trainable.reference_batch_size", True),
         (["sweep.axes.device_batch_size=[32,128]"], "trainable.reference_batch_size", False),
-        (["sweep.axes.device_batch_size=[64]"], "trainable.reference_batch_size", False),
         (["sweep.axes.device_batch_size=[64,128]", "report.objective=none"], "trainable.reference_batch_size", False),
         (["budget.steps=300"], "budget.steps=300", True),
-        (["budget.samples=9600"], "budget", False),
         (["budget.steps=300", "sweep.axes.device_batch_size=[32]"], "budget.steps", False),
     ],
 )

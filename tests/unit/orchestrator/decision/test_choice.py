@@ -27,18 +27,18 @@ def chosen_of(*arguments, **named):
 
 def test_the_fastest_within_the_margin_is_chosen():
     # The third is fastest, and loses .05 with every seed: shown. The second loses nothing.
-    found = chosen_of([[10, 10], [5, 5], [2, 2]], [[0.9, 0.91], [0.9, 0.91], [0.85, 0.86]])
-    assert found.favourite == 1
-    assert list(found.p_within) == [1, 1, 0]
-    assert list(found.p_best) == [0, 1, 0]
-    assert not found.all_tie
+    choice = chosen_of([[10, 10], [5, 5], [2, 2]], [[0.9, 0.91], [0.9, 0.91], [0.85, 0.86]])
+    assert choice.favourite == 1
+    assert list(choice.p_within) == [1, 1, 0]
+    assert list(choice.p_best) == [0, 1, 0]
+    assert not choice.all_tie
 
 
 def test_the_safe_choice_is_the_fastest_that_surely_keeps_the_margin():
     accuracy = [[0.9, 0.91, 0.92], [0.9, 0.91, 0.92], [0.892, 0.909, 0.909]]
-    found = chosen_of([[3, 3, 3.1], [2, 2, 2.1], [1, 1, 1.1]], accuracy)
-    assert found.favourite == 2 and 0.5 < found.p_within[2] < 0.95
-    assert found.safe == 1
+    choice = chosen_of([[3, 3, 3.1], [2, 2, 2.1], [1, 1, 1.1]], accuracy)
+    assert choice.favourite == 2 and 0.5 < choice.p_within[2] < 0.95
+    assert choice.safe == 1
     assert chosen_of([[3], [2]], [[0.9], [0.9]]).safe is None  # one seed tells no probability
 
 
@@ -52,23 +52,23 @@ def test_equal_shares_of_few_samples_are_not_certain():
     )
     assert (known.p_within[2:] < unknown.p_within[2:] - 0.02).all() and (known.p_within >= 0.5).all()
     same = Likeness(batch=np.ones(4), recipe=np.arange(4))
-    found = choose(replace(asked, likeness=same, samples=144.0), np.random.default_rng(0))
-    assert found.p_within[2] == 1
+    choice = choose(replace(asked, likeness=same, samples=144.0), np.random.default_rng(0))
+    assert choice.p_within[2] == 1
 
 
 def test_p_within_follows_students_t():
     # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
-    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
+    choice = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
     expected = student_t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
-    assert found.p_within[1] == pytest.approx(expected, abs=0.01)
-    assert found.favourite == 1
+    assert choice.p_within[1] == pytest.approx(expected, abs=0.01)
+    assert choice.favourite == 1
 
 
 def test_behind_bounds_the_loss_against_the_best_cell():
     # The second is within the margin with some 20%: then the first takes twice as long as it has to, else nothing.
-    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
-    assert found.favourite == 0 and found.p_within[1] > 0.05
-    assert found.behind == pytest.approx(1.0)
+    choice = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
+    assert choice.favourite == 0 and choice.p_within[1] > 0.05
+    assert choice.behind == pytest.approx(1.0)
     # Where the slower is surely behind, nothing is lost; of one seed nothing is known.
     assert chosen_of([[10, 10], [5, 5]], [[0.9, 0.91], [0.9, 0.91]]).behind == 0
     assert math.isnan(chosen_of([[10], [5]], [[0.9], [0.9]]).behind)
@@ -76,9 +76,9 @@ def test_behind_bounds_the_loss_against_the_best_cell():
 
 def test_seed_effects_common_to_all_cells_cancel():
     # Seeds differ by a factor of 8, the cells within each by 2, always: the second is surely best.
-    found = chosen_of([[2, 4, 16], [1, 2, 8]], [[NAN] * 3] * 2, baseline=None)
-    assert found.p_best[1] == 1
-    assert math.isnan(found.p_within[1])
+    choice = chosen_of([[2, 4, 16], [1, 2, 8]], [[NAN] * 3] * 2, baseline=None)
+    assert choice.p_best[1] == 1
+    assert math.isnan(choice.p_within[1])
 
 
 def test_a_cell_without_values_leaves_the_others_paired():
@@ -90,40 +90,42 @@ def test_a_cell_without_values_leaves_the_others_paired():
 
 
 def test_tied_cells_both_count_as_best():
-    found = chosen_of([[1.0, 1.001], [1.001, 1.0], [3, 3.001]], [[0.9, 0.9], [0.92, 0.92], [0.9, 0.9]])
-    assert found.p_best[0] > 0.9 and found.p_best[1] > 0.9
+    choice = chosen_of([[1.0, 1.001], [1.001, 1.0], [3, 3.001]], [[0.9, 0.9], [0.92, 0.92], [0.9, 0.9]])
+    assert choice.p_best[0] > 0.9 and choice.p_best[1] > 0.9
 
 
 def test_accuracy_chooses_if_all_objectives_tie():
-    found = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
-    assert found.all_tie and found.favourite == 1
+    choice = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
+    assert choice.all_tie and choice.favourite == 1
 
 
 def test_the_best_of_a_subset_follows_the_same_rule():
     # Of the last three, two tie, of which one is more accurate; the third is far faster and misses the margin.
-    found = chosen_of([[9, 9], [4, 4.01], [4.01, 4], [1, 1]], [[0.9, 0.91], [0.9, 0.91], [0.91, 0.92], [0.7, 0.71]])
-    assert found.favourite == found.best_of(np.array([True] * 4)) == found.best_of(np.array([False, True, True, True]))
-    assert found.favourite == 2 and found.best_of(np.array([True, True, False, True])) == 1
-    assert found.best_of(np.array([False, False, False, True])) is None
+    choice = chosen_of([[9, 9], [4, 4.01], [4.01, 4], [1, 1]], [[0.9, 0.91], [0.9, 0.91], [0.91, 0.92], [0.7, 0.71]])
+    assert (
+        choice.favourite == choice.best_of(np.array([True] * 4)) == choice.best_of(np.array([False, True, True, True]))
+    )
+    assert choice.favourite == 2 and choice.best_of(np.array([True, True, False, True])) == 1
+    assert choice.best_of(np.array([False, False, False, True])) is None
 
 
 def test_a_cell_without_an_accuracy_does_not_pass():
-    found = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
-    assert found.favourite == 2 and found.passes.tolist() == [True, False, True]
+    choice = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
+    assert choice.favourite == 2 and choice.passes.tolist() == [True, False, True]
     assert chosen_of([[2.0, 2.0], [1.0, 1.0]], [[NAN, NAN]] * 2, baseline=None).passes.tolist() == [True, True]
 
 
 def test_one_seed_gives_a_choice_without_probabilities():
-    found = chosen_of([[10], [5], [2]], [[0.9], [0.895], [0.7]])
-    assert found.favourite == 1
-    assert np.isnan(found.p_best).all() and math.isnan(found.p_within[1])
+    choice = chosen_of([[10], [5], [2]], [[0.9], [0.895], [0.7]])
+    assert choice.favourite == 1
+    assert np.isnan(choice.p_best).all() and math.isnan(choice.p_within[1])
 
 
 def test_unequal_seeds_are_compared_unpaired():
-    found = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
-    assert found.accuracy_difference.point[1] == pytest.approx(0.01)
+    choice = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
+    assert choice.accuracy_difference.point[1] == pytest.approx(0.01)
     # Each has variance .0002, of two seeds: the difference of the means has .0002. Nothing is shared by seed.
-    assert found.accuracy_difference.error[1] == pytest.approx(math.sqrt(0.0002))
+    assert choice.accuracy_difference.error[1] == pytest.approx(math.sqrt(0.0002))
 
 
 def test_without_objectives_no_cell_is_chosen():
@@ -148,8 +150,8 @@ def test_a_gap_from_few_seeds_is_not_taken_as_exact():
 def test_a_cell_equal_to_the_baseline_is_surely_within_margin():
     # Other cells vary, and so would these; but with every seed they came to the same.
     same = [0.90, 0.95, 0.91]
-    found = chosen_of([[2, 2, 2], [2, 2, 2], [1, 1, 1]], [same, same, [0.80, 0.90, 0.99]], margin=0.001)
-    assert found.p_within[1] == 1
+    choice = chosen_of([[2, 2, 2], [2, 2, 2], [1, 1, 1]], [same, same, [0.80, 0.90, 0.99]], margin=0.001)
+    assert choice.p_within[1] == 1
 
 
 def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
@@ -160,18 +162,18 @@ def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
     likeness = Likeness(batch=batch, recipe=np.append(np.zeros(6, dtype=int), 1))
     objective = np.exp(0.01 * generator.standard_normal((7, 3))) / (1 + np.append(np.arange(6), 0))[:, None]
     alike = contest(objective, equivalent, margin=1e-9)
-    found = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
-    assert found.p_within[[0, 6]].tolist() == [1, 1] and (found.p_within[1:6] < 0.5).all()
+    choice = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
+    assert choice.p_within[[0, 6]].tolist() == [1, 1] and (choice.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))
     # The reported difference of a cell is its own, without pooling.
-    assert found.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist()
+    assert choice.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist()
 
 
 def test_unknown_errors_prevent_pooling():
     likeness = Likeness(batch=32.0 * 2 ** np.arange(6), recipe=np.zeros(6, dtype=int))
     one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
-    found = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
-    assert np.isnan(found.p_within[1:]).all() and found.favourite == 0
+    choice = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
+    assert np.isnan(choice.p_within[1:]).all() and choice.favourite == 0
 
 
 def test_few_seeds_that_reached_the_target_make_the_expected_time_uncertain():
@@ -206,13 +208,13 @@ def test_a_cell_without_collapse_is_distrusted_if_those_beside_it_collapse():
 
 
 def test_further_seeds_for_some_cells_raise_the_bar():
-    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
+    choice = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
     later = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, NAN], [0.9, 0.9, 0.9]])
-    assert found.is_sure(0.91) and not found.is_sure(0.89)
+    assert choice.is_sure(0.91) and not choice.is_sure(0.89)
     assert later.is_sure(0.96) and not later.is_sure(0.94) and not later.is_sure(NAN)
 
 
 def test_the_loss_against_the_most_accurate_cell_is_known():
-    found = chosen_of([[3, 3, 3], [1, 1, 1], [2, 2, 2]], [[0.9, 0.9, 0.9], [0.91, 0.91, 0.91], [0.95, 0.95, 0.95]])
-    assert (found.favourite, found.most_accurate) == (1, 2)
-    assert found.below_best == pytest.approx(0.04)
+    choice = chosen_of([[3, 3, 3], [1, 1, 1], [2, 2, 2]], [[0.9, 0.9, 0.9], [0.91, 0.91, 0.91], [0.95, 0.95, 0.95]])
+    assert (choice.favourite, choice.most_accurate) == (1, 2)
+    assert choice.below_best == pytest.approx(0.04)

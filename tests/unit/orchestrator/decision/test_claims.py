@@ -39,19 +39,21 @@ def has(text: str, *parts: str) -> bool:
 
 def test_speedup_and_efficiency_are_paired_by_seed(frames: Any) -> None:
     # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; geometric mean 1.8911, ± 1.2%.
-    found = judged(frames, "speedup(gpus=2) > 1.8")
-    assert (found.verdict, found.n, found.by_ratio) == ("confirmed", 3, True)
-    assert (found.left, found.right) == pytest.approx(((1.9 * 191 / 101 * 192 / 102) ** (1 / 3), 1.8))
-    assert found.point == pytest.approx(found.left / 1.8)
-    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(found.point)
+    judgement = judged(frames, "speedup(gpus=2) > 1.8")
+    assert (judgement.verdict, judgement.n, judgement.by_ratio) == ("confirmed", 3, True)
+    assert (judgement.left, judgement.right) == pytest.approx(((1.9 * 191 / 101 * 192 / 102) ** (1 / 3), 1.8))
+    assert judgement.point == pytest.approx(judgement.left / 1.8)
+    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(judgement.point)
     assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
 
 
 def test_a_claim_has_the_same_interval_as_the_table(frames: Any) -> None:
-    found, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
-    assert [found.point, found.lo, found.hi] == pytest.approx(cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]])
+    judgement, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
+    assert [judgement.point, judgement.lo, judgement.hi] == pytest.approx(
+        cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]]
+    )
     rates = judged(frames, "samples_per_s(gpus=2) > samples_per_s(gpus=1)")
-    assert (rates.point, rates.lo, rates.hi) == pytest.approx((found.point, found.lo, found.hi))
+    assert (rates.point, rates.lo, rates.hi) == pytest.approx((judgement.point, judgement.lo, judgement.hi))
     assert not judged(frames, "samples_per_s(gpus=2) - samples_per_s(gpus=1) > 80").by_ratio
 
 
@@ -72,14 +74,18 @@ def test_a_seed_that_its_config_failed_makes_claims_inconclusive(end: Status, ve
         for s in (0, 1, 2)
     ]
     frames = collect([*records, record_of(1, 3, metrics={"accuracy": 0.9}), record_of(2, 3, end)], scaling="weak")
-    found = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
-    assert found.verdict == verdict
-    assert has(found.why, "accuracy(gpus=2)", end.value, "3 of 4") if verdict == "inconclusive" else found.why == ""
+    judgement = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
+    assert judgement.verdict == verdict
+    assert (
+        has(judgement.why, "accuracy(gpus=2)", end.value, "3 of 4")
+        if verdict == "inconclusive"
+        else judgement.why == ""
+    )
 
 
 def test_accuracies_are_paired_by_seed(frames: Any) -> None:
-    found = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
-    assert (found.verdict, found.lo, found.hi) == ("confirmed", 0, 0)
+    judgement = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
+    assert (judgement.verdict, judgement.lo, judgement.hi) == ("confirmed", 0, 0)
     assert (
         judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.1, needs_epochs=100).verdict == "inconclusive"
     )
@@ -94,10 +100,10 @@ def test_an_invalid_timing_leaves_only_claims_about_timing_inconclusive() -> Non
         for seed in range(3)
     ]
     sweep = collect(records, scaling="weak", reference_batch_size=32)
-    found = judged(sweep, "speedup(gpus=2) > 1.8")
-    assert found.verdict == "inconclusive" and has(found.why, "timing", "not valid")
+    judgement = judged(sweep, "speedup(gpus=2) > 1.8")
+    assert judgement.verdict == "inconclusive" and has(judgement.why, "timing", "not valid")
     near = judged(sweep, "speedup(gpus=2) > 1.98")
-    assert near.lo < 1 < near.hi and (near.why, near.seeds_to_settle) == (found.why, None)
+    assert near.lo < 1 < near.hi and (near.why, near.seeds_to_settle) == (judgement.why, None)
     assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
     assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
 
@@ -124,9 +130,9 @@ def test_identical_seeds_leave_claims_about_random_values_inconclusive(expressio
         for gpus in (1, 2)
         for seed in range(3)
     ]
-    found = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
-    assert (found.verdict, found.seeds_to_settle) == (verdict, None)
-    assert has(found.why, "all 3 seeds", "identical") if verdict == "inconclusive" else found.why == ""
+    judgement = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
+    assert (judgement.verdict, judgement.seeds_to_settle) == (verdict, None)
+    assert has(judgement.why, "all 3 seeds", "identical") if verdict == "inconclusive" else judgement.why == ""
 
 
 def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
@@ -141,8 +147,10 @@ def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
             for gpus in (1, 2)
             for seed in range(3)
         ]
-        found = verdicts([Claim.of({"sentence": "So", "expression": expression})], *collect(records, scaling="weak"))
-        return claims_document(found, "demo").text
+        judgement = verdicts(
+            [Claim.of({"sentence": "So", "expression": expression})], *collect(records, scaling="weak")
+        )
+        return claims_document(judgement, "demo").text
 
     one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
     for marked in (one, {1: "aaa", 2: "abc"}):
@@ -162,28 +170,30 @@ def test_equal_differences_of_accuracies_are_no_certainty(samples: int | None, v
         for seed in range(2)
     ]
     frames = collect(records, scaling="weak", reference_batch_size=32)
-    found = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
-    assert found.verdict == verdict and (samples is None or found.lo < 0.01 < found.hi)
+    judgement = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
+    assert judgement.verdict == verdict and (samples is None or judgement.lo < 0.01 < judgement.hi)
     if samples:
         n = 2 * samples
         half = 1.959964 * math.sqrt((0.01 + 1 / n - 0.01**2) / n)
-        assert (found.lo, found.hi) == pytest.approx((0.01 - half, 0.01 + half))
+        assert (judgement.lo, judgement.hi) == pytest.approx((0.01 - half, 0.01 + half))
         cell = frames[1].set_index("gpus").loc[2]
-        assert (cell["accuracy_difference_lo"], cell["accuracy_difference_hi"]) == pytest.approx((found.lo, found.hi))
-        assert found.p == pytest.approx(2 * norm.cdf(-0.01 * 1.959964 / half))
+        assert (cell["accuracy_difference_lo"], cell["accuracy_difference_hi"]) == pytest.approx(
+            (judgement.lo, judgement.hi)
+        )
+        assert judgement.p == pytest.approx(2 * norm.cdf(-0.01 * 1.959964 / half))
 
 
 def test_p_values_are_adjusted_for_all_claims(frames: Any) -> None:
     """By Holm: the smallest p times the number of claims, the next times one less, and never below one before."""
     claims = ("speedup(gpus=2) > 1.885", "speedup(gpus=2) > 1.87", "accuracy(gpus=2) > 0.87", "accuracy(gpus=8) > 0")
-    found = verdicts([Claim.of({"sentence": "So", "expression": each}) for each in claims], *frames)
+    judgement = verdicts([Claim.of({"sentence": "So", "expression": each}) for each in claims], *frames)
     ratios = np.log(np.array([190 / 100, 191 / 101, 192 / 102]) / 1.885)
     alone = [float(ttest_1samp(ratios, 0).pvalue), float(ttest_1samp(ratios + math.log(1.885 / 1.87), 0).pvalue)]
     alone.append(float(ttest_1samp([0.03, 0.04, 0.05], 0).pvalue))
-    assert [each.p for each in found[:3]] == pytest.approx(alone) and math.isnan(found[3].p_together)
+    assert [each.p for each in judgement[:3]] == pytest.approx(alone) and math.isnan(judgement[3].p_together)
     assert alone[2] < alone[1] < alone[0]
     second = max(3 * alone[2], 2 * alone[1])
-    assert [each.p_together for each in found[:3]] == pytest.approx([max(second, alone[0]), second, 3 * alone[2]])
+    assert [each.p_together for each in judgement[:3]] == pytest.approx([max(second, alone[0]), second, 3 * alone[2]])
     assert judged(frames, claims[0]).p_together == pytest.approx(alone[0])
 
 
@@ -248,8 +258,8 @@ def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None
         {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
         {"sentence": "They do not", "expression": APART},
     ]
-    found = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
-    golden("claims/curves.md", claims_document(found, "demo").text)
+    judgement = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
+    golden("claims/curves.md", claims_document(judgement, "demo").text)
 
 
 # t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.
@@ -393,9 +403,9 @@ def test_an_expression_has_at_most_1000_characters():
     ],
 )
 def test_verdicts_equal_those_computed_by_hand(expression, margin, seeds, verdict):
-    found = of_difference(claim(expression, margin=margin), seeds)
-    assert found.verdict == verdict
-    assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
+    judgement = of_difference(claim(expression, margin=margin), seeds)
+    assert judgement.verdict == verdict
+    assert judgement.n == 3 and judgement.point == pytest.approx(np.mean(seeds))
 
 
 def test_seeds_to_settle_equal_those_computed_by_hand():
@@ -413,12 +423,14 @@ def test_rates_are_compared_by_the_logarithm_of_their_ratio():
     # E3's batch of 128 against 64 on two H200: the difference is above 0 by its interval, the ratio is not shown to be
     # above 1. ln ratios .1027, .0949, .2753 have mean .1576 and deviation .1020; ± 2.484138 · .1020 = .2534.
     left, right = [110.8148, 109.9548, 131.6926], [100.0, 100.0, 100.0]
-    found = of_ratio(claim("a() > b()"), left, right)
-    assert found.by_ratio and found.verdict == "inconclusive"
-    assert [found.point, found.lo, found.hi] == pytest.approx([1.1707, 0.9087, 1.5083], rel=1e-3)
-    assert found.right == pytest.approx(100) and found.left == pytest.approx(117.07, rel=1e-4)
+    judgement = of_ratio(claim("a() > b()"), left, right)
+    assert judgement.by_ratio and judgement.verdict == "inconclusive"
+    assert [judgement.point, judgement.lo, judgement.hi] == pytest.approx([1.1707, 0.9087, 1.5083], rel=1e-3)
+    assert judgement.right == pytest.approx(100) and judgement.left == pytest.approx(117.07, rel=1e-4)
     slower = of_ratio(claim("a() > b()"), right, left)
-    assert [slower.point, slower.lo, slower.hi] == pytest.approx([1 / found.point, 1 / found.hi, 1 / found.lo])
+    assert [slower.point, slower.lo, slower.hi] == pytest.approx(
+        [1 / judgement.point, 1 / judgement.hi, 1 / judgement.lo]
+    )
 
 
 @pytest.mark.parametrize(
@@ -438,8 +450,8 @@ def test_rates_are_compared_by_the_logarithm_of_their_ratio():
 )
 def test_margins_of_ratios_are_in_the_units_of_the_sides(expression, margin, right, verdict):
     left = 2 * np.exp([-0.1, 0, 0.1])
-    found = of_ratio(claim(expression, margin=margin), left, [right] * 3)
-    assert (found.by_ratio, found.verdict) == (True, verdict)
+    judgement = of_ratio(claim(expression, margin=margin), left, [right] * 3)
+    assert (judgement.by_ratio, judgement.verdict) == (True, verdict)
 
 
 def test_sides_that_reach_0_are_compared_by_difference():
@@ -459,27 +471,27 @@ def test_expressions_that_subtract_are_recognised(text, subtracts):
 def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None:
     """The verdicts and the reasons of claims that are inconclusive, and the errors of malformed ones."""
     missing = ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpus=4)", "accuracy(gpu=4)", "accuracy()")
-    found = [judged(frames, f"{column} > 0") for column in missing]
+    judgement = [judged(frames, f"{column} > 0") for column in missing]
     trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
     few = {
         cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
         for cell_id, by_seed in curves.items()
     }
     one_cell = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
-    found += [judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)]
-    found += [judged((trials, cells, curves), APART, needs_epochs=50)]
-    found += [
+    judgement += [judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)]
+    judgement += [judged((trials, cells, curves), APART, needs_epochs=50)]
+    judgement += [
         judged((trials, cells, curves), f"loss_distance({selections}) > 0")
         for selections in ("{gpus: 1}, {}", "{gpus: 1}, {gpus: 8}", "{gpu: 1}, {gpus: 2}")
     ]
-    found += [judged((trials, cells, given), APART) for given in (None, {}, one_cell)]
-    found += [judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")]
-    found += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE) for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
+    judgement += [judged((trials, cells, given), APART) for given in (None, {}, one_cell)]
+    judgement += [judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")]
+    judgement += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE) for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
     for needs_seeds, seeds in ((3, [1.0, 2.0]), (5, [2.0, 3.0, 4.0]), (3, [3.0]), (3, [math.nan])):
-        found.append(of_difference(claim("a() > 0", needs_seeds=needs_seeds, needs_epochs=100), seeds))
+        judgement.append(of_difference(claim("a() > 0", needs_seeds=needs_seeds, needs_epochs=100), seeds))
     for epochs in (20.0, math.nan):
-        found.append(of_difference(claim("a() > 0", needs_epochs=100), [2.0, 3.0, 4.0], epochs=epochs))
-    lines = [f"{each.verdict}, {each.seeds_to_settle} seeds: {each.why}" for each in found]
+        judgement.append(of_difference(claim("a() > 0", needs_epochs=100), [2.0, 3.0, 4.0], epochs=epochs))
+    lines = [f"{each.verdict}, {each.seeds_to_settle} seeds: {each.why}" for each in judgement]
     malformed: list[Any] = ["text", {"sentence": "x"}, {"sentence": "x", "expression": "a() > 0", "margin": -1}]
     malformed += [{"sentence": "x", "expression": "a() > 0", "marign": 1}]
     malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()", "loss_distance(gpus=2) < 1")]

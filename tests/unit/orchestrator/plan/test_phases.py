@@ -28,11 +28,11 @@ def told(asked):
 
 
 def test_every_speed_is_probed_once():
-    found = probes(TRIALS, set())
-    assert sorted(each.batch.global_batch_size for each in found) == [8, 16, 32]
-    assert found[0].config["budget"]["steps"] == 10 and found[0].config["trainable"]["window_s"] == 0.3
-    assert found[0].measures == TRIALS[0].trial_id != found[0].trial_id
-    assert len(probes(TRIALS, {speed(found[0].axes)})) == 2
+    prospect = probes(TRIALS, set())
+    assert sorted(each.batch.global_batch_size for each in prospect) == [8, 16, 32]
+    assert prospect[0].config["budget"]["steps"] == 10 and prospect[0].config["trainable"]["window_s"] == 0.3
+    assert prospect[0].measures == TRIALS[0].trial_id != prospect[0].trial_id
+    assert len(probes(TRIALS, {speed(prospect[0].axes)})) == 2
     assert probes(PLAIN, set()) == []
 
 
@@ -125,52 +125,52 @@ def prospects(records, **asked):
 
 
 def test_only_baseline_and_probes_are_known_at_first():
-    found = prospects([])
-    assert found.baseline == BASE and not found.trained and not found.chosen
-    assert found.levels[CELLS[32, "linear"]] == 8 / 32
-    assert found.equivalent_cells == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
+    prospect = prospects([])
+    assert prospect.baseline == BASE and not prospect.trained and not prospect.chosen
+    assert prospect.levels[CELLS[32, "linear"]] == 8 / 32
+    assert prospect.equivalent_cells == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
 
 
 def test_fastest_cell_within_the_margin_is_chosen(ended):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.90), ended(32, "linear", 1, 0.975), ended(16, "none", 1, 0.98)]
-    found = prospects(records)
-    assert found.chosen == CELLS[32, "linear"] and "linear" in found.answer
-    assert found.first_bound == pytest.approx(0.98 - 2 * 0.01)
-    assert found.may_still_win == {CELLS[32, "linear"]}  # the others are slower, or lose .08
+    prospect = prospects(records)
+    assert prospect.chosen == CELLS[32, "linear"] and "linear" in prospect.answer
+    assert prospect.first_bound == pytest.approx(0.98 - 2 * 0.01)
+    assert prospect.may_still_win == {CELLS[32, "linear"]}  # the others are slower, or lose .08
 
 
 @pytest.mark.parametrize("end", [(Status.SKIPPED, "early_stop"), (Status.FAILED, "")])
 def test_cell_with_a_lost_seed_is_not_chosen(ended, end):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
-    found = prospects(records)
-    assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.may_still_win
-    assert CELLS[32, "none"] in found.trained and found.ruled_out == {CELLS[32, "none"]: end[0]}
+    prospect = prospects(records)
+    assert prospect.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in prospect.may_still_win
+    assert CELLS[32, "none"] in prospect.trained and prospect.ruled_out == {CELLS[32, "none"]: end[0]}
 
 
 def test_cells_that_further_seeds_may_bring_in_are_open(ended):
     """The baseline's trials told no throughput, and so it cannot be chosen itself."""
     untimed = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records = [replace(record, metrics={"val_accuracy": 0.98}) for record in untimed]
-    found = prospects([*records, ended(32, "none", 1, 0.965), ended(16, "none", 1, 0.90)])
-    assert found.chosen == "" and found.answer.startswith("no cell ")
-    assert found.may_still_win == {CELLS[32, "none"]}  # the other falls far short
+    prospect = prospects([*records, ended(32, "none", 1, 0.965), ended(16, "none", 1, 0.90)])
+    assert prospect.chosen == "" and prospect.answer.startswith("no cell ")
+    assert prospect.may_still_win == {CELLS[32, "none"]}  # the other falls far short
 
 
 def test_seed_far_below_the_margin_is_not_timed(ended):
     records = [ended(8, "none", seed, 0.97 + seed / 200) for seed in (1, 2, 3)]
     # A first seed is compared with the baseline's same seed, further ones with its mean.
-    found = prospects(records)
-    bounds = [found.bound(CELLS[32, "none"], seed) for seed in (1, 3, 7)]
+    prospect = prospects(records)
+    bounds = [prospect.bound(CELLS[32, "none"], seed) for seed in (1, 3, 7)]
     assert bounds == pytest.approx([0.975 - 2 * 0.01, 0.985 - 2 * 0.01, 0.98 - 2 * 0.01])
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     records += [ended(32, "none", 1, 0.975)]
     assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
     records += [ended(32, "none", 2, 0.965)]
-    found = prospects(records)
-    assert found.bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
-    assert found.bound(BASE, 3) is None
+    prospect = prospects(records)
+    assert prospect.bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
+    assert prospect.bound(BASE, 3) is None
 
 
 def test_disturbed_timing_does_not_close_a_cell(ended):
@@ -178,13 +178,13 @@ def test_disturbed_timing_does_not_close_a_cell(ended):
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
     disturbed = ended(32, "none", 1, 0.98)
     disturbed = replace(disturbed, metrics={**disturbed.metrics, "foreign_cpu": 0.9})
-    found = prospects([*records, disturbed])
-    assert found.chosen == CELLS[32, "none"] and found.may_still_win == {CELLS[32, "none"]}
+    prospect = prospects([*records, disturbed])
+    assert prospect.chosen == CELLS[32, "none"] and prospect.may_still_win == {CELLS[32, "none"]}
 
 
 def test_most_accurate_cell_sets_the_bound_without_a_reference(ended):
-    found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
-    assert found.baseline == "" and found.first_bound == pytest.approx(0.98 - 2 * 0.01)
+    prospect = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
+    assert prospect.baseline == "" and prospect.first_bound == pytest.approx(0.98 - 2 * 0.01)
 
 
 def test_trained_cell_is_kept_among_equivalent_cells(ended):
@@ -195,8 +195,8 @@ def test_no_cell_is_open_once_the_answer_is_sure(ended):
     records = [ended(8, "none", seed, 0.98 + seed / 1e4) for seed in (1, 2, 3)]
     records += [ended(32, "none", seed, 0.981 + seed / 1e4) for seed in (1, 2, 3)]
     records += [ended(16, "none", seed, 0.98 - seed / 1e4) for seed in (1, 2, 3)]
-    found = prospects(records)
-    assert found.chosen == CELLS[32, "none"] and found.may_still_win == frozenset()
+    prospect = prospects(records)
+    assert prospect.chosen == CELLS[32, "none"] and prospect.may_still_win == frozenset()
 
 
 def test_cells_stopped_early_count_as_trained(ended):
@@ -223,54 +223,54 @@ def outlook(accuracy, seconds, left, margin=0.01):
 
 
 def test_clear_winner_leaves_no_cell_open():
-    found = outlook([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
-    assert found.p_chosen.tolist() == [0.0, 1.0, 0.0]
-    assert found.open(1) == {1}  # fewer than three seeds make any recommendation provisional
+    prospect = outlook([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
+    assert prospect.p_chosen.tolist() == [0.0, 1.0, 0.0]
+    assert prospect.open(1) == {1}  # fewer than three seeds make any recommendation provisional
     three = outlook([AS_BASELINE, [0.98, 0.99, 0.98], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
     assert three.open(1) == set()
 
 
 def test_cell_is_open_if_its_last_seed_may_help():
     accuracy = [AS_BASELINE, [0.98, 0.97, 0.985], [0.965, 0.97, NAN], [0.93, 0.94, NAN]]
-    found = outlook(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
-    assert 1 - SURE < found.p_chosen[2] < SURE and found.p_chosen[3] < 1 - SURE
-    assert found.open(1) == {1, 2}
-    assert math.isclose(found.p_chosen.sum(), 1.0)
+    prospect = outlook(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
+    assert 1 - SURE < prospect.p_chosen[2] < SURE and prospect.p_chosen[3] < 1 - SURE
+    assert prospect.open(1) == {1, 2}
+    assert math.isclose(prospect.p_chosen.sum(), 1.0)
 
 
 def test_only_far_worse_cells_are_out_without_known_chance():
     accuracy = [[each, NAN, NAN] for each in (0.98, 0.97, 0.95, 0.98, 0.98)]
-    found = outlook(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
-    assert np.isnan(found.p_chosen).all()
-    assert found.open(1) == {1, 3}
-    assert found.bound(1) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.97)
-    assert found.bound(0) is None
+    prospect = outlook(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
+    assert np.isnan(prospect.p_chosen).all()
+    assert prospect.open(1) == {1, 3}
+    assert prospect.bound(1) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.97)
+    assert prospect.bound(0) is None
 
 
 def test_first_seed_is_compared_with_the_same_baseline_seed():
     # Against the baseline's mean, .98, the second would be .03 short, and out; its seed was as hard for the baseline.
-    found = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
-    assert found.open(0) == {0, 1}
+    prospect = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    assert prospect.open(0) == {0, 1}
 
 
 def test_answer_is_unsure_while_chance_is_unknown():
     """The baseline has all its seeds, and is the only one that keeps the margin by now; one seed tells little."""
-    found = outlook([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
-    assert found.open(0) == {0, 1}
+    prospect = outlook([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    assert prospect.open(0) == {0, 1}
 
 
 def test_last_seed_is_bounded_by_the_mean():
-    found = outlook([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
-    bound = found.bound(1)
+    prospect = outlook([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
+    bound = prospect.bound(1)
     assert np.mean([0.97, 0.98, bound]) == pytest.approx(0.98 - 0.01)
-    assert found.bound(2) is None  # no further seed
+    assert prospect.bound(2) is None  # no further seed
 
 
 def test_bound_is_lower_while_the_baseline_has_further_seeds():
     """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
     rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
-    found = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
-    bound, own = found.bound(1), accuracies(found.contest)
+    prospect = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
+    bound, own = prospect.bound(1), accuracies(prospect.contest)
     assert bound is not None
     generator = np.random.default_rng(5)
     sigma = own.error[0] * math.sqrt(2) * np.sqrt(own.freedom[0] / generator.chisquare(own.freedom[0], 100_000))
@@ -302,7 +302,7 @@ def test_probabilities_match_simulated_sweeps(mean: float) -> None:
 def test_fastest_cell_is_chosen_without_accuracies():
     accuracy = np.full((2, 3), NAN)
     objective = np.array([[1.0, 1.1, NAN], [2.0, 2.1, 2.05]])
-    found = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])
-    assert found.bound(0) is None
+    prospect = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])
+    assert prospect.bound(0) is None
     known = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[0, 0])
     assert known.p_chosen.tolist() == [1.0, 0.0]

@@ -87,7 +87,7 @@ def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
     assert source.next([]) == TRIALS[:1]
     assert notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
-    assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
+    assert notes.told[1:] == [(spec.seed, "phases") for spec in TRIALS[3:]]
 
 
 def test_phases_are_evaluated_again_after_repetitions(monkeypatch):
@@ -97,7 +97,7 @@ def test_phases_are_evaluated_again_after_repetitions(monkeypatch):
 
 
 def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
-    before = {each.trial_id: ended(each) for each in TRIALS[:2]}
+    before = {spec.trial_id: ended(spec) for spec in TRIALS[:2]}
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
     source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun="all")
     ran = []
@@ -116,7 +116,7 @@ def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
 
 def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
-        monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
+        monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={spec.trial_id: ended(spec) for spec in TRIALS}
     )
     assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
@@ -132,7 +132,7 @@ def test_early_stopped_trials_run_again_only_without_early_stop(monkeypatch):
     ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
     for early_stop, first in (("asha", TRIALS[1:]), (None, TRIALS)):
         source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)
-        assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
+        assert {spec.trial_id for spec in source.first} == {spec.trial_id for spec in first}
 
 
 def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch):
@@ -140,22 +140,22 @@ def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch)
     ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
     source, notes = made(monkeypatch, ends=ends)
     assert not source.next([])
-    assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
+    assert sorted(notes.told) == sorted((spec.seed, "phases") for spec in TRIALS[1:])
 
 
 def test_trials_named_in_a_rerun_run_first_despite_phases(monkeypatch):
-    ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
+    ends = {spec.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for spec in TRIALS[3:5]}
     source, notes = made(monkeypatch, ends=ends, rerun=[TRIALS[4].trial_id])
     assert source.first == [TRIALS[4], PROBE]  # the named trial and a probe for the others
     assert not source.next([])
-    assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
+    assert sorted(notes.told) == sorted((spec.seed, "phases") for spec in (*TRIALS[:3], TRIALS[5]))
 
 
 def test_phases_ignore_earlier_results_of_trials_to_rerun(monkeypatch):
     """Otherwise the cell would count as known or excluded, and the trial would be skipped."""
     told = []
     source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
-    ends = {each.trial_id: SimpleNamespace(skipped_by="", device="cpu") for each in TRIALS}
+    ends = {spec.trial_id: SimpleNamespace(skipped_by="", device="cpu") for spec in TRIALS}
     monkeypatch.setattr(source, "_history", Nothing(ends))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
     source.next([])
@@ -165,17 +165,17 @@ def test_phases_ignore_earlier_results_of_trials_to_rerun(monkeypatch):
 
 def test_trials_that_share_gpus_are_measured_alone_first(monkeypatch):
     packed = [
-        replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
-        for each in TRIALS
+        replace(spec, device="cuda", timing="shared", gpus=0.25, gang=replace(spec.gang, gpus_per_rank=0.25))
+        for spec in TRIALS
     ]
     ends = {}
     source, _ = made(monkeypatch, trials=packed, phased=False, ends=ends)
-    assert sorted((each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.first) == [(8, 1), (16, 1)]
-    for each in source.first:
-        metrics = {"reserved_memory_gb": {8: 10.0, 16: 30.0}[each.batch.device_batch_size], "device_memory_gb": 80.0}
-        ended = record_of(0.25, each.seed, batch=each.batch.device_batch_size, metrics=metrics)
-        ends[each.trial_id] = replace(ended, axes=each.axes)
-    held = {(each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.next([])}
+    assert sorted((spec.batch.device_batch_size, spec.gang.gpus_per_rank) for spec in source.first) == [(8, 1), (16, 1)]
+    for spec in source.first:
+        metrics = {"reserved_memory_gb": {8: 10.0, 16: 30.0}[spec.batch.device_batch_size], "device_memory_gb": 80.0}
+        ended = record_of(0.25, spec.seed, batch=spec.batch.device_batch_size, metrics=metrics)
+        ends[spec.trial_id] = replace(ended, axes=spec.axes)
+    held = {(spec.batch.device_batch_size, spec.gang.gpus_per_rank) for spec in source.next([])}
     assert held == {(8, 0.25), (16, 0.45)}  # 1.2 × 30 / 80
     assert source.next([]) == []
 
@@ -206,7 +206,7 @@ def settling(speeds, ends):
 def test_settling_adds_seeds_until_the_verdict_is_clear():
     speeds = {8: [100.0 + seed for seed in range(30)], 16: [200.0 + seed for seed in range(30)]}
     source, notes, run = settling(speeds, {})
-    assert sorted((each.batch.device_batch_size, each.seed) for each in source.first) == [
+    assert sorted((spec.batch.device_batch_size, spec.seed) for spec in source.first) == [
         *((8, 1), (8, 2), (16, 1), (16, 2))
     ]
     assert notes.told == [("undecided", 4)]
@@ -280,7 +280,7 @@ def test_timing_is_shared_between_rules_of_one_batch_and_seed():
     assert timed_with(timings, starting("linear")) == timed_with(timings, starting("sqrt")) == first.trial.trial_id
     others = [starting("linear", seed=1), starting("linear", batch=32), starting("linear", gpus=2)]
     others += [starting("linear", node="b"), starting("lars"), starting("adascale"), starting("linear", measures="x")]
-    assert not any(timed_with(timings, each) for each in [first, *others])
+    assert not any(timed_with(timings, spec) for spec in [first, *others])
     history.running.add(first.trial.trial_id)
     assert timed_with(timings, starting("linear")) is None
 
@@ -296,14 +296,14 @@ def test_invalid_timing_is_not_shared(metrics):
 def test_identical_trainings_run_once(monkeypatch):
     axes = {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "seed": [0, 1]}
     grid = trials(Sweep(name="s", axes=axes), lambda axes: setup())
-    at_reference = [each for each in grid if each.batch.device_batch_size == 32]
-    originals = [each for each in at_reference if each.lr.rule == "none"]
-    copies = [each for each in at_reference if each.lr.rule == "linear"]
+    at_reference = [spec for spec in grid if spec.batch.device_batch_size == 32]
+    originals = [spec for spec in at_reference if spec.lr.rule == "none"]
+    copies = [spec for spec in at_reference if spec.lr.rule == "linear"]
 
     def copied(ends):
-        rows = {each.trial_id: ended(each, status) for each, status in zip(originals, ends, strict=True)}
+        rows = {spec.trial_id: ended(spec, status) for spec, status in zip(originals, ends, strict=True)}
         source, notes = made(monkeypatch, phased=False, trials=grid)
-        assert {each.trial_id for each in source.first} == {e.trial_id for e in grid} - {e.trial_id for e in copies}
+        assert {spec.trial_id for spec in source.first} == {e.trial_id for e in grid} - {e.trial_id for e in copies}
         notes.copied = lambda trial, row: notes.told.append((trial.trial_id, row.trial_id))
         history = Nothing(rows)
         results = {key: row if row.status is Status.OK else None for key, row in rows.items()}
@@ -320,10 +320,10 @@ def test_named_trial_runs_even_if_its_training_is_known(monkeypatch):
     grid = trials(
         Sweep(name="s", axes={"device_batch_size": [32], "lr_rule": ["none", "linear"]}), lambda axes: setup()
     )
-    before = {each.trial_id: ended(each) for each in grid}
+    before = {spec.trial_id: ended(spec) for spec in grid}
     rerun = {"lr_rule": "linear"}
     source, _ = made(monkeypatch, phased=False, trials=grid, ends=before, planned_ends=before, rerun=rerun)
-    assert [each.lr.rule for each in source.first] == ["linear"]
+    assert [spec.lr.rule for spec in source.first] == ["linear"]
 
 
 def branching():
@@ -339,8 +339,8 @@ def branching():
         found += [
             base,
             *(
-                replace(each, config={"trainable": own}, axes={POINT: own["branch_tokens"]})
-                for each, own in zip(branches, settings, strict=True)
+                replace(spec, config={"trainable": own}, axes={POINT: own["branch_tokens"]})
+                for spec, own in zip(branches, settings, strict=True)
             ),
         ]
     return found
@@ -354,11 +354,11 @@ def test_branches_run_once_all_bases_have_ended(monkeypatch):
     trials, ends = branching(), {}
     source, notes = made(monkeypatch, phased=False, trials=trials, ends=ends)
     assert ids(source.first) == ["0-0", "1-0"]
-    ends |= {each.trial_id: ended(each) for each in source.first}
+    ends |= {spec.trial_id: ended(spec) for spec in source.first}
     notes.dropped.clear()
     second = source.next([])
-    assert ids(second) == ids(each for each in trials if base_of(each)) and not notes.told
-    for branch in sorted(second, key=lambda each: each.trial_id)[:3]:
+    assert ids(second) == ids(spec for spec in trials if base_of(spec)) and not notes.told
+    for branch in sorted(second, key=lambda spec: spec.trial_id)[:3]:
         assert not notes.dropped or branch.trial_id == "0-3"
         source.ended(branch, TrialOutcome(status=Status.FAILED, note="", wall_s=1.0))
         source.ended(branch, TrialOutcome(status=Status.OK, note="", wall_s=1.0))
@@ -368,6 +368,6 @@ def test_branches_run_once_all_bases_have_ended(monkeypatch):
 def test_branches_of_a_failed_base_are_left_out_with_its_reason(monkeypatch):
     trials, ends = branching(), {}
     source, notes = made(monkeypatch, phased=False, trials=trials, ends=ends)
-    ends |= {each.trial_id: ended(each, Status.FAILED if each.seed else Status.OK) for each in source.first}
-    assert {each.seed for each in source.next([])} == {0}
+    ends |= {spec.trial_id: ended(spec, Status.FAILED if spec.seed else Status.OK) for spec in source.first}
+    assert {spec.seed for spec in source.next([])} == {0}
     assert notes.told == [(1, "base")] * 3

@@ -199,13 +199,14 @@ def test_left_out_trial_is_recorded_once_per_reason(layout: ResultsFolder) -> No
     assert kinds(layout) == ["finished", "finished"]
 
 
-def test_a_probe_has_one_record_and_no_files(layout: ResultsFolder) -> None:
+@pytest.mark.parametrize("outcome", [OK, BROKEN, replace(BROKEN, cause=Cause.NODE)])
+def test_a_probe_has_one_record_no_files_and_no_retry(layout: ResultsFolder, outcome: TrialOutcome) -> None:
     probe = replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     figures = {"samples_per_s": 8.0, "sequence_length": 128}
-    run_to(session(layout), replace(OK, metrics=figures), {"epoch": 1}, of=probe)
+    run_to(session(layout, retries=1), replace(outcome, metrics=figures), {"epoch": 1}, of=probe)
     (record,) = replay(layout.journal).records
     assert record.kind == "probed" and not layout.trial("t").exists()
-    assert (record.value["samples_per_s"], record.value["sequence_length"]) == (8.0, 128)
+    assert [record.value[key] for key in ("status", *figures)] == [outcome.status, *figures.values()]
 
 
 def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:

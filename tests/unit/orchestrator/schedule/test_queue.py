@@ -33,7 +33,7 @@ def on(trial_queue, *nodes, now_s=0.0):
 
 
 def ids(left_out):
-    return [(each.trial_id, outcome.status) for each, outcome in left_out]
+    return [(spec.trial_id, outcome.status) for spec, outcome in left_out]
 
 
 def test_trials_start_as_others_end():
@@ -121,7 +121,7 @@ def test_durations_of_ended_trials_set_the_order():
     for name, seconds in (("short 0", 2.0), ("long 0", 7.0)):
         assert trial_queue.next(0.0).trial.trial_id == name
         trial_queue.ended(name, seconds, TrialOutcome(status=Status.OK, wall_s=seconds))
-    assert [trial_queue.is_timed(each) for each in repeats] == [True] * 4
+    assert [trial_queue.is_timed(spec) for spec in repeats] == [True] * 4
     assert trial_queue.next(9.0).trial.trial_id == "long 1"
 
 
@@ -170,13 +170,13 @@ def test_nodes_are_requested_only_if_trials_may_wait():
 def test_short_rest_requests_nodes_only_for_unplaced_trials():
     durations = Durations()
     mixed = [*trials(3, ranks=2), trial("four", "quick", ranks=4)]
-    for each in mixed:
-        durations.add(each.cell_id, each.axes, 10.0)
+    for spec in mixed:
+        durations.add(spec.cell_id, spec.axes, 10.0)
     trial_queue = on(TrialQueue(mixed, patience=Patience(wait_s=60.0), durations=durations), ONE)
     assert trial_queue.next(0.0) is not None
     assert sizes(trial_queue.wanted(0.0)) == [4]
-    for each in mixed:
-        durations.add(each.cell_id, each.axes, 1000.0)
+    for spec in mixed:
+        durations.add(spec.cell_id, spec.axes, 1000.0)
     long = on(TrialQueue(mixed, patience=Patience(wait_s=60.0), durations=durations), ONE)
     assert long.next(0.0) is not None and sorted(sizes(long.wanted(0.0))) == [2, 2, 4]
 
@@ -363,10 +363,10 @@ def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
 
 def test_reasons_that_differ_only_in_batch_size_are_one():
     batches = zip(GRID[:4], (64, 32, 16, 7), strict=True)
-    sizes = [replace(each, batch=replace(each.batch, global_batch_size=size)) for each, size in batches]
-    alike = [(each, failed(f"ValueError: {each.batch.global_batch_size}×1×9, not 10")) for each in sizes]
+    sizes = [replace(spec, batch=replace(spec.batch, global_batch_size=size)) for spec, size in batches]
+    alike = [(spec, failed(f"ValueError: {spec.batch.global_batch_size}×1×9, not 10")) for spec in sizes]
     assert failures_after(alike).doubted and failures_after(alike).reason == "ValueError: 64×1×9, not 10"
-    other = [(each, failed(f"ValueError: {n}×1×9")) for n, each in enumerate(sizes)]
+    other = [(spec, failed(f"ValueError: {n}×1×9")) for n, spec in enumerate(sizes)]
     assert not failures_after(other).doubted
 
 

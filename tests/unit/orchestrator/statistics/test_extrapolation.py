@@ -23,23 +23,23 @@ def rates(loss, counts=(1.0, 2.0, 4.0), noise=NOISE):
 @pytest.mark.parametrize(("counts", "gpus"), [((1, 2, 4), 8), ((1, 2, 4), 16), ((1, 2, 4, 8), 16), ((2, 4, 8), 64)])
 def test_a_geometric_growth_goes_on(law, counts, gpus):
     truth = 100 * gpus / (1 + LOSSES[law](gpus))
-    found = extrapolated(rates(LOSSES[law], counts), gpus)
-    assert float(found.point) == pytest.approx(truth, rel=1e-3)  # the noise is the same on all counts
-    assert float(found.lo) < truth < float(found.hi)
+    forecast = extrapolated(rates(LOSSES[law], counts), gpus)
+    assert float(forecast.point) == pytest.approx(truth, rel=1e-3)  # the noise is the same on all counts
+    assert float(forecast.lo) < truth < float(forecast.hi)
 
 
 @pytest.mark.parametrize("gpus", [3, 4])
 def test_measured_counts_and_those_between_them(gpus):
-    found = extrapolated(rates(LOSSES["Amdahl"]), gpus)
+    forecast = extrapolated(rates(LOSSES["Amdahl"]), gpus)
     truth = 100 * gpus / (1 + 0.1 * (gpus - 1))
-    assert float(found.point) == pytest.approx(truth, rel=1e-3)
-    assert float(found.lo) < truth < float(found.hi)
+    assert float(forecast.point) == pytest.approx(truth, rel=1e-3)
+    assert float(forecast.lo) < truth < float(forecast.hi)
 
 
 def test_growth_may_stop_or_follow_a_serial_part():
     """Costs on 1, 2 and 4 GPUs: 1, 1.1 and 1.2; on 8, at least 1.2, and at most 1.2 + 2 · 0.1, apart from noise."""
-    found = extrapolated(rates(lambda n: 0.1 * math.log2(n), noise=np.ones(10_000)), 8)
-    assert [float(end) for end in (found.lo, found.point, found.hi)] == pytest.approx(
+    forecast = extrapolated(rates(lambda n: 0.1 * math.log2(n), noise=np.ones(10_000)), 8)
+    assert [float(end) for end in (forecast.lo, forecast.point, forecast.hi)] == pytest.approx(
         [800 / 1.4, 800 / 1.3, 800 / 1.2], rel=1e-3
     )
 
@@ -48,7 +48,7 @@ def test_an_effect_of_seeds_on_all_counts_widens_only_the_level():
     own = np.random.default_rng(1).normal(1, 0.03, (3, 5))
     shared = {n: rate[0] * own[0] for n, rate in rates(LOSSES["Amdahl"]).items()}
     apart = {n: rate[0] * row for (n, rate), row in zip(rates(LOSSES["Amdahl"]).items(), own, strict=True)}
-    widths = [found.hi / found.lo for found in (extrapolated(shared, 8), extrapolated(apart, 8))]
+    widths = [forecast.hi / forecast.lo for forecast in (extrapolated(shared, 8), extrapolated(apart, 8))]
     assert widths[0] < widths[1]
 
 
@@ -68,8 +68,8 @@ def test_a_loss_that_may_be_contention_allows_no_gain():
     """The loss on 4 GPUs is not sure: 8 may be no faster than 4."""
     noise = np.array([0.95, 1.0, 1.05])
     measured = {1.0: 100 * noise, 2.0: 200 * noise[::-1], 4.0: 400 / 1.1 * noise}
-    found = extrapolated(measured, 8)
-    assert float(found.lo) <= 400 / 1.1 < float(found.point) < float(found.hi)
+    forecast = extrapolated(measured, 8)
+    assert float(forecast.lo) <= 400 / 1.1 < float(forecast.point) < float(forecast.hi)
 
 
 def test_one_seed_has_a_wider_interval():

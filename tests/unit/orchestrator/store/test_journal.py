@@ -270,12 +270,12 @@ def test_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from orchestrator.store.journal import Journal
+from orchestrator.store.journal import Journal, replay
 from orchestrator.store.record import Kind
 with Journal.open(Path(sys.argv[1])) as journal:
     number = len(replay(Path(sys.argv[1])).records)
     while True:
-        journal.append(Kind.STARTED, {"number": number, "padding": "x" * (number % 700)})
+        journal.append(Kind.STARTED, {"trial_id": str(number), "attempt": 1, "label": "x" * (number % 700)})
         print(number, flush=True)
         number += 1
 """
@@ -284,17 +284,16 @@ with Journal.open(Path(sys.argv[1])) as journal:
 def test_kill_9_loses_no_acknowledged_record(path: Path) -> None:
     moments = random.Random(0)
     acknowledged = -1
-    for _ in range(8):
+    for _ in range(3):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
         assert writer.stdout
-        for _ in range(moments.randrange(1, 200)):
-            writer.stdout.readline()
+        lines = [writer.stdout.readline() for _ in range(moments.randrange(1, 200))]
         writer.send_signal(signal.SIGKILL)
-        lines = writer.communicate()[0].splitlines(keepends=True)
+        lines += writer.communicate()[0].splitlines(keepends=True)
         acknowledged = max([acknowledged, *(int(line) for line in lines if line.endswith("\n"))])
-        numbers = [record.value["number"] for record in replay(path).records]
+        numbers = [int(record.value["trial_id"]) for record in replay(path).records]
         assert numbers == list(range(len(numbers)))
-        assert len(numbers) > acknowledged
+        assert len(numbers) > acknowledged >= 0
 
 
 JSON = st.recursive(

@@ -39,19 +39,19 @@ def test_numbers_keep_their_type() -> None:
 
 
 def test_intact_results_have_no_findings(layout: ResultsFolder) -> None:
-    found = read_results(layout)
-    assert len(found.history.rows) == 6 and found.findings == []
-    assert found.history.driver["commit"] == demo.DRIVER["commit"]
-    assert found.history.rows["1-32-none-0"] == demo.records()[0]
+    results = read_results(layout)
+    assert len(results.history.rows) == 6 and results.findings == []
+    assert results.history.driver["commit"] == demo.DRIVER["commit"]
+    assert results.history.rows["1-32-none-0"] == demo.records()[0]
 
 
 def test_damaged_lines_are_reported_and_the_rest_is_used(layout: ResultsFolder) -> None:
     lines = layout.journal.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b'"ok"', b'"no"')
     layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
-    found = read_results(layout)
-    assert len(found.history.rows) == 4
-    assert [str(finding).split(": ")[:3] for finding in found.findings] == [
+    results = read_results(layout)
+    assert len(results.history.rows) == 4
+    assert [str(finding).split(": ")[:3] for finding in results.findings] == [
         ["journal.jsonl", "line 3", "corrupt"],
         ["journal.jsonl", "line 13", "torn"],
     ]
@@ -72,8 +72,8 @@ def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
-    found, trouble = checked_record(a_record() | {"colour": "red"})
-    assert found == demo.records()[0] and trouble == ""
+    record, trouble = checked_record(a_record() | {"colour": "red"})
+    assert record == demo.records()[0] and trouble == ""
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     ],
 )
 def test_record_with_a_wrong_type_is_left_out(field: str, value: Any, told: str) -> None:
-    found, trouble = checked_record(a_record() | {field: value})
-    assert found is None and told in trouble
+    record, trouble = checked_record(a_record() | {field: value})
+    assert record is None and told in trouble
 
 
 def test_trials_of_another_configuration_are_counted(layout: ResultsFolder) -> None:
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
-    found = read_results(layout)
-    assert list(found.history.rows) == [demo.records()[20].trial_id]
-    assert any("6 trials of another configuration" in each.what for each in found.findings)
+    results = read_results(layout)
+    assert list(results.history.rows) == [demo.records()[20].trial_id]
+    assert any("6 trials of another configuration" in each.what for each in results.findings)
 
 
 def test_a_journal_without_a_sweep_record_is_used(layout: ResultsFolder) -> None:
@@ -125,5 +125,5 @@ def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
     layout = ResultsFolder(tmp_path)
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
-    found = read_results(layout)
-    assert len(found.history.rows) == 1 and [finding.where for finding in found.findings] == ["trials"]
+    results = read_results(layout)
+    assert len(results.history.rows) == 1 and [finding.where for finding in results.findings] == ["trials"]

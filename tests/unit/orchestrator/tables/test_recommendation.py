@@ -239,7 +239,7 @@ def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -
         assert all(command in text for command in found["undecided"]["commands"])
 
 
-@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.parametrize("count", [2, 10])
 def test_the_recommendation_has_at_most_125_words(count: int) -> None:
     records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     records += [
@@ -340,7 +340,7 @@ def any_record(chance: random.Random) -> TrialRecord:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     chance = random.Random(seed)
     records = {each.trial_id: each for each in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}

@@ -56,9 +56,11 @@ def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -
     golden(f"terminal/end_{width}.txt", "".join(f"{line}\n" for line in rows(ended(on_cpu()), width)))
 
 
+ON_GPUS = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.05}
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str], None]) -> None:
-    terms = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.05}
     problems = [
         (
             "Failed",
@@ -66,7 +68,7 @@ def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str
             " (see results/demo/trials/x/error.txt)",
         )
     ]
-    end = ended(demo.records(evil=demo.EVIL), terms, problems=problems)
+    end = ended(demo.records(evil=demo.EVIL), ON_GPUS, problems=problems)
     golden(f"terminal/gpus_{width}.txt", "".join(f"{line}\n" for line in rows(end, width)))
 
 
@@ -80,11 +82,11 @@ def test_the_end_has_at_most_twenty_lines_within_the_width(case: str, width: int
         "short": [record_of(g, s, metrics=measured(9 * g, 0.9) | {"window_s": 0.1}) for g in (1, 2) for s in range(3)],
         "none_ok": [record_of(1, s, Status.OOM, note="CUDA out of memory " * 20) for s in range(3)],
     }[case]
-    problems = [("Failed", "RuntimeError: " + "why " * 50)] * 9 if case == "gpus" else []
-    found = rows(ended(records, problems=problems), width)
+    given = (ON_GPUS, [("Failed", "RuntimeError: " + "why " * 50)] * 9) if case == "gpus" else ({}, [])
+    lines = rows(ended(records, given[0], problems=given[1]), width)
     free = ("python -m orchestrator", "report  ")
-    assert max(len(line) for line in found if not any(each in line for each in free)) <= width
-    assert sum(max(1, math.ceil(len(line) / width)) for line in found) <= MOST_LINES
+    assert max(len(line) for line in lines if not any(words in line for words in free)) <= width
+    assert sum(max(1, math.ceil(len(line) / width)) for line in lines) <= MOST_LINES
 
 
 def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
