@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -33,7 +33,7 @@ from benchmarks.gpu_throughput import Ranks
 from sweeps.forecast import ALONE, Forecast, Rehearsal, Rehearsals, kind_of, micro_batch
 from sweeps.identity import digest
 from sweeps.layout import Gang, layout_of
-from sweeps.trial import Batch, LearningRate, TrialSpec
+from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import Processes, rendezvous, run
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -162,10 +162,9 @@ class Machine:
         )
 
 
-def requests(trial: TrialSpec, **place: Any) -> list[dict[str, Any]]:
+def requests(trial: TrialSpec, **place: Any) -> list[RankRequest]:
     """Return the requests to the ranks of a trial."""
-    ranks = range(trial.gang.ranks)
-    return [trial.rank_request(rank) | {"trial_dir": None, "rendezvous": None} | place for rank in ranks]
+    return [RankRequest(trial=trial, rank=rank, **place) for rank in range(trial.gang.ranks)]
 
 
 def kinds_of(grid: str) -> Iterator[tuple[str, list[int]]]:
@@ -185,8 +184,8 @@ def rehearse(
     rehearsals = Rehearsals()
     meeting = rendezvous() if together else ALONE
     while trial := rehearsals.next(trials):
-        own = {"trainable": "trainables.supervised.rehearsal:rehearse", "rendezvous": meeting, "gang_id": meeting}
-        to_ranks = requests(trial, **own)[: trial.gang.ranks if together else 1]
+        rehearsed = replace(trial, trainable="trainables.supervised.rehearsal:rehearse")
+        to_ranks = requests(rehearsed, rendezvous=meeting, gang_id=meeting)[: trial.gang.ranks if together else 1]
         started = time.perf_counter()
         exit = ranks.call(run, *((request,) for request in to_ranks), first=gpu, limit_s=limit_s)[0]
         answer = {"status": exit["status"], "note": exit["note"], "took_s": time.perf_counter() - started}

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu_throughput import SETTINGS, Ranks, compare
+from sweeps.trial import LearningRate
 from tests.unit.trainables.ranks import rendezvous, request, run
 
 ROOT = Path(__file__).parents[1]
@@ -43,10 +44,9 @@ class Host:
         place = {"device": self.device, "gpus_per_rank": 1, "threads": 1 if self.tiny else 4}
         place |= {"rendezvous": rendezvous() if count > 1 else None, "gang_id": f"{time.monotonic()}"}
         config = {"data": self.data} | asked.pop("config")
-        requests = [request(rank=rank, config=config, **place, **asked) for rank in range(count)]
-        for each in requests:
-            each["lr"] |= {"warmup_from": each["lr"]["value"], "warmup_epochs": 0.0}
-        answers = ranks.call(run, *[(each,) for each in requests])
+        lr = asked.pop("lr", 0.05)
+        place["rates"] = LearningRate(rule="linear", reference_batch_size=64, value=lr, warmup_from=lr)
+        answers = ranks.call(run, *[(request(rank=rank, config=config, **place, **asked),) for rank in range(count)])
         return next((answer for answer in answers if answer["status"] != "ok"), answers[0])
 
 

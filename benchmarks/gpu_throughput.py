@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.yardstick import Case
+from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -90,7 +91,7 @@ def plain(text: str, device: str) -> list[float]:
         isolation.leave()
 
 
-def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting: str | None) -> dict[str, Any]:
+def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting: str | None) -> RankRequest:
     """Return the request that a back end would send to this rank."""
     timing = {"val_fraction": 0.0, "window_s": given.window_s, "window_steps": 50, "warmup_steps": 20}
     if given.gpus > 1 and given.device == "cuda":

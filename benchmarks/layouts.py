@@ -40,8 +40,9 @@ from benchmarks.forecast import rehearse, requests
 from benchmarks.gpu_throughput import Ranks
 from sweeps.forecast import Rehearsals
 from sweeps.layout import Gang, layout_of
-from sweeps.trial import Batch, LearningRate, TrialSpec
+from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import Processes, rendezvous, run
+from trainables.context import Context
 
 SIZES = {  # layers, heads, width, vocabulary
     "tiny": (2, 4, 64, 50304),
@@ -150,15 +151,15 @@ class Case(lm_throughput.Case):
         }
 
 
-def beside(path: str, case: Case, request: dict[str, Any]) -> dict[str, Any]:
+def beside(path: str, case: Case, request: RankRequest) -> dict[str, Any]:
     """Return the yardstick's figures of a case, measured by this rank together with the others."""
     import torch
 
-    from trainables import isolation, process_group, rank
+    from trainables import isolation, process_group
 
     # The yardstick finds the process group that the trial before has left connected.
-    process_group.join(rank.context_of(request, lambda row: None, lambda: False))
-    os.environ["WORLD_SIZE"] = str(request["world_size"])
+    process_group.join(Context.of(request))
+    os.environ["WORLD_SIZE"] = str(request.trial.gang.ranks)
     name = "yardstick"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

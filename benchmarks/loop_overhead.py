@@ -25,10 +25,9 @@ from torch import nn
 
 from benchmarks.figures import machine, tell
 from orchestrator.statistics.intervals import ratio
-from tests.unit.trainables.ranks import request
+from tests.unit.trainables.ranks import request, supervised_trial
 from trainables import models
 from trainables.inputs.inputs import as_pixels
-from trainables.rank import context_of
 from trainables.supervised.training import SupervisedTrial
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {
@@ -42,7 +41,7 @@ PASSING = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "checkpoint":
 def trial_of(model: dict[str, Any], batch: int) -> SupervisedTrial:
     """Return a trial that has trained two epochs."""
     asked = request(shares=(batch,), config={"model": model, "trainable": PASSING, "budget": {"epochs": 2}})
-    trial = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
+    trial = supervised_trial(asked)
     trial.train()
     return trial
 

@@ -27,8 +27,9 @@ import torch
 from benchmarks.figures import machine, tell
 from orchestrator.statistics.intervals import ratio
 from orchestrator.telemetry.gpu import Gpus
-from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import TRAINING
+from tests.unit.trainables.ranks import request
 from trainables import models
 
 WANTED = 0.995
@@ -73,10 +74,10 @@ def measure(training: Training, device: str, pairs: int, seconds: float, hz: flo
     """Return the ratios of on to off."""
     training.slice(2 * seconds)
     rates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    request = _request(device)
+    asked = request(device=device, gpus_per_rank=1)
     for number in range(pairs):
         for watched in (True, False) if number % 2 else (False, True):
-            with Sampler.on(Sampling(hz=hz), request) if watched else nullcontext() as sampler:
+            with Sampler(Sampling(hz=hz), Watched.of(asked)) if watched else nullcontext() as sampler:
                 if sampler:
                     sampler.observe(TRAINING)  # as trials do that say where they are; else workers are looked for
                 rates[watched].append(training.slice(seconds))
@@ -87,10 +88,6 @@ def measure(training: Training, device: str, pairs: int, seconds: float, hz: flo
         found[f"on_over_off_by_{name}_time"] = [float(interval.point), float(interval.lo), float(interval.hi)]
         found[f"median_on_over_off_by_{name}_time"] = math.exp(float(np.median(np.log(on / off))))
     return found
-
-
-def _request(device: str) -> dict[str, Any]:
-    return {"device": device, "rank": 0, "gpus_per_rank": 0 if device == "cpu" else 1}
 
 
 def sources(training: Training, seconds: float) -> dict[str, dict[str, float]]:
@@ -124,7 +121,7 @@ def energy(training: Training, seconds: float, hz: float) -> dict[str, float]:
     time.
     """
     training.slice(2.0)
-    with Sampler.on(Sampling(hz=hz), _request("cuda")) as sampler:
+    with Sampler(Sampling(hz=hz), Watched.of(request(device="cuda", gpus_per_rank=1))) as sampler:
         training.slice(seconds)
     series = next(columns for device, columns in sampler.readings().series.items() if device != "cpu")
     time_s, power_w, energy_j = (np.array(series[name]) for name in ("time_s", "power_w", "energy_j"))

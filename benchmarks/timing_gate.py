@@ -35,11 +35,12 @@ from benchmarks.figures import machine, tell
 from benchmarks.why_not_linear import Neighbour
 from orchestrator.telemetry.figures import figures
 from orchestrator.telemetry.foreign_load import Census, Owners, census, family
-from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import WINDOW
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from orchestrator.telemetry.timing_gate import disturbed as disturbances_of
 from tests.unit.orchestrator.records import record_of
+from tests.unit.trainables.ranks import request
 from trainables.command.training import train as command
 from trainables.context import Context
 
@@ -199,11 +200,11 @@ class Bench:
 
     def window(self, share: float, on_gpu: str) -> dict[str, Any]:
         """Time one window beside neighbours; return the gate's verdict and the neighbours' CPU time."""
-        request = {"device": self._device, "rank": 0, "gpus_per_rank": int(self._device == "cuda")}
+        sampler = Sampler(Sampling(hz=5), Watched.of(request(device=self._device, gpus_per_rank=1)))
         if self._of != "window":
-            return self._own_code(share, request)
+            return self._own_code(share, sampler)
         busy = None
-        with self._beside(on_gpu == "from before", at_once=True), Sampler.on(Sampling(hz=5), request) as sampler:
+        with self._beside(on_gpu == "from before", at_once=True), sampler:
             sampler.observe(WINDOW)
             ends = time.monotonic() + self._seconds
             if share:
@@ -219,9 +220,9 @@ class Bench:
             "metrics": metrics,
         }
 
-    def _own_code(self, share: float, request: dict[str, Any]) -> dict[str, Any]:
+    def _own_code(self, share: float, sampler: Sampler) -> dict[str, Any]:
         others, busy = Others(), []
-        with Sampler.on(Sampling(hz=5), request) as sampler:
+        with sampler:
 
             def observe(phase: str) -> None:
                 sampler.observe(phase)

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.figures import machine, tell
 from orchestrator.statistics.intervals import ratio
-from tests.unit.trainables.ranks import Processes, rendezvous, request
+from tests.unit.trainables.ranks import Processes, rendezvous, request, supervised_trial
 
 KINDS = ("alone", "apart", "unexchanged", "together", "plain_ddp")
 MODEL = {"name": "small_cnn"}
@@ -43,9 +43,6 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
     """Make this rank's trial of a kind, and train an epoch; `core` < 0: on any."""
     import torch
 
-    from trainables.rank import context_of
-    from trainables.supervised.training import SupervisedTrial
-
     if core >= 0:
         os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
@@ -56,7 +53,7 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
         config={"model": MODEL, "trainable": PASSING, "budget": {"epochs": 1}},
         **place,
     )
-    _trials[kind] = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
+    _trials[kind] = supervised_trial(asked)
     _trials[kind].train()
     _steps[kind] = plain_step(_trials[kind], batch) if kind == "plain_ddp" else _trials[kind].loop.step
 

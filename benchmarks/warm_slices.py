@@ -31,6 +31,7 @@ import torch
 
 from benchmarks.figures import machine, tell
 from orchestrator.statistics.intervals import ratio
+from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import request
 
 WANTED = 0.02
@@ -47,7 +48,7 @@ class Asked:
     device: str
     batch: int
 
-    def request(self, window_s: float) -> dict[str, Any]:
+    def request(self, window_s: float) -> RankRequest:
         """Return the request to a rank."""
         timed = {"val_fraction": 0.0, "window_s": window_s, "window_steps": 20}
         config = {
@@ -100,7 +101,7 @@ def _train(asked: Asked, earlier: int, cores: set[int], backward_thread: bool, s
     """Train some trials of minimal length, and one whose window does not end."""
     os.sched_setaffinity(0, cores)
     torch.autograd.set_multithreading_enabled(backward_thread)
-    from orchestrator.telemetry.sampler import Sampler, Sampling
+    from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
     from orchestrator.telemetry.sources import WINDOW
     from trainables import rank
     from trainables.supervised import loop
@@ -114,7 +115,7 @@ def _train(asked: Asked, earlier: int, cores: set[int], backward_thread: bool, s
     loop.Loop.step = counted  # type: ignore[method-assign]
     for window_s in [SLICE_S] * earlier + [3600.0]:
         given = asked.request(window_s)
-        with Sampler.on(Sampling(), given) as sampler:
+        with Sampler(Sampling(), Watched.of(given)) as sampler:
 
             def observe(phase: str, sampler: Sampler = sampler, is_last: bool = window_s > SLICE_S) -> None:
                 sampler.observe(phase)

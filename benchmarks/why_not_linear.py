@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 from benchmarks.figures import machine, tell
 from benchmarks.gpu_throughput import Ranks
+from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import rendezvous, request, run
 
 PARTS = ("data", "host", "compute", "communication", "imbalance")
@@ -128,7 +129,7 @@ class Neighbour:
             assert said, f"the neighbour has ended, and was to say {word}"
 
 
-def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
+def trial(asked: RankRequest, cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """Return one rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
     from trainables.clock import device_pause
     from trainables.inputs.inputs import ResidentInputs
@@ -137,7 +138,7 @@ def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[
 
     if core >= 0:
         os.sched_setaffinity(0, {core})
-    wait_on_device = device_pause(asked["device"], delay_s)
+    wait_on_device = device_pause(asked.trial.device, delay_s)
     step = training_step.TrainingStep
     places: dict[str, tuple[Any, str, Callable[[], None]]] = {
         "input": (ResidentInputs, "_block", lambda: time.sleep(delay_s)),
@@ -148,7 +149,7 @@ def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[
     with ExitStack() as patched:
         if cause == "exchange":
             patched.enter_context(patch.object(step, "update", _behind_exchange(step.update, wait_on_device)))
-        elif cause in places and (cause != "one rank" or asked["rank"] == 1):
+        elif cause in places and (cause != "one rank" or asked.rank == 1):
             owner, name, wait = places[cause]
             patched.enter_context(patch.object(owner, name, _before(getattr(owner, name), wait)))
         if cause == "input":

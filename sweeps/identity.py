@@ -84,17 +84,17 @@ def axes_without_effect(trials: Iterable[TrialSpec], axes: Iterable[str]) -> lis
 
 def _training_digest(trial: TrialSpec) -> str:
     """Hash what a cell's ranks receive, without names and rules that are applied before training."""
-    request, lr = trial.rank_request(0), trial.lr
-    # Names and seeds differ between cells that train alike; the rate is compared by its numbers below.
-    named = ("trial_id", "label", "seed", "lr")
-    kept = {key: value for key, value in request.items() if key not in named}
+    gang, lr = trial.gang, trial.lr
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
     # Commands and the user's own functions receive the names of rule and strategy, and may implement them themselves.
     is_own_loop = trial.trainable in LOOPS
-    if is_own_loop:
-        kept["layout"] = asdict(trial.layout.plainest)
+    layout = trial.layout.plainest if is_own_loop else trial.layout
     rule = lr.rule if RULES[lr.rule].in_training or not is_own_loop else None
-    return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])
+    # Names and seeds differ between cells that train alike.
+    code = [trial.trainable, trial.config]
+    place = [trial.device, gang.ranks, gang.gpus_per_rank, gang.cpus_per_rank, trial.memory_share, trial.timing]
+    rate = [lr.value, warmup, rule, lr.reference_batch_size]
+    return digest([code, place, asdict(layout), asdict(trial.batch), rate])
 
 
 def _canonical(value: Any) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
@@ -202,21 +203,18 @@ class TrialSpec:
             "measures": self.measures,
         }
 
-    def rank_request(self, rank: int) -> dict[str, Any]:
-        """The request to one rank of the gang, as JSON values; the back end adds where to meet and where to write."""
-        return {
-            "trial_id": self.trial_id,
-            "label": self.label,
-            "trainable": self.trainable,
-            "config": dict(self.config),
-            "rank": rank,
-            "world_size": self.gang.ranks,
-            "device": self.device,
-            "gpus_per_rank": self.gang.gpus_per_rank,
-            "memory_share": self.memory_share,
-            "threads": self.gang.cpus_per_rank,
-            "layout": asdict(self.layout),
-            "seed": self.seed,
-            "batch": asdict(self.batch) | {"shares": list(self.batch.shares)},
-            "lr": asdict(self.lr),
-        }
+
+@dataclass(frozen=True, kw_only=True)
+class RankRequest:
+    """One rank's part in an attempt at a trial. A back end sends it to the rank's process."""
+
+    trial: TrialSpec
+    trial_dir: Path | None = None
+    """The trial's folder; None if nothing is kept."""
+    driver_node: str = ""
+    """The id of the driver's node, where the folder of results exists; empty without a cluster."""
+    rank: int = 0
+    gang_id: str = ""
+    """The same id for all trials of the same processes, so that a process group can serve several trials."""
+    rendezvous: str | None = None
+    """`tcp://host:port` for the process group of this trial; None for a single rank."""

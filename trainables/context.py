@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 
 from sweeps.layout import Layout
 from sweeps.metric import column_of
-from sweeps.trial import Batch, LearningRate
+from sweeps.trial import Batch, LearningRate, RankRequest
 from trainables.checkpoints import Checkpoints, Restored
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Context:
         # Other ranks report the same rows.
         if self.rank == 0:
             self.rows.append(dict(row))
-            self.emit(dict(row))
+            self.emit(plain(row))
 
     def summarize(self, metrics: Mapping[str, Any]) -> None:
         """Set metrics of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
@@ -281,6 +281,28 @@ class Context:
 
     def _checkpoints_in(self, folder: Path, trial_id: str) -> Checkpoints:
         return Checkpoints(folder, trial_id=trial_id, rank=self.rank, world_size=self.world_size, device=self.device)
+
+    @staticmethod
+    def of(request: RankRequest, **calls: Any) -> Context:
+        """Return the context of a rank with this request; `calls` are the functions that its process provides."""
+        trial = request.trial
+        return Context(
+            trial_id=trial.trial_id,
+            rank=request.rank,
+            world_size=trial.gang.ranks,
+            # A rank sees only its own GPUs, which it counts from 0.
+            device="cuda:0" if trial.device == "cuda" else "cpu",
+            gpus_per_rank=trial.gang.gpus_per_rank,
+            threads=trial.gang.cpus_per_rank,
+            seed=trial.seed,
+            layout=trial.layout,
+            batch=trial.batch,
+            lr=trial.lr,
+            rendezvous=request.rendezvous,
+            gang_id=request.gang_id,
+            trial_dir=request.trial_dir,
+            **calls,
+        )
 
     @staticmethod
     def alone(batch_size: int = 32, lr: float = 0.1, seed: int = 0, device: str = "cpu", **other: Any) -> Context:

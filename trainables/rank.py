@@ -15,15 +15,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
-from sweeps.layout import Layout
 from sweeps.metric import is_higher_better
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
-from sweeps.trial import Batch, LearningRate
+from sweeps.trial import RankRequest, TrialSpec
 from trainables import device_memory, isolation, provenance
 from trainables.context import (
     Context,
@@ -125,13 +123,12 @@ def _one_line(error: BaseException) -> str:
     return text.splitlines()[0][:NOTE_LENGTH]
 
 
-Emit = Callable[[dict[str, Any]], None]
 Trainable = Callable[[Mapping[str, Any], Context], None]
 
 
 def run(
-    request: Mapping[str, Any],
-    emit: Emit,
+    request: RankRequest,
+    emit: Callable[[dict[str, Any]], None],
     should_stop: Callable[..., bool],
     observe: Callable[[str], None] = lambda phase: None,
     mailbox: Mailbox | None = None,
@@ -142,14 +139,12 @@ def run(
     """
     # Threads and child processes that a trial leaves behind would disturb the next one.
     before = BackgroundWork.now()
-    context = context_of(request, emit, should_stop)
-    context.observe = observe
-    context.mailbox = mailbox
+    context = Context.of(request, emit=emit, stop_requested=should_stop, observe=observe, mailbox=mailbox)
     try:
-        metrics = _train(request, context)
+        metrics = _train(request.trial, context)
         rank_exit = RankExit(rank=context.rank, note="; ".join(context.remarks), metrics=metrics)
     except (Exception, SystemExit) as error:
-        rank_exit, share = exit_by(error, context.rank), request.get("memory_share")
+        rank_exit, share = exit_by(error, context.rank), request.trial.memory_share
         if rank_exit.cause is Cause.DEVICE_MEMORY and share is not None:
             rank_exit = replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
         if rank_exit.status is Status.SKIPPED:
@@ -170,11 +165,11 @@ def run(
     return replace(rank_exit, metrics=metrics, provenance=about, reusable=reusable)
 
 
-def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    trainable = resolve(request["trainable"])
-    isolation.enter(request["trainable"], seed=context.seed, threads=context.threads)
-    device_memory.limit(context.device, request.get("memory_share"))
-    returned: Any = trainable(request["config"], context)  # None, except from functions written for Ray Tune
+def _train(trial: TrialSpec, context: Context) -> dict[str, Any]:
+    trainable = resolve(trial.trainable)
+    isolation.enter(trial.trainable, seed=trial.seed, threads=context.threads)
+    device_memory.limit(context.device, trial.memory_share)
+    returned: Any = trainable(dict(trial.config), context)  # None, except from functions written for Ray Tune
     if isinstance(returned, Mapping):
         context.summarize(returned)
     for name, given in context.metrics.items():
@@ -216,26 +211,6 @@ def resolve(path: str) -> Trainable:
         pass
     trainable: Trainable = function
     return trainable
-
-
-_SAME_NAMES = ("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "rendezvous", "gang_id")
-"""Fields that context and request have under the same name."""
-
-
-def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[..., bool]) -> Context:
-    """Make the rank's context from a request; reported rows become JSON values."""
-    batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
-    return Context(
-        **{name: request[name] for name in _SAME_NAMES},
-        # A rank sees only its own GPUs, which it counts from 0.
-        device="cuda:0" if request["device"] == "cuda" else "cpu",
-        layout=Layout(**request["layout"]),
-        batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),
-        lr=LearningRate(**lr),
-        trial_dir=Path(trial_dir) if trial_dir else None,
-        emit=lambda row: emit(plain(row)),
-        stop_requested=should_stop,
-    )
 
 
 def rank_environment(context: Context) -> Mapping[str, str]:

@@ -16,21 +16,16 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backends.backend import (
-    RANK_ENTRY,
-    GuardedListener,
-    Watch,
-    outcome_of,
-)
+from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Watch, outcome_of
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.record import Listener, TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
-from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from sweeps.rank_exit import RankExit
-from sweeps.trial import TrialSpec
+from sweeps.trial import RankRequest, TrialSpec
 
 _AGAIN_S = 0.05
 
@@ -139,13 +134,12 @@ class InProcessBackend:
     def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> TrialOutcome | None:
         """Run one trial. Return how it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, exist_ok=True)
-        own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
+        request = RankRequest(trial=trial, trial_dir=trial_dir, gang_id=self._gang_id)
         alarm = Alarm(self._settings)
         rank = _Rank(trial, GuardedListener(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
-        request = trial.rank_request(0) | own
-        with Sampler.on(Sampling(hz=self._settings.telemetry.hz), request) as sampler:
+        with Sampler(Sampling(hz=self._settings.telemetry.hz), Watched.of(request)) as sampler:
             try:
                 with alarm:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)

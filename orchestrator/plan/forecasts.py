@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -28,7 +29,7 @@ from sweeps.forecast import ALONE, Forecast, Network, Rehearsal, Rehearsals
 from sweeps.identity import LOOPS
 from sweeps.ports import free_port
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import RankRequest, TrialSpec
 
 REHEARSE = "trainables.supervised.rehearsal:rehearse"
 _MODULE = REHEARSE.partition(":")[0]
@@ -226,17 +227,17 @@ class Company:
         command = [sys.executable, "-m", _MODULE]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
         self._processes = [
-            subprocess.Popen(command, text=True, env={**os.environ, **_own_gpu(rank)}, **pipes) for rank in range(ranks)
+            subprocess.Popen(command, env={**os.environ, **_own_gpu(rank)}, **pipes) for rank in range(ranks)
         ]
 
     def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
         """Return the answer of rank 0, or of the first rank that fails."""
         meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
         # Without a folder: a rehearsal leaves nothing behind, and continues from no checkpoint.
-        place = {"trainable": REHEARSE, "rendezvous": meeting, "gang_id": meeting, "trial_dir": None}
+        request = RankRequest(trial=replace(trial, trainable=REHEARSE), rendezvous=meeting, gang_id=meeting)
         pool = ThreadPoolExecutor(ranks)
         # All ranks at once, because they meet in the first collective.
-        answers = [pool.submit(self._answer, rank, trial.rank_request(rank) | place) for rank in range(ranks)]
+        answers = [pool.submit(self._answer, replace(request, rank=rank)) for rank in range(ranks)]
         done, waiting = wait(answers, return_when=FIRST_EXCEPTION)
         pool.shutdown(wait=False)
         failed = next((future.exception() for future in done if future.exception()), None)
@@ -246,10 +247,10 @@ class Company:
             raise failed
         return answers[0].result()
 
-    def _answer(self, rank: int, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        process = self._processes[rank]
+    def _answer(self, request: RankRequest) -> Mapping[str, Any]:
+        process = self._processes[request.rank]
         assert process.stdin and process.stdout
-        process.stdin.write(json.dumps(request) + "\n")
+        pickle.dump(request, process.stdin)
         process.stdin.flush()
         line = process.stdout.readline()
         if not line:

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from orchestrator.telemetry.cpu import Rapl, Usage, cores, cpu_tap, machine_id
 from orchestrator.telemetry.foreign_load import SHORTEST_S, Census, TimedForeignLoad, census
 from orchestrator.telemetry.gpu import Gpus
 from orchestrator.telemetry.sources import REPORTED, WINDOW, Readings, Series, Tap
+from sweeps.trial import RankRequest
 
 _log = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class Watched:
     gpus: Gpus | None = None
 
     @staticmethod
-    def of(request: Mapping[str, Any]) -> Watched:
+    def of(request: RankRequest) -> Watched:
         """Return the sources of a rank: its process, and its GPUs or, for rank 0, the processors' energy."""
-        usage, rank = Usage(), request["rank"]
-        if request["device"] == "cpu":
+        usage, rank = Usage(), request.rank
+        if request.trial.device == "cpu":
             # The counter is of the whole host: several ranks would count its energy several times.
             rapl = Rapl() if rank == 0 else None
             return Watched(rank=rank, taps={"cpu": cpu_tap(usage, rapl)}, usage=usage)
-        gpus = Gpus(max(1, int(request["gpus_per_rank"])), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = Gpus(request.trial.gang.devices_per_rank, os.environ.get("CUDA_VISIBLE_DEVICES"))
         return Watched(rank=rank, taps={"cpu": cpu_tap(usage), **gpus.taps}, usage=usage, gpus=gpus)
 
 
@@ -80,11 +80,6 @@ class Sampler:
         self._failure, self._ticks, self._last, self._counted = "", 0, -math.inf, -math.inf
         self._ends, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-
-    @staticmethod
-    def on(sampling: Sampling, request: Mapping[str, Any]) -> Sampler:
-        """Return the sampler of a rank with this request."""
-        return Sampler(sampling, Watched.of(request))
 
     def __enter__(self) -> Sampler:
         self._began = self._now()

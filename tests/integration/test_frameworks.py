@@ -68,4 +68,4 @@ def asked_to_stop_on_rank_1(asked):
     from trainables import rank
 
     looks = iter([False, True, True, True, True])
-    return fields_of(rank.run(asked, lambda row: None, lambda: asked["rank"] == 1 and next(looks)))
+    return fields_of(rank.run(asked, lambda row: None, lambda: asked.rank == 1 and next(looks)))

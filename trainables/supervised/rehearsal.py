@@ -3,15 +3,16 @@
 The rehearsal is prepared as the trial is, with its model, data, precision and layout. Without other ranks collectives
 do nothing, so that step times exclude communication. Peak memory is that of a real rank, without NCCL's own buffers.
 
-    python -m trainables.supervised.rehearsal < requests.jsonl > answers.jsonl
+    python -m trainables.supervised.rehearsal < requests > answers.jsonl
 
-reads requests to a rank, one per line, and answers each with a line.
+reads pickled requests to a rank, and answers each with a line.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import statistics
 import sys
 import time
@@ -26,6 +27,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from sweeps.forecast import ALONE
+from sweeps.trial import RankRequest
 from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
 from trainables.shared_tensors import local
@@ -33,7 +35,6 @@ from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
 from trainables.step.sharding import without_communication
 from trainables.supervised.evaluation import Evaluation
-from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
 
@@ -48,7 +49,6 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
     is_alone = context.rendezvous == ALONE
     if context.layout.shares_follow_speed and is_alone:  # other ranks, whose speed decides, are not there
         context.layout = replace(context.layout, strategy="ddp")
-    settings = TrainingSettings.of(config["trainable"])
     whole = {**config, "trainable": {**config["trainable"], "branch_base": ""}}  # a branch needs a checkpoint
     peaks = MemoryPeaks(context.device)
     started = time.perf_counter()
@@ -69,7 +69,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         test = trial.evaluation(split.test) if len(split.test) else None
         figures |= {"test_s": _evaluation_s(trial, test)}
         peaks.end("evaluation")
-        figures |= _size(trial, context, settings) | _parts_of_memory(trial, peaks)
+        figures |= _size(trial, context) | _parts_of_memory(trial, peaks)
     context.summarize(figures)
 
 
@@ -104,8 +104,9 @@ def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> floa
     return (trial.clock.read() - started) * evaluation.batches / evaluated.batches
 
 
-def _size(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
+def _size(trial: SupervisedTrial, context: Context) -> dict[str, Any]:
     """Return what the length of a training and the traffic between its ranks depend on."""
+    settings = trial.settings
     feed, parameters = trial.replica.inputs.feed, list(trial.replica.model.parameters())
     of_values = parameters[0].element_size()
     gathered = (trial.workload.precision.gathers or parameters[0].dtype).itemsize
@@ -184,9 +185,10 @@ def main() -> None:
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    for line in sys.stdin:
+    while sys.stdin.buffer.peek(1):
+        request: RankRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the parent process
         started = time.perf_counter()
-        rank_exit = rank.run(json.loads(line), lambda row: None, lambda **_: False)
+        rank_exit = rank.run(request, lambda row: None, lambda **_: False)
         answer: dict[str, Any] = {"status": rank_exit.status, "note": rank_exit.note, "trace": rank_exit.trace}
         answer |= {"took_s": time.perf_counter() - started, "figures": dict(rank_exit.metrics)}
         answers.write(json.dumps(answer) + "\n")

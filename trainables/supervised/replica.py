@@ -51,6 +51,7 @@ class Replica:
     def __init__(
         self,
         config: Mapping[str, Any],
+        settings: TrainingSettings,
         context: Context,
         workload: Workload,
         *,
@@ -62,7 +63,7 @@ class Replica:
         self._config, self._context, self._workload = config, context, workload
         # Not the context's: with strategy=independent each rank is a separate gang.
         self._gang, self._clock = gang, clock
-        self._settings = TrainingSettings.of(config["trainable"])
+        self._settings = settings
         self._growth = Growth.of(config["schedule"])
         self._objective = Objective(
             num_classes=workload.num_classes,

@@ -46,7 +46,7 @@ def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Rep
     """
     with prepared(config, context, replica_type=replica_type) as trial:
         trial.train()
-        if not TrainingSettings.of(config["trainable"]).only_timed:
+        if not trial.settings.only_timed:
             trial.give_up_if_poor()
             trial.evaluate()
         if not trial.stopped:
@@ -62,7 +62,7 @@ def prepared(
     with (
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
-        closing(SupervisedTrial(config, context, replica_type=replica_type)) as trial,
+        closing(SupervisedTrial(config, settings, context, replica_type=replica_type)) as trial,
         as_shape_mismatch(trial.replica.model, config["model"]["name"], trial.workload.input_shape),
     ):
         yield trial
@@ -71,10 +71,18 @@ def prepared(
 class SupervisedTrial:
     """One rank's part of a trial."""
 
-    def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        settings: TrainingSettings,
+        context: Context,
+        *,
+        replica_type: type[Replica] = Replica,
+    ) -> None:
+        """`settings` are those of the section `trainable`."""
         # The process: its gang, its clock, its random numbers and number formats.
         self._context = context
-        self._settings = TrainingSettings.of(config["trainable"])
+        self.settings = settings
         self._target = Target.of(config)
         self.gang = process_group.join(context)
         self.clock = Clock(context.device)
@@ -82,28 +90,28 @@ class SupervisedTrial:
         own, gang = self._replicas.context, self._replicas.gang
         # All ranks of a model draw the same initial weights.
         torch.manual_seed(own.seed)
-        precision = precision_on(self._settings.precision, context.device)
-        precision = precision.with_master_weights(self._settings.master_weights)
+        precision = precision_on(settings.precision, context.device)
+        precision = precision.with_master_weights(settings.master_weights)
         precision.set_flags(context.device)
 
         # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
-        self.workload = Workload.of(config, self._settings, precision, own)
-        restored = context.restored(self._passed_no_branch_point) if self._settings.checkpoint == "epochs" else None
+        self.workload = Workload.of(config, settings, precision, own)
+        restored = context.restored(self._passed_no_branch_point) if settings.checkpoint == "epochs" else None
         # On another layout the shares must be settled again, by its ranks' speeds and memory.
         settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
-        self.replica = replica_type(config, own, self.workload, gang=gang, clock=self.clock, settled=settled)
+        self.replica = replica_type(config, settings, own, self.workload, gang=gang, clock=self.clock, settled=settled)
 
         # The loop, at its beginning or at the checkpoint.
-        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=self._settings.branch_end)
+        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=settings.branch_end)
         self._batch_grows = bool(plan.growth.milestones)
         self._laps: list[Lap] = []
         self._epochs: list[Epoch] = []
         """The epochs of this process, which warms up in the first one; `_laps` also holds those before a restart."""
-        self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
+        self._pace = CheckpointPace(every_s=settings.checkpoint_every_s)
         if restored:
             at = self._restore(restored)
-        elif self._settings.branch_end is not None:
+        elif settings.branch_end is not None:
             at = self._branch_off()
         else:
             at = Progress()
@@ -122,7 +130,7 @@ class SupervisedTrial:
 
     def train(self) -> None:
         """Train until the budget is spent, or as far as timing needs; evaluate and report each epoch."""
-        part, settings = self.workload.split.validation, self._settings
+        part, settings = self.workload.split.validation, self.settings
         if length := self.workload.sequence_length:
             self._context.summarize({"sequence_length": length})
         validation = self.evaluation(part) if len(part) else None
@@ -147,7 +155,7 @@ class SupervisedTrial:
 
     def give_up_if_poor(self) -> None:
         """Raise GivenUpError if the accuracy reached is too low to evaluate and time the trial."""
-        bound = self._settings.give_up_below
+        bound = self.settings.give_up_below
         reached = self._laps[-1].validation.get("val_accuracy") if self._laps else None
         if self.stopped or self._replicas.count > 1:  # independent replicas have different accuracies
             return
@@ -179,7 +187,7 @@ class SupervisedTrial:
     def measure_speed(self) -> None:
         """Summarize times, and throughput unless another trial has it. Comes last, as it may take further steps."""
         gang, context = self.gang, self._context
-        timing = Timing(self.loop, self.replica, self._settings, clock=self.clock, gang=gang, context=context)
+        timing = Timing(self.loop, self.replica, self.settings, clock=self.clock, gang=gang, context=context)
         figures = timing.figures(self._laps, self._epochs, self._replicas.count)
         if self._target:
             seconds = self._target.seconds((lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps)
@@ -192,7 +200,7 @@ class SupervisedTrial:
     def evaluation(self, part: Part | Sequences) -> Evaluation:
         """Return the evaluation of a part of the data by all ranks."""
         most = max(self._replicas.context.batch.shares)
-        return Evaluation(part, self.workload, self._settings, gang=self._replicas.gang, most=most)
+        return Evaluation(part, self.workload, self.settings, gang=self._replicas.gang, most=most)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):
@@ -226,7 +234,7 @@ class SupervisedTrial:
 
     def _save_checkpoint(self) -> None:
         """Save everything that the rest of the training depends on."""
-        if self._settings.checkpoint == "off":
+        if self.settings.checkpoint == "off":
             return
         started = self.clock.read()
         self._context.checkpoint(*self._state())
@@ -259,7 +267,7 @@ class SupervisedTrial:
         """
         reached = state["progress"]["samples"] * (self.workload.sequence_length or 0)
         return all(
-            self._context.has_branch_point(tokens) for tokens in self._settings.branch_points if tokens <= reached
+            self._context.has_branch_point(tokens) for tokens in self.settings.branch_points if tokens <= reached
         )
 
     def _restore(self, restored: Mapping[str, Any]) -> Progress:
@@ -281,7 +289,7 @@ class SupervisedTrial:
 
     def _branch_off(self) -> Progress:
         """Take over the base's state at the branch point; batch, rate and optimizer settings stay the trial's own."""
-        base, tokens = self._settings.branch_base, self._settings.branch_tokens or 0
+        base, tokens = self.settings.branch_base, self.settings.branch_tokens or 0
         state = self._context.branch_point(base, tokens)
         if state is None:
             raise FileNotFoundError(f"trial {base} has no checkpoint after {tokens} tokens")

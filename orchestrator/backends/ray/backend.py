@@ -9,7 +9,7 @@ import logging
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +68,6 @@ class RayBackend:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
         trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         guarded = GuardedListener(listener)
-        try:
-            self._run(trial_queue, results_dir, guarded)
-        finally:
-            if self._demand is not None:
-                self._demand.close()
-            guarded.reraise()
-
-    def _run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
-        """Run the queue's trials until it is over or the listener asks to stop."""
         extensions, settings = self._extensions, self._request.settings
         stop = _Stop(guarded)
         # The folder is absolute, because supervisors have another current folder.
@@ -91,12 +82,15 @@ class RayBackend:
         queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand, keeps_ended=shown)
         early_stop = EarlyStop(self._request, trial_queue.is_timed) if settings.sweep.early_stop else None
         printer = [] if settings.verbose else [Unprinted()]
-        with (
-            tempfile.TemporaryDirectory() as scratch,
-            _plain_tune(verbose=settings.verbose),
-            handler_kept(signal.SIGUSR1),
-            HeadWatch(),
-        ):
+        with ExitStack() as stack:
+            # The listener's exception comes last, when nothing runs or is requested any more.
+            stack.callback(guarded.reraise)
+            if self._demand is not None:
+                stack.callback(self._demand.close)
+            scratch = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.enter_context(_plain_tune(verbose=settings.verbose))
+            stack.enter_context(handler_kept(signal.SIGUSR1))
+            stack.enter_context(HeadWatch())
             tune.run(
                 GangTrainable,
                 name=extensions.name(results_dir),

@@ -1,7 +1,7 @@
 """A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
 
 To Tune the supervisor is a trial's actor. This module does not import Tune, which would double the time that a gang
-takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` their progress, `exit_by` explains a rank whose
+takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` their progress, `death_of` explains a rank whose
 process died, and `Supervisor` runs trials on them.
 """
 
@@ -30,27 +30,15 @@ from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
 from orchestrator.store.record import TrialOutcome
-from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.sampler import Sampling
 from orchestrator.telemetry.sources import Readings
-from orchestrator.trackers.tracking import numbers, run_of
+from orchestrator.trackers.tracking import numbers
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import RankRequest, TrialSpec
 
 RESERVED = ("rows", "outcome", "done", "config")
 """Keys of a result that have a meaning to Tune or to this back end."""
-
-
-def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
-    """Return the trial's parameters for Tune's loggers and frames."""
-    return {"params": dict(run_of(trial, secrets).params)}
-
-
-def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of the last row and of the whole trial as {name: number}, as Tune's callbacks expect."""
-    figures = {**numbers(last_row), **numbers(metrics)}
-    return {name: value for name, value in figures.items() if name not in RESERVED}
 
 
 NODE_S = 40.0
@@ -92,7 +80,7 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
     return error
 
 
-def exit_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
+def death_of(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
     """Return the exit of a rank of which Ray has only this error.
 
     Its log starts at byte `began_at`; anything before belongs to an earlier attempt. `oom_killed`: the kernel's
@@ -308,16 +296,15 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "driver_node": its id, "settings": Settings, "lost": GPUs in
-    quarantine}. Every result has the "rows" reported since the previous one, and the last result also the trial's
-    "outcome". For Tune's callbacks, each result contains the figures of the last row as well.
+    Its config is {"request": RankRequest, "settings": Settings, "lost": GPUs in quarantine}. Every result has the
+    "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's callbacks, each
+    result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
         self._workers = WorkerGroup(config["settings"].workers)
         self._notice = DrainNotice()
-        self._reported_s = 0.0
         self._turn = 0
         self._start(config)
 
@@ -354,10 +341,14 @@ class Supervisor:
         self._look_after_ranks()
         # Rows come before the end: after it, the ranks' processes may be gone.
         rows = self._new_rows()
-        if self._running and time.monotonic() <= self._deadline:
-            return {**plain_result(self._last_row, {}), "rows": rows}
-        outcome = self._finish()
-        return {**plain_result(self._last_row, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+        figures = numbers(self._last_row)
+        own: dict[str, Any] = {"rows": rows}
+        if not self._running or time.monotonic() > self._deadline:
+            outcome = self._finish()
+            figures |= numbers(outcome.metrics)
+            own |= {"outcome": outcome, "done": True}
+        # Tune's callbacks expect numbers by their names.
+        return {name: value for name, value in figures.items() if name not in RESERVED} | own
 
     def stop(self) -> None:
         """Stop the running trial, if any, and end the ranks."""
@@ -369,24 +360,12 @@ class Supervisor:
     def _start(self, config: Mapping[str, Any]) -> None:
         self._started = time.monotonic()
         self._turn += 1
-        self._trial: TrialSpec = config["trial"]
-        self._trial_dir = Path(config["trial_dir"])
         self._settings: Settings = config["settings"]
-        self._forget_last_trial()
-        # What a log has by now is of earlier attempts.
-        logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
-        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
-        self._oom_kills = oom_kills()
-        self._ranks = self._workers.take(self._trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._turn, self._settings)
-        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
-        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
-        self._running = {
-            self._run(rank, meeting, on_driver_node=self._workers.nodes[rank] == config["driver_node"]): rank
-            for rank in range(len(self._ranks))
-        }
-
-    def _forget_last_trial(self) -> None:
+        whole: RankRequest = config["request"]
+        assert whole.trial_dir
+        trial, self._trial_dir = whole.trial, whole.trial_dir
+        self._trial = trial
+        # Nothing of the last trial stays but the processes.
         self._iterations = 0
         self._reported_s = 0.0
         self._exits: list[RankExit] = []
@@ -397,19 +376,22 @@ class Supervisor:
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
-
-    def _run(self, rank: int, meeting: Any, *, on_driver_node: bool) -> Any:
-        """Tell a rank to start; return a reference to its answer."""
-        place = {
-            "gang_id": self._workers.gang_id,
-            "trial_dir": str(self._trial_dir),
-            "on_driver_node": on_driver_node,
-        }
-        request = self._trial.rank_request(rank) | place
-        # For Ray's dashboard, which shows each call.
-        call = self._ranks[rank].run.options(name=f"{self._trial.label}/rank{rank}")
+        # What a log has by now is of earlier attempts.
+        logs = [rank_log(self._trial_dir, rank) for rank in range(trial.gang.ranks)]
+        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
+        self._oom_kills = oom_kills()
+        self._ranks = self._workers.take(trial, config["lost"])
+        self._watch = RankWatch(self._ranks, self._turn, self._settings)
+        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
+        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         peers = self._ranks if len(self._ranks) > 1 else ()
-        return call.remote(self._turn, request, meeting, Sampling(hz=self._settings.telemetry.hz), peers)
+        sampling = Sampling(hz=self._settings.telemetry.hz)
+        self._running: dict[Any, int] = {}
+        for rank, actor in enumerate(self._ranks):
+            request = replace(whole, rank=rank, gang_id=self._workers.gang_id)
+            # The name is for Ray's dashboard, which shows each call.
+            call = actor.run.options(name=f"{trial.label}/rank{rank}")
+            self._running[call.remote(self._turn, request, meeting, sampling, peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""
@@ -454,7 +436,7 @@ class Supervisor:
         for rank, failure in all_settled(unanswered, self._ask_again).items():
             log, began_at = self._logs[rank]
             killed = oom_kills() > self._oom_kills
-            self._exits.append(exit_by(failure, rank, log, began_at=began_at, oom_killed=killed))
+            self._exits.append(death_of(failure, rank, log, began_at=began_at, oom_killed=killed))
         for rank in answers:
             self._watch.ended(rank)
         if any(rank_exit.status is not Status.OK for rank_exit in self._exits):

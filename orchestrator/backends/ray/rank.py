@@ -19,10 +19,11 @@ import ray
 
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.gpu_quarantine import of_node, take
-from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import Readings
 from sweeps.ports import free_port
 from sweeps.rank_exit import Cause, RankExit
+from sweeps.trial import RankRequest
 
 WATCH = "watch"
 """The concurrency group of the methods that answer while a trial runs.
@@ -79,7 +80,7 @@ class Rank:
     def run(
         self,
         turn: int,
-        request: Mapping[str, Any],
+        request: RankRequest,
         rendezvous: str | None,
         sampling: Sampling,
         ranks: Sequence[Any] = (),
@@ -91,15 +92,16 @@ class Rank:
         """
         self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on, calls about this turn are answered
-        folder = Path(request["trial_dir"])
+        request = replace(request, rendezvous=rendezvous)
+        assert request.trial_dir
         # On the driver's node the results directory must not be made again after it was deleted.
-        folder.mkdir(mode=0o700, parents=not request["on_driver_node"], exist_ok=True)
-        with _output_to(rank_log(folder, request["rank"])):
+        parents = _node_id() != request.driver_node
+        request.trial_dir.mkdir(mode=0o700, parents=parents, exist_ok=True)
+        with _output_to(rank_log(request.trial_dir, request.rank)):
             entry = resolve_name(RANK_ENTRY)
-            asked = {**request, "rendezvous": rendezvous}
-            with Sampler.on(sampling, request) as sampler:
+            with Sampler(sampling, Watched.of(request)) as sampler:
                 mailbox = _Mailbox(turn, ranks, self._messages_of(turn))
-                rank_exit: RankExit = entry(asked, self._emit, self._should_stop, sampler.observe, mailbox)
+                rank_exit: RankExit = entry(request, self._emit, self._should_stop, sampler.observe, mailbox)
             sys.stderr.write(rank_exit.trace)
             readings = sampler.readings()
         is_lost = rank_exit.cause is Cause.DEVICE

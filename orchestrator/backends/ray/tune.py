@@ -22,7 +22,7 @@ from orchestrator.backends.backend import GuardedListener
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import NODE_ID
-from orchestrator.backends.ray.gang import in_short, plain_config
+from orchestrator.backends.ray.gang import in_short
 from orchestrator.backends.ray.private_tune import CONFIG_ATTRIBUTES
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
@@ -30,10 +30,11 @@ from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.trackers.tracking import run_of
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import RankRequest, TrialSpec
 
 
 class Bundles(PlacementGroupFactory):  # type: ignore[misc]
@@ -54,25 +55,15 @@ class Bundles(PlacementGroupFactory):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class Starting:
-    """The settings that all attempts of one run have in common."""
+    """What all attempts of one run have in common."""
 
     results_dir: Path
     """Absolute."""
     driver_node: str = ""
-    """The id of the driver's node, where the results directory exists."""
+    """See `RankRequest`."""
     settings: Settings = field(default_factory=Settings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
-
-    def given(self, spec: TrialSpec) -> dict[str, Any]:
-        """Return the supervisor's config for an attempt at this trial."""
-        return {
-            "trial": spec,
-            "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
-            "driver_node": self.driver_node,
-            "settings": self.settings,
-            "lost": sorted(self.quarantine.devices),
-        }
 
 
 class Attempt(Trial):  # type: ignore[misc]
@@ -179,7 +170,18 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
                 self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
                 self._asked = True
             return None
-        attempt = self._attempt(start)
+        trial, starting = start.trial, self._starting
+        trial_dir = starting.results_dir / "trials" / trial.trial_id
+        request = RankRequest(trial=trial, trial_dir=trial_dir, driver_node=starting.driver_node)
+        attempt = Attempt(
+            self._experiment.spec["run"],
+            trial,
+            given={"request": request, "settings": starting.settings, "lost": sorted(starting.quarantine.devices)},
+            shown={"params": dict(run_of(trial, starting.secrets).params)},
+            trial_id=f"{trial.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
+            storage=self._experiment.storage,
+            placement_group_factory=self._bundles(start),
+        )
         self._given.append((attempt, start))
         self._count += 1
         return attempt
@@ -194,18 +196,6 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
                 self._trial_queue.retry(start.trial)
             elif attempt.outcome is None or attempt.outcome.cause is Cause.NODE:
                 self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
-
-    def _attempt(self, start: Start) -> Attempt:
-        spec = start.trial
-        return Attempt(
-            self._experiment.spec["run"],
-            spec,
-            given=self._starting.given(spec),
-            shown=plain_config(spec, self._starting.secrets),
-            trial_id=f"{spec.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
-            storage=self._experiment.storage,
-            placement_group_factory=self._bundles(start),
-        )
 
     def stranded(self) -> list[Trial]:
         """Return trials that have not started and whose node is gone; they are queued again."""

@@ -1,4 +1,3 @@
-import json
 import math
 
 import pytest
@@ -9,7 +8,6 @@ import sweeps.sweep
 from sweeps.errors import ConfigError
 from sweeps.layout import least_nodes
 from sweeps.sweep import Sweep, divide_global, gang_of, multiply_device, trials
-from sweeps.trial import Batch
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
 
@@ -18,7 +16,6 @@ def test_a_trial_has_gang_batch_and_rate():
     assert (trial.gpus, trial.gang.ranks, trial.batch.global_batch_size, trial.batch.shares) == (2, 2, 128, (64, 64))
     assert (trial.lr.value, trial.lr.warmup_from, trial.layout.strategy) == (0.4, 0.1, "ddp")
     assert trial.label == "s/gpus=2,device_batch_size=64,lr_rule=linear,seed=0"
-    assert json.loads(json.dumps(trial.rank_request(1)))["batch"]["shares"] == [64, 64]
 
 
 def test_zip_and_exclude_select_trials():
@@ -145,7 +142,7 @@ def test_data_parallel_process_has_one_device_batch_per_gpu():
     held = setup(strategy="data_parallel", device="cuda")
     (trial,) = expanded({"gpus": [4], "device_batch_size": [32]}, held)
     assert (trial.gang.ranks, trial.batch.shares, trial.batch.global_batch_size) == (1, (128,), 128)
-    assert (trial.batch.device_batch_size, trial.rank_request(0)["gpus_per_rank"]) == (32, 4)
+    assert (trial.batch.device_batch_size, trial.gang.gpus_per_rank) == (32, 4)
 
 
 def test_unequal_strategy_takes_any_global_batch():
@@ -315,8 +312,7 @@ def test_model_parallelism_divides_the_replicas_of_a_batch():
     assert by_device.lr.value == pytest.approx(0.1 * 128 / 32)
     (by_step,) = expanded({"gpus": [8], "global_batch_size": [128]}, given)
     assert by_step.batch == by_device.batch
-    received = Batch(**by_step.rank_request(0)["batch"])
-    assert received.data_parallel_size == 2 and received.device_batch_size == 16
+    assert by_step.batch.data_parallel_size == 2 and by_step.batch.device_batch_size == 16
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,15 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from sweeps.layout import Gang, layout_of
 from sweeps.rank_exit import RankExit
+from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
+from trainables.context import Context
 
 CONFIG: dict[str, Any] = {
     "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0},
@@ -42,39 +45,52 @@ def request(
     strategy: str = "",
     fsdp_size: int | None = None,
     tensor: int = 1,
+    rates: LearningRate | None = None,
+    gpus_per_rank: float = 0,
+    threads: int = 1,
+    gang_id: str = "gang",
+    rendezvous: str | None = None,
+    trial_dir: Path | str | None = None,
     **other: Any,
-) -> dict[str, Any]:
-    """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG."""
-    rates = {"value": lr, "warmup_from": lr / 10, "warmup_epochs": 1.0}
-    return {
-        "trial_id": "trial",
-        "label": "trial",
-        "trainable": trainable,
-        "config": CONFIG | (config or {}),
-        "rank": rank,
-        "world_size": len(shares) * tensor,
-        "device": "cpu",
-        "gpus_per_rank": 0,
-        "threads": 1,
-        "layout": layout(strategy or "auto", len(shares) * tensor, fsdp_size, tensor),
-        "seed": 1,
-        "batch": {
-            "global_batch_size": sum(shares) * grad_accum_steps,
-            "grad_accum_steps": grad_accum_steps,
-            "shares": list(shares),
-        },
-        "lr": {"rule": "linear", "reference_batch_size": 64, "multiplier": 1.0, "optimizer": {}} | rates,
-        "rendezvous": None,
-        "gang_id": "gang",
-        "trial_dir": None,
-    } | other
+) -> RankRequest:
+    """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG.
 
-
-def layout(strategy: str, ranks: int, fsdp_size: int | None = None, tensor: int = 1) -> dict[str, Any]:
-    """Return the layout of so many ranks with a GPU each, as JSON."""
-    gang = Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1)
-    degrees = {"tensor_parallel": tensor}
-    return asdict(layout_of(gang, strategy=strategy, model_parallel=degrees, fsdp_size=fsdp_size))
+    `rates` replaces the learning rate, and `other` are fields of the trial.
+    """
+    ranks = len(shares) * tensor
+    layout = layout_of(
+        Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1),
+        strategy=strategy or "auto",
+        model_parallel={"tensor_parallel": tensor},
+        fsdp_size=fsdp_size,
+    )
+    whole = sum(shares) * grad_accum_steps
+    rates = rates or LearningRate(
+        rule="linear", reference_batch_size=64, value=lr, warmup_from=lr / 10, warmup_epochs=1.0
+    )
+    trial = TrialSpec(
+        trial_id="trial",
+        cell_id="cell",
+        sweep="tests",
+        axes={},
+        gpus=ranks,
+        gang=Gang(ranks=ranks, gpus_per_rank=gpus_per_rank, cpus_per_rank=threads),
+        device="cpu",
+        layout=layout,
+        timing="device",
+        batch=Batch(global_batch_size=whole, grad_accum_steps=grad_accum_steps, shares=tuple(shares)),
+        lr=rates,
+        seed=1,
+        trainable=trainable,
+        config=CONFIG | (config or {}),
+    )
+    return RankRequest(
+        trial=replace(trial, **other),
+        rank=rank,
+        gang_id=gang_id,
+        rendezvous=rendezvous,
+        trial_dir=Path(trial_dir) if trial_dir else None,
+    )
 
 
 def rendezvous() -> str:
@@ -159,7 +175,7 @@ def _serve(end: Connection) -> None:
                 end.send((None, traceback.format_exc()))
 
 
-def run(asked: dict[str, Any]) -> dict[str, Any]:
+def run(asked: RankRequest) -> dict[str, Any]:
     """Run a rank; return the fields of its exit, and the rows that it has emitted."""
     from trainables import rank
 
@@ -170,6 +186,24 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 def fields_of(rank_exit: RankExit) -> dict[str, Any]:
     """Return the fields of an exit, and its status."""
     return vars(rank_exit) | {"status": rank_exit.status}
+
+
+def context_of(
+    asked: RankRequest,
+    emit: Callable[[dict[str, Any]], None] = lambda row: None,
+    stop_requested: Callable[..., bool] = lambda: False,
+) -> Context:
+    """Return the context of a rank with this request."""
+    return Context.of(asked, emit=emit, stop_requested=stop_requested)
+
+
+def supervised_trial(asked: RankRequest, context: Context | None = None, **options: Any) -> Any:
+    """Return a rank's `SupervisedTrial`, before its first step."""
+    from trainables.supervised.settings import TrainingSettings
+    from trainables.supervised.training import SupervisedTrial
+
+    config = asked.trial.config
+    return SupervisedTrial(config, TrainingSettings.of(config["trainable"]), context or context_of(asked), **options)
 
 
 def run_two(pair: Processes, *arguments: str, **asked: Any) -> list[dict[str, Any]]:

@@ -10,11 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from sweeps.trial import LearningRate
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
+from sweeps.trial import RankRequest
+from tests.unit.trainables.ranks import (
+    CONFIG,
+    Processes,
+    context_of,
+    rendezvous,
+    request,
+    supervised_trial,
+    without_times,
+)
 from trainables import checkpoints, isolation, rank
 from trainables.context import Context
-from trainables.supervised.training import SupervisedTrial
 
 OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}
 AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}
@@ -65,14 +72,13 @@ class StopAfter:
         return self._looks < 0
 
 
-def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -> dict[str, Any]:
+def bits(asked: RankRequest, folder: Path | None, looks: int | None = None) -> dict[str, Any]:
     """Train in this process, from a clean slate; the final weights, and all that was told."""
-    own = {"trial_dir": folder and str(folder)}
     rows: list[dict[str, Any]] = []
-    context = rank.context_of(asked | own, rows.append, StopAfter(looks) if looks is not None else lambda: False)
-    context.lr = _of_rule(context, asked)
-    isolation.enter(asked["trainable"], seed=asked["seed"], threads=1)
-    trial = SupervisedTrial(asked["config"], context)
+    stop = StopAfter(looks) if looks is not None else lambda: False
+    context = context_of(replace(asked, trial_dir=folder), rows.append, stop)
+    isolation.enter(asked.trial.trainable, seed=context.seed, threads=1)
+    trial = supervised_trial(asked, context)
     try:
         trial.train()
         trial.evaluate()
@@ -84,13 +90,13 @@ def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -
     return {"weights": weights, "told": told, "stopped": trial.stopped, "remarks": context.remarks}
 
 
-def _of_rule(context: Context, asked: dict[str, Any]) -> LearningRate:
-    return replace(context.lr, rule=asked["rule"], reference_batch_size=32) if "rule" in asked else context.lr
-
-
-def asked_of(case: dict[str, Any], **other: Any) -> dict[str, Any]:
-    given = {key: value for key, value in (case | other).items() if key != "config"}
-    return request(config={"trainable": OFTEN} | case["config"], **given)
+def asked_of(case: dict[str, Any], **other: Any) -> RankRequest:
+    given = {key: value for key, value in (case | other).items() if key not in ("config", "rule")}
+    asked = request(config={"trainable": OFTEN} | case["config"], **given)
+    if "rule" not in case:
+        return asked
+    lr = replace(asked.trial.lr, rule=case["rule"], reference_batch_size=32)
+    return replace(asked, trial=replace(asked.trial, lr=lr))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -116,7 +122,7 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
         if row["epoch"] == 3:
             raise RuntimeError("on purpose")
 
-    answer = rank.run(asked | {"trial_dir": str(tmp_path)}, crash, lambda: False)
+    answer = rank.run(replace(asked, trial_dir=tmp_path), crash, lambda: False)
     assert answer.status == "failed"
     went_on = bits(asked, tmp_path)
     [remark] = went_on["remarks"]
@@ -124,9 +130,10 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
     assert (went_on["weights"], went_on["told"]) == (whole["weights"], whole["told"])
 
 
-def both(pair: Processes, asked: dict[str, Any], folder: Path | None, looks: int | None = None) -> list[dict[str, Any]]:
-    place = {"rendezvous": rendezvous(), "gang_id": f"{folder}{looks}", "world_size": 2}
-    return pair.call(bits, *((asked | place | {"rank": rank}, folder, looks if rank == 1 else None) for rank in (0, 1)))
+def both(pair: Processes, asked: RankRequest, folder: Path | None, looks: int | None = None) -> list[dict[str, Any]]:
+    asked = replace(asked, rendezvous=rendezvous(), gang_id=f"{folder}{looks}")
+    own = (replace(asked, rank=rank) for rank in (0, 1))
+    return pair.call(bits, *((of_rank, folder, looks if of_rank.rank == 1 else None) for of_rank in own))
 
 
 PAIRS: dict[str, dict[str, Any]] = {
@@ -150,7 +157,7 @@ ALWAYS = "dropout, unequal"
 def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path) -> None:
     asked = asked_of(PAIRS[name])
     if (
-        asked["layout"]["strategy"] == "ddp_unequal"
+        asked.trial.layout.strategy == "ddp_unequal"
     ):  # each training by itself would find other shares: compare the second part
         first = both(pair, asked, tmp_path, 1)
         copy = tmp_path / "copy"

@@ -44,23 +44,23 @@ def test_peak_is_that_of_tensors(bounds: list[float]) -> None:
 
 @pytest.mark.gpu
 def test_trial_beyond_its_share_ends_as_oom() -> None:
-    asked = request("tests.unit.trainables.polluters:take_half_of_the_gpu") | {"device": "cuda", "gpus_per_rank": 0.25}
-    short = run(asked | {"memory_share": 0.25})
+    take_half = "tests.unit.trainables.polluters:take_half_of_the_gpu"
+    short = run(request(take_half, device="cuda", gpus_per_rank=0.25, timing="shared"))
     assert short["status"] == "oom" and short["note"].startswith("in 0.25 of the GPU's memory: ")
-    whole = run(asked)
+    whole = run(request(take_half, device="cuda", gpus_per_rank=0.25))
     assert whole["status"] == "ok"
     assert whole["metrics"]["reserved_memory_gb"] > whole["metrics"]["device_memory_gb"] / 2
 
 
 @pytest.mark.gpu
 def test_every_epoch_reports_its_peak() -> None:
-    answer = run(request(config={"budget": {"epochs": 2}}) | {"device": "cuda"})
+    answer = run(request(config={"budget": {"epochs": 2}}, device="cuda"))
     peaks = [row["peak_memory_gb"] for row in answer["rows"]]
     assert len(peaks) == 2 and 0 < peaks[0] <= peaks[1] <= answer["metrics"]["peak_memory_gb"]
 
 
 @pytest.mark.gpu
 def test_captured_trials_leave_no_memory_behind() -> None:
-    asked = request(config={"trainable": CONFIG["trainable"] | {"cuda_graph": "on"}}) | {"device": "cuda"}
+    asked = request(config={"trainable": CONFIG["trainable"] | {"cuda_graph": "on"}}, device="cuda")
     _, second, third, fourth = (run(asked)["metrics"]["peak_memory_gb"] for _ in range(4))
     assert second == pytest.approx(third, abs=1e-3) and third == pytest.approx(fourth, abs=1e-3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sweeps.layout import Layout
-from sweeps.trial import Batch, LearningRate
+from sweeps.trial import Batch, LearningRate, RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
@@ -129,11 +129,10 @@ def test_adascale_with_one_part_keeps_the_reference_rate() -> None:
     assert not at_the_reference["note"] and at_the_reference["metrics"]["gain"] == 1
 
 
-def adascale(**other: Any) -> dict[str, Any]:
+def adascale(**other: Any) -> RankRequest:
     """20 steps of 64 samples, that is 80 of the reference batch."""
-    asked = request(config={"schedule": {"name": "constant"}}, **other)
-    rates = {"rule": "adascale", "reference_batch_size": 16, "warmup_from": 0.05, "warmup_epochs": 0.0}
-    return asked | {"lr": asked["lr"] | rates}
+    rates = LearningRate(rule="adascale", reference_batch_size=16, value=0.05, warmup_from=0.05)
+    return request(config={"schedule": {"name": "constant"}}, rates=rates, **other)
 
 
 @pytest.mark.parametrize("hidden", [{"precision": "fp16"}, {"cuda_graph": "on"}])

@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from orchestrator.backends.backend import outcome_of
 from sweeps.rank_exit import CONNECTION_ERROR, Cause
 from sweeps.status import Status
+from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request
 from trainables import rank
 
@@ -68,7 +69,7 @@ class StopAfter:
         return self._looks < 0
 
 
-def train(asked: dict[str, Any], looks: int) -> tuple[list[float], str]:
+def train(asked: RankRequest, looks: int) -> tuple[list[float], str]:
     """Train as one rank; return the loss of each epoch and, if there is one, the last validation loss; and the note."""
     rows: list[dict[str, Any]] = []
     answer = rank.run(asked, rows.append, StopAfter(looks))
@@ -77,7 +78,7 @@ def train(asked: dict[str, Any], looks: int) -> tuple[list[float], str]:
     return [row["loss"] for row in rows] + validation, answer.note
 
 
-def train_out_of_memory(asked: dict[str, Any], failing_rank: int, folder: Path) -> None:
+def train_out_of_memory(asked: RankRequest, failing_rank: int, folder: Path) -> None:
     """Train as one rank and write its exit; the failing rank runs out of memory in a later forward pass."""
     calls = 0
 
@@ -87,10 +88,10 @@ def train_out_of_memory(asked: dict[str, Any], failing_rank: int, folder: Path) 
         if calls > 100 and module.training:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    fails = asked["rank"] == failing_rank
+    fails = asked.rank == failing_rank
     with register_module_forward_pre_hook(before_forward) if fails else nullcontext():
         rank_exit = rank.run(asked, lambda row: None, lambda: False)
-    (folder / str(asked["rank"])).write_bytes(pickle.dumps(rank_exit))
+    (folder / str(asked.rank)).write_bytes(pickle.dumps(rank_exit))
     if fails:
         # A back end ends the processes of a gang in which a rank has failed; only that closes its connections.
         os._exit(0)
@@ -105,7 +106,7 @@ def losses(
     return curve
 
 
-def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any) -> list[dict[str, Any]]:
+def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any) -> list[RankRequest]:
     """Return the request to each rank of a layout; `changes` as in `losses`."""
     sections = {key: changes.pop(key) for key in ("model", "data", "budget", "optimizer") if key in changes}
     asked = {key: changes.pop(key) for key in ("grad_accum_steps", "trial_dir") if key in changes}

@@ -28,11 +28,15 @@ def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
 
 def test_single_rank_after_a_gang_equals_new_process(pair: Processes) -> None:
     alone = request(gang_id="alone")
-    together = [request(rank=rank, shares=(32, 32)) for rank in range(2)]
     seen = []
     for turn in range(2):
         meeting = {"gang_id": f"pair {turn}", "rendezvous": rendezvous()}
-        seen.append([without_times(answer) for answer in pair.call(run, *((each | meeting,) for each in together))])
+        seen.append(
+            [
+                without_times(answer)
+                for answer in pair.call(run, *((request(rank=rank, shares=(32, 32), **meeting),) for rank in range(2)))
+            ]
+        )
         pair.call(process_group.leave, (), ())
         (first,) = pair.call(run, (alone,))
         seen.append(without_times(first))

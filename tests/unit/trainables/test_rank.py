@@ -1,5 +1,5 @@
 import errno
-import json
+import pickle
 import subprocess
 import sys
 
@@ -8,7 +8,7 @@ import torch
 
 from sweeps.trial import Batch
 from tests.unit.trainables import polluters
-from tests.unit.trainables.ranks import request, run
+from tests.unit.trainables.ranks import context_of, request, run
 from trainables import rank
 from trainables.context import Context, DivergedError, GivenUpError, PortInUseError, RequestError
 from trainables.rank import exit_by, rank_environment
@@ -16,12 +16,12 @@ from trainables.rank import exit_by, rank_environment
 
 def test_a_noop_of_one_rank_imports_no_torch() -> None:
     code = (
-        "import json, sys; from trainables.rank import run\n"
-        "answer = run(json.loads(sys.argv[1]), print, lambda: False)\n"
+        "import pickle, sys; from trainables.rank import run\n"
+        "answer = run(pickle.loads(bytes.fromhex(sys.argv[1])), print, lambda: False)\n"
         "assert answer.status == 'ok' and answer.reusable, answer\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
-    asked = json.dumps(request("trainables.noop:train"))
+    asked = pickle.dumps(request("trainables.noop:train")).hex()
     subprocess.run([sys.executable, "-c", code, asked], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
@@ -79,7 +79,7 @@ def test_background_work_makes_a_process_not_reusable(leave: str) -> None:
 
 def test_the_context_follows_the_request() -> None:
     asked = request(rank=1, shares=(3, 2), grad_accum_steps=2, trial_dir="/some/where")
-    context = rank.context_of(asked, print, lambda: True)
+    context = context_of(asked, print, lambda: True)
     assert (context.rank, context.world_size, context.device) == (1, 2, "cpu")
     assert (context.batch.global_batch_size, context.batch.shares) == (10, (3, 2))
     assert (context.lr.value, context.lr.warmup_epochs) == (0.05, 1.0)
@@ -89,7 +89,7 @@ def test_the_context_follows_the_request() -> None:
 
 @pytest.mark.parametrize(("gpus", "devices"), [(1, ("cuda:0",)), (0.25, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))])
 def test_a_rank_counts_its_gpus_from_0(gpus: float, devices: tuple[str, ...]) -> None:
-    context = rank.context_of(request(device="cuda", gpus_per_rank=gpus), print, lambda: True)
+    context = context_of(request(device="cuda", gpus_per_rank=gpus))
     assert (context.device, context.devices) == ("cuda:0", devices)
 
 

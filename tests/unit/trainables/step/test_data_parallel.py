@@ -3,11 +3,9 @@ import torch
 from torch import nn
 
 from sweeps.layout import Layout
-from tests.unit.trainables.ranks import CONFIG, request, run
-from trainables import rank
+from tests.unit.trainables.ranks import CONFIG, request, run, supervised_trial
 from trainables.context import Context
 from trainables.step import strategies
-from trainables.supervised.training import SupervisedTrial
 
 EXACT = {"trainable": CONFIG["trainable"] | {"precision": "fp64"}}
 
@@ -31,7 +29,7 @@ def test_several_gpus_add_a_remark(gpus: int, remarks: list[str]) -> None:
 def parameters(**asked: object) -> torch.Tensor:
     told = request(config=EXACT, device="cuda", **asked)
     torch.manual_seed(1)
-    trial = SupervisedTrial(told["config"], rank.context_of(told, lambda row: None, lambda: False))
+    trial = supervised_trial(told)
     trial.train()
     return torch.cat([parameter.detach().flatten().cpu() for parameter in trial.replica.model.parameters()])
 

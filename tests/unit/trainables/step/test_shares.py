@@ -10,14 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sweeps.trial import Batch
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, run_two
+from sweeps.trial import Batch, RankRequest
+from tests.unit.trainables.ranks import (
+    CONFIG,
+    Processes,
+    context_of,
+    rendezvous,
+    request,
+    run,
+    run_two,
+    supervised_trial,
+)
 from trainables.context import Context
 from trainables.process_group import RankGroup
-from trainables.rank import context_of
 from trainables.step.shares import fitting, proportional, share_by_speed
 from trainables.supervised import replica
-from trainables.supervised.training import SupervisedTrial
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def hungry(*, input_shape: tuple[int, int, int], num_classes: int, most: int = 1
     return Hungry(input_shape[1] * input_shape[2], num_classes, most)
 
 
-def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> dict[str, Any]:
+def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> RankRequest:
     config = {
         "trainable": CONFIG["trainable"] | {"precision": "fp64", "micro_batch": micro_batch},
         "model": {"name": f"{__name__}:hungry", "most": most},
@@ -105,10 +112,10 @@ def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> dict[
     return request(shares=(share,), grad_accum_steps=accum, config=config)
 
 
-def trained(request: dict[str, Any]) -> tuple[list[Tensor], dict[str, Any]]:
+def trained(request: RankRequest) -> tuple[list[Tensor], dict[str, Any]]:
     torch.manual_seed(1)
-    context = context_of(request, lambda row: None, lambda: False)
-    trial = SupervisedTrial(request["config"], context)
+    context = context_of(request)
+    trial = supervised_trial(request, context)
     trial.train()
     return list(trial.replica.model.parameters()), context.metrics
 
@@ -171,21 +178,21 @@ def test_number_of_passes_is_the_fewest_that_fit(
     assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
 
 
-def weights(request: dict[str, Any]) -> tuple[list[float], int]:
+def weights(request: RankRequest) -> tuple[list[float], int]:
     parameters, metrics = trained(request)
     return torch.cat([each.detach().flatten() for each in parameters]).tolist(), metrics["micro_batch_size"]
 
 
 def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
     gang = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
-    config = asked(20, "auto")["config"]
+    config = asked(20, "auto").trial.config
     ranks = pair.call(weights, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
     whole, _ = weights(asked(10**9, "auto", share=60))
     for theirs, samples in ranks:
         assert samples == 15 and theirs == pytest.approx(whole, abs=1e-10)
 
 
-def shares_told(request: dict[str, Any]) -> list[int]:
+def shares_told(request: RankRequest) -> list[int]:
     def by_speed(context: Context, gang: RankGroup, pass_s: float, whole: Batch) -> None:
         assert context.batch.shares == (15, 15)  # what is timed must fit
         context.batch = replace(whole, shares=(14, 46))
@@ -198,7 +205,7 @@ def shares_told(request: dict[str, Any]) -> list[int]:
 @pytest.mark.slow
 def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) -> None:
     gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
-    config = asked(20, "auto")["config"]
+    config = asked(20, "auto").trial.config
     asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
     told, same = pair.call(shares_told, *((each,) for each in asks))
     assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
@@ -241,7 +248,7 @@ def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
 
 
 def test_error_in_one_ranks_pass_ends_the_other(pair: Processes) -> None:
-    config = asked(20, "auto")["config"] | {"model": {"name": f"{__name__}:torn"}}
+    config = asked(20, "auto").trial.config | {"model": {"name": f"{__name__}:torn"}}
     waits, broke = run_two(pair, shares=(30, 30), config=config)
     assert (waits["status"], broke["status"]) == ("failed", "failed")
     assert "something else" in broke["note"]

@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.unit.trainables.ranks import CONFIG, request
-from trainables.rank import context_of
+from tests.unit.trainables.ranks import CONFIG, request, supervised_trial
 from trainables.step.graphed_step import WARMUP_STEPS, stream_for
 from trainables.step.training_step import TrainingStep
 from trainables.supervised.loop import Loop
-from trainables.supervised.training import SupervisedTrial
 
 INPUTS = ["resident", "loader"]
 FIRST = WARMUP_STEPS + 2
@@ -84,7 +82,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **setting
     monkeypatch.setattr(Loop, "step", watched)
     asked = request(config=config, device=device, gpus_per_rank=0 if device == "cpu" else 1)
     with stream_for(config["trainable"].get("cuda_graph", "off"), device):
-        trial = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
+        trial = supervised_trial(asked)
         try:
             trial.train()
         finally:

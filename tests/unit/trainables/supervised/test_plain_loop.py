@@ -11,9 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
-from tests.unit.trainables.ranks import CONFIG, request
-from trainables import rank
-from trainables.supervised.training import SupervisedTrial
+from tests.unit.trainables.ranks import CONFIG, context_of, request, supervised_trial
 
 EPOCHS, STEPS, BATCH, LR = 4, 9, 20, 0.01
 LENGTH = EPOCHS * STEPS * BATCH
@@ -66,10 +64,8 @@ def trained(
     }
     shown: list[Tensor] = []
     rows: list[dict[str, Any]] = []
-    asked = request(**{"shares": (BATCH,), "lr": LR, "config": config | sections} | other)
-    asked["lr"] = rates or asked["lr"]
-    context = rank.context_of(asked, rows.append, lambda: False)
-    trial = SupervisedTrial(asked["config"], context)
+    asked = request(**{"shares": (BATCH,), "lr": LR, "config": config | sections, "rates": rates} | other)
+    trial = supervised_trial(asked, context_of(asked, rows.append))
     before = [each.detach().clone() for each in trial.replica.model.parameters()]
     trial.replica.model.register_forward_pre_hook(
         lambda model, images: shown.append(images[0].clone()) if model.training else None

@@ -1,6 +1,7 @@
 """A rehearsal: rank 0 alone takes real steps in any layout; its figures are those of a trial."""
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,8 +119,8 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
 def test_the_process_answers_each_request_with_a_line() -> None:
     requests = [request("trainables.supervised.rehearsal:rehearse", shares=(shares,)) for shares in (64, 10**6)]
     command = [sys.executable, "-m", "trainables.supervised.rehearsal"]
-    text = "".join(json.dumps(asked) + "\n" for asked in requests)
-    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    content = b"".join(map(pickle.dumps, requests))
+    ended = subprocess.run(command, input=content, capture_output=True, check=True)
     first, second = map(json.loads, ended.stdout.splitlines())
     assert first["status"] == "ok" and first["figures"]["step_s"] > 0 and first["took_s"] > 0
     assert second["status"] == "failed" and "1000000" in second["note"] and second["figures"] == {}

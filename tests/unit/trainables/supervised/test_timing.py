@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run
 from trainables import rank
 from trainables.clock import Clock, Lap, Window
@@ -104,7 +105,7 @@ TIMED = CONFIG | {
 PARTS = ("data", "host", "compute", "communication", "imbalance")
 
 
-def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
+def delayed(asked: RankRequest, place: str) -> dict[str, float]:
     """A trial whose step is DELAY_S longer in this place."""
 
     def slow(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +124,7 @@ def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
     }
     patch = pytest.MonkeyPatch()
     patch.setattr(timing, "SPLIT_STEPS", 12)
-    if place and (place != "imbalance" or asked["rank"] == 1):
+    if place and (place != "imbalance" or asked.rank == 1):
         owner, name = places[place]
         patch.setattr(owner, name, slow(getattr(owner, name)))
     if place == "data":

@@ -7,10 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run, run_two, without_times
+from sweeps.trial import RankRequest
+from tests.unit.trainables.ranks import (
+    CONFIG,
+    Processes,
+    context_of,
+    fields_of,
+    rendezvous,
+    request,
+    run,
+    run_two,
+    supervised_trial,
+    without_times,
+)
 from trainables import rank
 from trainables.supervised.replica import Replica
-from trainables.supervised.training import SupervisedTrial
 
 EXACT = {
     "trainable": CONFIG["trainable"] | {"precision": "fp64"},
@@ -18,12 +29,12 @@ EXACT = {
 }
 
 
-def trained(asked: dict[str, Any], replica_type: type[Replica] = Replica) -> tuple[list[list[float]], dict[str, Any]]:
+def trained(asked: RankRequest, replica_type: type[Replica] = Replica) -> tuple[list[list[float]], dict[str, Any]]:
     """Return all parameters after the training, and what it summarized; threads and seeds are as the rank sets them."""
-    torch.manual_seed(asked["seed"])
-    torch.set_num_threads(asked["threads"])
-    context = rank.context_of(asked, lambda row: None, lambda: False)
-    trial = SupervisedTrial(asked["config"], context, replica_type=replica_type)
+    context = context_of(asked)
+    torch.manual_seed(context.seed)
+    torch.set_num_threads(context.threads)
+    trial = supervised_trial(asked, context, replica_type=replica_type)
     trial.train()
     trial.evaluate()
     return [parameter.detach().flatten().tolist() for parameter in trial.replica.model.parameters()], context.metrics

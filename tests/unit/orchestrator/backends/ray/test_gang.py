@@ -7,7 +7,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator.backends.ray import gang
-from orchestrator.backends.ray.gang import WorkerGroup, all_settled, exit_by, settled
+from orchestrator.backends.ray.gang import WorkerGroup, all_settled, death_of, settled
 from sweeps.layout import OWN_RANKS, Layout
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -33,7 +33,7 @@ def test_exit_names_the_root_cause(
 ) -> None:
     file = tmp_path / "rank1.log"
     file.write_text(log)
-    end = exit_by(error, 1, file, began_at=0, oom_killed=oom_killed)
+    end = death_of(error, 1, file, began_at=0, oom_killed=oom_killed)
     assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
     assert note in end.note
 
@@ -44,11 +44,11 @@ def test_crash_of_an_earlier_attempt_is_ignored(tmp_path: Path) -> None:
     began_at = log.stat().st_size
     with log.open("a") as further:
         further.write("this is rank 1 once more\n")
-    assert exit_by(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
+    assert death_of(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
     with log.open("a") as further:
         further.write("Fatal Python error: Bus error\n")
-    assert "Bus error" in exit_by(GONE, 1, log, began_at=began_at, oom_killed=True).note
-    absent = exit_by(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
+    assert "Bus error" in death_of(GONE, 1, log, began_at=began_at, oom_killed=True).note
+    absent = death_of(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
     assert "killed from outside" in absent.note
 
 
@@ -56,9 +56,9 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(gang, "REPORT_BYTES", 100)
     log = tmp_path / "rank1.log"
     log.write_text(f"{CRASHED}{'x' * 100}")
-    assert "killed from outside" in exit_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    assert "killed from outside" in death_of(GONE, 1, log, began_at=0, oom_killed=False).note
     log.write_text(f"{'x' * 100}Fatal Python error: Bus error\n")
-    assert "Bus error" in exit_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    assert "Bus error" in death_of(GONE, 1, log, began_at=0, oom_killed=False).note
 
 
 def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from orchestrator.backends.ray import rank as ray_rank
 from orchestrator.backends.ray.rank import Rank, _output_to
 from orchestrator.telemetry.sampler import Sampling
 from sweeps.rank_exit import RankExit
+from tests.unit.trainables import ranks
 
 
 def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +25,14 @@ def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.C
     assert not sys.stdout.closed
 
 
-def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a rank change the environment, and know its node without a cluster."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(ray_rank, "_node_id", lambda: "here")
+
+
+def quick(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
     """A trial that reports one row and says whether it was asked to stop."""
     emit({"epoch": 1})
     return RankExit(rank=0, metrics={"asked_to_stop": should_stop()})
@@ -31,10 +40,9 @@ def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any, ma
 
 def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where an answer is so late that the next trial has begun, or the question so early that it has not."""
-    monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     rank = Rank(1, 0)
-    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
+    request = ranks.request(trial_dir=tmp_path)
     rank.run(1, request, None, Sampling(hz=0))
     assert (rank.rows(1, 0), rank.rows(1, 1), rank.moves(1)) == ([{"epoch": 1}], [], 2)
     assert (rank.rows(2, 0), rank.moves(2)) == ([], 0)
@@ -44,18 +52,16 @@ def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     log = tmp_path / "deleted" / "trials" / "t" / "rank0.log"
-    request = {"trial_dir": str(log.parent), "rank": 0, "device": "cpu"}
+    request = ranks.request(trial_dir=log.parent)
     with pytest.raises(FileNotFoundError):
-        Rank(1, 0).run(1, {**request, "on_driver_node": True}, None, Sampling(hz=0))
-    Rank(1, 0).run(1, {**request, "on_driver_node": False}, None, Sampling(hz=0))
+        Rank(1, 0).run(1, replace(request, driver_node="here"), None, Sampling(hz=0))
+    Rank(1, 0).run(1, replace(request, driver_node="elsewhere"), None, Sampling(hz=0))
     assert log.exists()
 
 
 def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
     rank = Rank(1, 0)
 
     def stopped(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
@@ -65,7 +71,7 @@ def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
         return RankExit(rank=0, metrics={"asked_to_stop": [before, should_stop()]})
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: stopped)
-    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
+    request = ranks.request(trial_dir=tmp_path)
     rank_exit, *_ = rank.run(1, request, None, Sampling(hz=0))
     assert rank_exit.metrics["asked_to_stop"] == [False, True] and rank_exit.stopped
 
@@ -84,7 +90,6 @@ class Peer:
 
 
 def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", dict(os.environ))
     rank, peer = Rank(1, 0), Peer()
     received = []
 
@@ -95,7 +100,7 @@ def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch
         return RankExit(rank=0)
 
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: exchange)
-    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu", "on_driver_node": True}
+    request = ranks.request(trial_dir=tmp_path)
     rank.deliver(1, {"for": 1})
     for turn in (1, 2, 3):
         rank.run(turn, request, None, Sampling(hz=0), [rank, peer])
