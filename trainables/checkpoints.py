@@ -6,12 +6,13 @@ tensors and plain values only, so that reading a file runs no code. This module 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,11 @@ class Checkpoints:
         if newest is None:
             return None
         number, contents = newest
-        files = [unpacked(contents[rank]) for rank in range(len(contents))]
+        import torch
+
+        # On the CPU first: the parts of other ranks need not fit the device.
+        read = functools.partial(torch.load, map_location="cpu", weights_only=True)
+        files: list[dict[str, Any]] = [read(io.BytesIO(contents[rank])) for rank in range(len(contents))]
         first = files[0]
         # A folder may be a copy of another trial's.
         if first["owner"] != self._owner:
@@ -89,21 +94,16 @@ class Checkpoints:
         # Random numbers and losses of another number of ranks belong to none of these.
         has_own = len(files) == self._generations.world_size
         own = files[self._rank]["own"] if has_own else {}
-        return Restored(
-            state=placed({**first["state"], **own}, self._device),
-            tensors=self._tensors(files),
-            reported=first["reported"],
-        )
+        tensors = None
+        if "chunks" in first:
+            from trainables.shared_tensors import SharedTensors
 
-    def _tensors(self, files: Sequence[Mapping[str, Any]]) -> SharedTensors | None:
-        if "chunks" not in files[0]:
-            return None
-        from trainables.shared_tensors import SharedTensors
-
-        alone = bool(files[0]["alone"])
-        # A tensor's parts may be in any rank's file, so that each rank reads all of them.
-        own = [files[self._rank]] if alone else files
-        return SharedTensors(chunks=[chunk for file in own for chunk in file["chunks"]], alone=alone)
+            # A tensor's parts may be in any rank's file, so that each rank reads all of them.
+            alone = bool(first["alone"])
+            sources = [files[self._rank]] if alone else files
+            tensors = SharedTensors(chunks=[chunk for file in sources for chunk in file["chunks"]], alone=alone)
+        state = placed({**first["state"], **own}, self._device)
+        return Restored(state=state, tensors=tensors, reported=first["reported"])
 
     def damaged(self) -> list[str]:
         """Return the names of files whose content has changed since they were written."""
@@ -234,14 +234,6 @@ def packed(state: Mapping[str, Any]) -> memoryview:
     file = io.BytesIO()
     torch.save(dict(state), file)
     return file.getbuffer()
-
-
-def unpacked(content: bytes) -> dict[str, Any]:
-    """Return the state with its tensors on the CPU."""
-    import torch
-
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
 
 
 def placed(value: Any, device: str) -> Any:

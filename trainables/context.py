@@ -324,6 +324,6 @@ class Context:
 def master_of(context: Context) -> tuple[str, int]:
     """Return host and port at which the ranks meet. Raises ValueError if there is no rendezvous `tcp://host:port`."""
     meeting = urlsplit(context.rendezvous or "")
-    if not meeting.hostname or not meeting.port:
+    if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:
         raise ValueError(f"rendezvous={context.rendezvous!r}: {context.world_size} ranks need tcp://host:port")
     return meeting.hostname, meeting.port

@@ -135,7 +135,8 @@ class GradientNoise:
         # The first step is measured, so that AdaScale has an estimate from the start.
         self._measures, self._steps = True, 0
         self._under_way: Readback | None = None
-        self._smoothed = Smoothed()
+        self.ready = Smoothed()
+        """The averages without a measurement that the device may not have finished."""
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the gradients that this optimizer is given, from its next step on."""
@@ -145,13 +146,13 @@ class GradientNoise:
         """Return the state between two steps: the same on all ranks."""
         # The measurement is kept as it is: adding it now would change when a resumed training sees it.
         under_way = self._under_way.read() if self._under_way else None
-        return {"steps": self._steps, "smoothed": self._smoothed.state(), "under_way": under_way}
+        return {"steps": self._steps, "smoothed": self.ready.state(), "under_way": under_way}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state before the first step."""
         self._steps = state["steps"]
         self._measures = self._steps % EVERY == 0
-        self._smoothed.restore(state["smoothed"])
+        self.ready.restore(state["smoothed"])
         if state["under_way"] is not None:
             self._under_way = Readback(self._squares.new_tensor(state["under_way"]))
 
@@ -171,11 +172,7 @@ class GradientNoise:
         if self._under_way is not None:
             self.add_norms(*self._under_way.read())
             self._under_way = None
-        return self._smoothed
-
-    def ready(self) -> Smoothed:
-        """Return the averages without a measurement that the device may not have finished."""
-        return self._smoothed
+        return self.ready
 
     def _at_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._measures:
@@ -214,7 +211,7 @@ class GradientNoise:
             small_batch=parts / sum(1 / size for size in self._sizes),
             big_batch=self._batch.global_batch_size,
         )
-        self._smoothed.add(estimate)
+        self.ready.add(estimate)
 
 
 def _square(gradients: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
@@ -294,7 +291,7 @@ class NoiseWatch:
         """Return the pace of the next step, from what is known without waiting for the device."""
         if not self._adapts:
             return Pace()
-        estimate = self.gradients.ready().estimate if self.gradients else None
+        estimate = self.gradients.ready.estimate if self.gradients else None
         return pace(estimate, kappa=self._kappa, reference_batch_size=self._reference)
 
     def figures(self) -> dict[str, Any]:

@@ -59,6 +59,9 @@ class ProcessState:
             self.torch.restore()
 
 
+_frozen_modules = 0
+"""The number of imported modules that garbage collection leaves out."""
+
 _initial_states: dict[str, ProcessState] = {}
 """The state of the process just after the first import of each trainable: what a new process would start with."""
 
@@ -95,27 +98,19 @@ def leave() -> None:
     stop_compile_workers()
     forget_compiled()
     gc.collect()
-    _freeze_imports()
-    if "torch" in sys.modules:
-        import torch
-
-        if torch.cuda.is_initialized():
-            clear_cublas_workspaces()
-            torch.cuda.empty_cache()
-
-
-_frozen_modules = 0
-
-
-def _freeze_imports() -> None:
-    """Exclude imported objects from garbage collection."""
-    # They never die, and are most of what a collection would examine.
+    # Imported objects never die, and are most of what a collection would examine.
     global _frozen_modules
     if not _frozen_modules:
         atexit.register(gc.unfreeze)  # C++ bindings complain of objects that are not collected at exit
     if len(sys.modules) > _frozen_modules:
         _frozen_modules = len(sys.modules)
         gc.freeze()
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_initialized():
+            clear_cublas_workspaces()
+            torch.cuda.empty_cache()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -16,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from sweeps.forecast import ALONE
 from sweeps.layout import Layout
-from trainables.context import Context, RequestError
+from trainables.context import Context, RequestError, master_of
 from trainables.torch_private import fake_store
 
 Made = TypeVar("Made")
@@ -126,7 +125,15 @@ def join(context: Context) -> RankGroup:
         if context.rendezvous == ALONE:
             dist.init_process_group("fake", store=fake_store(), rank=gang.rank, world_size=gang.world_size)
         else:
-            _connect(gang, context.rendezvous)
+            on_gpu = gang.device.startswith("cuda")
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo",
+                store=_store(context),
+                rank=gang.rank,
+                world_size=gang.world_size,
+                timeout=PATIENCE,
+                device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
+            )
         _connected = gang
     if gang.tensor > 1 and context.rendezvous != ALONE:
         _require_one_node(gang)
@@ -145,34 +152,20 @@ def _require_one_node(gang: RankGroup) -> None:
         )
 
 
-def _connect(gang: RankGroup, rendezvous: str | None) -> None:
-    on_gpu = gang.device.startswith("cuda")
-    dist.init_process_group(
-        "nccl" if on_gpu else "gloo",
-        store=_store(rendezvous, gang),
-        rank=gang.rank,
-        world_size=gang.world_size,
-        timeout=PATIENCE,
-        device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
-    )
-
-
 def rehearses() -> bool:
     """Return whether the process group is that of a rehearsal."""
     return dist.get_backend() == "fake"
 
 
-def _store(rendezvous: str | None, gang: RankGroup) -> Any:
+def _store(context: Context) -> Any:
     """Return the store through which the ranks find each other. On the loopback, no other machine reaches it."""
-    if gang.world_size == 1:
+    if context.world_size == 1:
         return dist.HashStore()  # type: ignore[attr-defined]
-    meeting = urlsplit(rendezvous or "")
-    if meeting.scheme != "tcp" or not meeting.hostname or not meeting.port:
-        raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
-    serves, listening = gang.rank == 0, None
-    if serves and meeting.hostname == "127.0.0.1":  # by itself, a store listens on all addresses
-        listening = socket.create_server((meeting.hostname, meeting.port)).detach()
-    place = (meeting.hostname, meeting.port, gang.world_size, serves)
+    host, port = master_of(context)
+    serves, listening = context.rank == 0, None
+    if serves and host == "127.0.0.1":  # by itself, a store listens on all addresses
+        listening = socket.create_server((host, port)).detach()
+    place = (host, port, context.world_size, serves)
     return dist.TCPStore(*place, timeout=PATIENCE, master_listen_fd=listening)  # type: ignore[attr-defined]
 
 

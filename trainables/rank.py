@@ -86,11 +86,13 @@ def _cause_of(error: BaseException) -> Cause:
             return Cause.TIME_LIMIT
         if isinstance(wrapped, GivenUpError):
             return Cause.GIVEN_UP
-        if _lacks_memory(wrapped):
+        torch = sys.modules.get("torch")  # without torch there is no error of torch
+        is_of_torch = torch is not None and isinstance(wrapped, torch.OutOfMemoryError)
+        names_memory = any(text in str(wrapped) for text in OUT_OF_MEMORY_TEXTS)
+        lacks_memory = isinstance(wrapped, MemoryError) or is_of_torch
+        if lacks_memory or (names_memory and isinstance(wrapped, RuntimeError)):
             # A command's MemoryError quotes the line of its output, which may be about a device.
-            of_device = any(text in str(wrapped) for text in OUT_OF_MEMORY_TEXTS) or not isinstance(
-                wrapped, MemoryError
-            )
+            of_device = names_memory or not isinstance(wrapped, MemoryError)
             on_host = not of_device or "can't allocate memory" in str(wrapped)
             return Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
         if isinstance(wrapped, RequestError | ImportError | SyntaxError):
@@ -103,13 +105,6 @@ def _cause_of(error: BaseException) -> Cause:
             return Cause.DEVICE
         wrapped = wrapped.__cause__
     return Cause.ERROR
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # without torch there is no error of torch
-    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def _one_line(error: BaseException) -> str:

@@ -77,7 +77,8 @@ class SharedTensors:
 
     def empty(self, name: str, like: Tensor | None) -> Tensor:
         """Return a tensor to load this one into, divided as `like`; of its size on the CPU, if `like` has another."""
-        size, dtype = self._size(name)
+        chunk = next(chunk for chunk in self.chunks if chunk["name"] == name)
+        size, dtype = torch.Size(chunk["whole"]), chunk["values"].dtype
         if like is not None and size == like.shape:
             return torch.empty_like(like, dtype=dtype, requires_grad=False)
         return torch.empty(size, dtype=dtype)
@@ -93,10 +94,6 @@ class SharedTensors:
         reader, planner = _Reader(self.chunks), DefaultLoadPlanner()
         with _one_process_is_intended():
             state_dict_loader.load(dict(tensors), storage_reader=reader, planner=planner, no_dist=self.alone)
-
-    def _size(self, name: str) -> tuple[torch.Size, torch.dtype]:
-        chunk = next(chunk for chunk in self.chunks if chunk["name"] == name)
-        return torch.Size(chunk["whole"]), chunk["values"].dtype
 
 
 def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:

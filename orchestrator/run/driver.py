@@ -80,22 +80,23 @@ def run(checked: CheckedSweep, console: Console) -> int:
             names = ", ".join(sorted(outputs))
             note = f"every trial writes {names}: its contents do not identify trials"
             console.print(note, soft_wrap=True, markup=False)
-        sweep = SweepRun(
-            checked=checked.with_outputs(outputs),
-            console=console,
-            layout=layout,
-            journal=journal,
-            interrupt=interrupt,
-        )
-        # Before a back end starts, which takes seconds.
-        sweep.check_journal()
         with ExitStack() as stack:
+            sweep = SweepRun(
+                checked=checked.with_outputs(outputs),
+                console=console,
+                layout=layout,
+                journal=journal,
+                interrupt=interrupt,
+                stack=stack,
+            )
+            # Before a back end starts, which takes seconds.
+            sweep.check_journal()
             # Where the nodes are known, the back end starts only once there is a trial to run.
             known = known_nodes(request)
-            backend, nodes = (None, known) if known else sweep.start_backend(stack)
+            backend, nodes = (None, known) if known else sweep.start_backend()
             plan = Plan.of_sweep(sweep.checked, journal.history.rows_under(sweep.fingerprint), nodes)
             sweep.take_up(plan, here=backend is None)
-            plan = sweep.run_trials(plan, backend, trackers, stack)
+            plan = sweep.run_trials(plan, backend, trackers)
             reached(Moment.ALL_RAN)
             # The answer need not wait for Ray's processes to end.
             return sweep.end(plan)
@@ -110,6 +111,8 @@ class SweepRun:
     layout: ResultsFolder
     journal: Journal
     interrupt: Interrupt
+    stack: ExitStack
+    """Closes the back end, after the trackers."""
     began_s: float = field(default_factory=time.monotonic)
 
     def check_journal(self) -> None:
@@ -128,34 +131,30 @@ class SweepRun:
         if changes and history.all_rows and not history.has_answers:
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
-    def start_backend(self, stack: ExitStack) -> tuple[Backend, Sequence[Node]]:
-        """Return the back end, which `stack` closes, and its nodes. Raises ConfigError if it gets none."""
+    def start_backend(self) -> tuple[Backend, Sequence[Node]]:
+        """Return the back end and its nodes. Raises ConfigError if it gets none."""
         request, interrupt = self.checked.request, self.interrupt
         if request.settings.backend == "ray":
             self.console.print("connecting to Ray …" if request.settings.cluster.address else "starting Ray …")
         with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = make_backend(request, self.checked.secrets)
-            stack.callback(backend.close)
+            self.stack.callback(backend.close)
         if backend.dashboard_url:
             token = f"it asks for the token in {token_place()}"
             self.console.print(f"Ray dashboard: {backend.dashboard_url} ({token})", soft_wrap=True)
         wait_s = request.settings.cluster.wait_s
         if wait_s and not nodes_ready(backend.nodes(), request, wait_s):
-            self._ask_for_first(backend)
+            # There is no plan without nodes, so that nothing else is known of what will be needed.
+            smallest = min(map(Shape.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
+            backend.ask_for([smallest])
+            gpus = smallest.gang.gpus
+            some = f" with {gpus:g} GPUs (resources.device=cpu needs none)" if gpus else ""
+            message = f"the cluster has no node to run on: asked for one{some}, waiting up to {wait_s:g} s"
+            self.console.print(message, soft_wrap=True)
         nodes = first_nodes(backend, request, wait_s, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
-
-    def _ask_for_first(self, backend: Backend) -> None:
-        """Ask for a node that could run the smallest trial."""
-        # There is no plan without nodes, so that nothing else is known of what will be needed.
-        shape = min(map(Shape.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
-        backend.ask_for([shape])
-        gpus = f" with {shape.gang.gpus:g} GPUs (resources.device=cpu needs none)" if shape.gang.gpus else ""
-        wait_s = self.checked.request.settings.cluster.wait_s
-        message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {wait_s:g} s"
-        self.console.print(message, soft_wrap=True)
 
     def take_up(self, plan: Plan, *, here: bool) -> None:
         """Journal that this driver takes over; `here`: the trials run on this machine.
@@ -182,7 +181,7 @@ class SweepRun:
         if busy:
             self.console.print(busy, style="yellow", markup=False, soft_wrap=True)
 
-    def run_trials(self, plan: Plan, backend: Backend | None, trackers: Trackers, stack: ExitStack) -> Plan:
+    def run_trials(self, plan: Plan, backend: Backend | None, trackers: Trackers) -> Plan:
         """Run what needs to run, on a back end that is started only then, and return the plan with added trials."""
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
@@ -204,15 +203,14 @@ class SweepRun:
                 for trial, reason in plan.without_room
                 if not request.waits or trial.trial_id in plan.too_large
             )
-            more_seeds = (
-                partial(self.checked.more_seeds, nodes=plan.nodes) if request.settings.mode == "settle" else None
-            )
+            settles = request.settings.mode == "settle"
+            more_seeds = partial(self.checked.more_seeds, nodes=plan.nodes) if settles else None
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds.has_trials:
-                backend = backend or self.start_backend(stack)[0]
+                backend = backend or self.start_backend()[0]
                 trial_queue = self._trial_queue(rounds, plan, began_s)
                 # Called before the back end closes.
-                stack.callback(trackers.close)
+                self.stack.callback(trackers.close)
                 try:
                     backend.run(trial_queue, self.layout.root, session)
                     self._account_for(trial_queue, session, rounds)

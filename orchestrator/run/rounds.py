@@ -103,7 +103,9 @@ class Branches:
         for trial in waiting:
             base = rows.get(base_of(trial)) if base_of(trial) not in ids else None
             if base is not None and base.status is not Status.OK:
-                left_out.append((trial, _without(base)))
+                note = f"its base, trial {base.trial_id[:SHOWN_DIGITS]}, is {base.status.value}: {base.note}"
+                rule = base.skipped_by or "base"
+                left_out.append((trial, TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=rule)))
         return Round(left_out=left_out)
 
     def close(self, trial: TrialSpec) -> None:
@@ -155,10 +157,11 @@ class Phases:
 class FurtherSeeds:
     """Runs further seeds until the verdict is clear, no reasonable number makes it so, or a budget runs out."""
 
-    def __init__(self, request: Request, plan: Plan, more_seeds: MoreSeeds) -> None:
+    def __init__(self, request: Request, plan: Plan, more_seeds: MoreSeeds | None) -> None:
+        """`more_seeds` makes the trials; None: no further seeds run."""
         self._request = request
         self._plan = plan
-        self._more_seeds = more_seeds
+        self.more_seeds = more_seeds
         self.added: dict[str, TrialSpec] = {}
         """The further seeds, by trial id."""
         self.unsettled = ""
@@ -169,7 +172,7 @@ class FurtherSeeds:
 
         The number of seeds of a cell at most doubles in a round, because few seeds predict badly how many are needed.
         """
-        if self.unsettled or not history.rows:
+        if self.more_seeds is None or self.unsettled or not history.rows:
             return Round()
         from orchestrator.analysis.trials import collect  # pandas, which other sweeps do not need yet
         from orchestrator.decision.decide import decide
@@ -194,7 +197,7 @@ class FurtherSeeds:
             own = seeds[wish.cell_id]
             if target > len(own):
                 new = sorted({*with_more(own, target - len(own))} - {*own})
-                trials += self._more_seeds(cells[wish.cell_id], new)
+                trials += self.more_seeds(cells[wish.cell_id], new)
         self.added |= {trial.trial_id: trial for trial in trials}
         names = ", ".join(wish.name for wish in wishes)
         count = counted(len(trials), "further seed is", "further seeds are")
@@ -217,7 +220,7 @@ class Repetitions:
     A sweep checks its timings once; `mode=settle` times every disturbed trial again, once.
     """
 
-    def __init__(self, request: Request, plan: Plan, extra_seeds: FurtherSeeds | None) -> None:
+    def __init__(self, request: Request, plan: Plan, extra_seeds: FurtherSeeds) -> None:
         self._share = request.settings.rerun_invalid
         self._plan = plan
         self._extra_seeds = extra_seeds
@@ -232,7 +235,7 @@ class Repetitions:
         rows = history.rows
         idle = self._plan.not_run_again(rows)
         ran = [trial for trial in self._plan.trials if trial.trial_id not in idle]
-        if self._extra_seeds:
+        if self._extra_seeds.more_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._extra_seeds.added.values()
             repetitions = once_more(ran, rows, self._repeated, 1.0)
@@ -254,8 +257,14 @@ class Rounds:
         self._plan = plan
         self._session = session
         self._history = history
-        self._waiting: Sequence[TrialSpec] = _to_run(request, plan, history)
-        self._extra_seeds = FurtherSeeds(request, plan, more_seeds) if more_seeds else None
+        # Without phases and early stopping the user wants every trial whole, also those stopped before.
+        leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
+        stopped: set[str] = set()
+        if leaves_out and request.rerun.word == "none":
+            stopped = {trial for trial, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named
+        may_run = plan.may_run(waits=request.waits)
+        self._waiting = [trial for trial in may_run if trial.trial_id not in stopped]
+        self._extra_seeds = FurtherSeeds(request, plan, more_seeds)
         self._branches = Branches(plan, self._waiting, session)
         repetitions = Repetitions(request, plan, self._extra_seeds)
         self._sources: list[TrialSource]
@@ -266,8 +275,7 @@ class Rounds:
         else:
             grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
-        if self._extra_seeds:
-            self._sources.append(self._extra_seeds.next)
+        self._sources.append(self._extra_seeds.next)
         self.first = self._round()
         """The trials of the first round."""
 
@@ -279,14 +287,12 @@ class Rounds:
     @property
     def planned(self) -> Plan:
         """The plan with the further seeds that were added to it."""
-        return replace(
-            self._plan, trials=[*self._plan.trials, *(self._extra_seeds.added.values() if self._extra_seeds else ())]
-        )
+        return replace(self._plan, trials=[*self._plan.trials, *self._extra_seeds.added.values()])
 
     @property
     def unsettled(self) -> str:
         """The budget that ran out before the verdict was clear; empty otherwise."""
-        return self._extra_seeds.unsettled if self._extra_seeds else ""
+        return self._extra_seeds.unsettled
 
     def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
         """Journal what the last round left out. Return the next one; empty at the end of the sweep."""
@@ -297,7 +303,7 @@ class Rounds:
 
     def leave_out(self, ends: LeftOut) -> None:
         """Journal why trials will not run."""
-        self._session.left_out(self._extra_seeds.leave_out(ends) if self._extra_seeds else ends)
+        self._session.left_out(self._extra_seeds.leave_out(ends))
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Note the end of a trial."""
@@ -356,24 +362,6 @@ class SharedTimings:
             return False
         judgement = judged([trial.row]).get(trial_id)
         return judgement is not None and judgement.fault is None
-
-
-def _without(base: TrialRecord) -> TrialOutcome:
-    """Return the outcome of a branch whose base has ended like this."""
-    note = f"its base, trial {base.trial_id[:SHOWN_DIGITS]}, is {base.status.value}: {base.note}"
-    return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=base.skipped_by or "base")
-
-
-def _to_run(request: Request, plan: Plan, history: History) -> list[TrialSpec]:
-    """Return the trials that may run, also those that may wait for room; not those stopped early before."""
-    # Without phases and early stopping the user wants every trial whole, also those stopped before.
-    leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
-    stays_stopped = leaves_out and request.rerun.word == "none"
-    stopped: set[str] = set()
-    if stays_stopped:
-        stopped = {trial_id for trial_id, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named
-    may_run = plan.may_run(waits=request.waits)
-    return [trial for trial in may_run if trial.trial_id not in stopped]
 
 
 def _memory(history: History) -> MemoryShares:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from orchestrator.config.checked_sweep import source_dir
@@ -123,16 +122,21 @@ class Session:
         """
         folder = self._layout.trial(trial.trial_id)
         if outcome.cause is Cause.DISK:
-            raise _disk_error(outcome.note, folder)
+            # The driver's own error, with the number of the trial's.
+            number = re.search(r"\[Errno (\d+)\]", outcome.note)
+            raise OSError(int(number[1]) if number else errno.ENOSPC, outcome.note, str(folder))
         # The note may quote the user's program: its secrets and control sequences must not reach the journal or a
         # terminal.
         note = printable_line(self._secrets.text(with_remedy(outcome.note, folder)))
         outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
-        # Every further trial would fail in the same way, and the user would wait for each.
-        if outcome.cause is Cause.REQUEST and not self._has_result():
-            self._folders.write_trace(trial, outcome.trace)
-            raise ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
+        if outcome.cause is Cause.REQUEST:
+            statuses = [row.status.value for row in self._history.all_rows.values()]
+            statuses += [probe.get("status") for probe in self._history.probes.values()]
+            # Every further trial would fail in the same way, and the user would wait for each.
+            if Status.OK not in statuses:
+                self._folders.write_trace(trial, outcome.trace)
+                raise ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
         if trial.purpose is Purpose.PROBE:
             self._journal_probe(trial, outcome)
             self._display.finished(trial, outcome)
@@ -215,11 +219,6 @@ class Session:
         attempt = self._history.of(trial.trial_id).attempt
         return {"trial_id": trial.trial_id, "attempt": attempt, "gpus_held": trial.gpus_held}
 
-    def _has_result(self) -> bool:
-        probes = self._history.probes.values()
-        rows = self._history.all_rows.values()
-        return any(row.status is Status.OK for row in rows) or any(probe.get("status") == Status.OK for probe in probes)
-
     def _journal_probe(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         value = {
             "trial_id": trial.trial_id,
@@ -269,9 +268,3 @@ def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
             # Hashes would take long for large files, and a file that was written has another time.
             states[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return states
-
-
-def _disk_error(note: str, place: Path) -> OSError:
-    """Return a trial's disk error as the driver's own."""
-    number = re.search(r"\[Errno (\d+)\]", note)
-    return OSError(int(number[1]) if number else errno.ENOSPC, note, str(place))

@@ -265,17 +265,10 @@ class Occupancy:
         gpus.sort(reverse=True)
         return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
 
-    def could_hold(self, shape: Shape) -> bool:
-        """Return whether the gang fits on all nodes together when they are empty."""
-        return not why_infeasible(shape.gang, self.nodes)
-
-    def fits_one_node(self, shape: Shape) -> bool:
-        """Return whether any single node could hold the whole gang."""
-        return any(_ranks(shape, free) >= shape.gang.ranks for free in self._kinds)
-
     def nodes_of(self, shape: Shape) -> int | None:
-        """Return how many nodes the gang takes; None if as many as it needs."""
-        return shape.gang.nodes or (1 if self.fits_one_node(shape) else None)
+        """Return how many nodes the gang takes: one if any node could hold it alone; None if as many as it needs."""
+        fits_one_node = any(_ranks(shape, free) >= shape.gang.ranks for free in self._kinds)
+        return shape.gang.nodes or (1 if fits_one_node else None)
 
     def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
         """Choose the nodes of a gang with one type of GPU; returns (node, ranks on it)."""

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from statistics import median
 
-from orchestrator.schedule.cluster import Node, Occupancy, Placement, Shape, weight
+from orchestrator.schedule.cluster import Node, Occupancy, Placement, Shape, weight, why_infeasible
 from sweeps.trial import TrialSpec
 
 Expected = Callable[[TrialSpec], float | None]
@@ -108,7 +108,7 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
     chosen: set[int] = set()
     from_s = -math.inf
     # A gang of several GPU types needs nodes of each: it can start once the last of them is free.
-    for part in shape.gang.parts() if room.could_hold(shape) else ():
+    for part in () if why_infeasible(shape.gang, room.nodes) else shape.gang.parts():
         one = Shape(gang=part, timing=shape.timing)
         count = room.nodes_of(one)
         nodes = _first_empty(room, one, leaving) if count is None else _first_with_room(room, one, leaving)[:count]

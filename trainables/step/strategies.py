@@ -163,15 +163,10 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """
     if context.world_size == 1:
         return single(model, context, exchange)
-
-    def share_buffers() -> None:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
-
     averaged = partial(
         Strategy,
         loss_scale=context.world_size / context.batch.global_batch_size,  # the average divides by the number of ranks
-        share_buffers=share_buffers,
+        share_buffers=partial(share_buffers, model),
     )
     if isinstance(model, Compiled) or context.device == "cpu":
         flat: Callable[[], None] = FlatExchange(model, exchange.wire, exchange.noise)
@@ -195,19 +190,20 @@ def fsdp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
         return single(model, context, exchange)
     [root, *_] = sharded_parts(model)
     assert isinstance(root, nn.Module)
-
-    def share_buffers() -> None:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
-
     return Strategy(
         forward=model,
         loss_scale=context.layout.data_parallel_size / context.batch.global_batch_size,
         uncapturable="every pass gathers parameters to new addresses, and a graph replays the first ones",
         without_exchange=partial(without_reduction, root),
         without_communication=partial(without_communication, root),
-        share_buffers=share_buffers,
+        share_buffers=partial(share_buffers, model),
     )
+
+
+def share_buffers(model: nn.Module) -> None:
+    """Copy rank 0's buffers (running statistics) to all ranks."""
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)
 
 
 STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {

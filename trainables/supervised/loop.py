@@ -242,8 +242,8 @@ class Loop:
         at: Progress | None = None,
     ) -> None:
         """With `at` the training continues from there, with the replica in its state at that point."""
-        self._replica, self._step, self._plan = replica, replica.step, plan
-        self._clock, self._gang, self._context = clock, gang, context
+        self.replica, self._step, self._plan = replica, replica.step, plan
+        self.clock, self.gang, self.context = clock, gang, context
         self.at = at or Progress()
         self._stride = 1
         # From the sample where a checkpoint was written, so that no sample is seen twice.
@@ -257,25 +257,25 @@ class Loop:
         `at` is then at the beginning of the next epoch, or where the training stopped within this one.
         """
         while not self.stopped and (self._room() or self.at.epoch_steps):
-            with self._context.phase("training"):
+            with self.context.phase("training"):
                 # Ranks come from evaluating at different times; waiting for one another must not count as training.
-                self._gang.meet()
+                self.gang.meet()
                 epoch = self._train_epoch()
             yield epoch
 
     def step(self) -> None:
         """Take one optimizer step on the next global batch, whether or not the budget is spent."""
         # With AdaScale a step counts for fewer samples than it has, and its rate is larger.
-        pace = self._replica.noise.pace()
+        pace = self.replica.noise.pace()
         lr = pace.gain * self._plan.rate(self.at)
-        self._replica.stopwatch.step(lambda: self._step(self._batches, lr))
+        self.replica.stopwatch.step(lambda: self._step(self._batches, lr))
         self.at.count_step(self._plan.step_samples(self.at), pace.advance, lr)
 
     def _train_epoch(self) -> Epoch:
         """Take steps to the end of the epoch, of the budget, or until a stop is requested."""
         at, before_s = self.at, self.at.train_s - self.at.epoch_s
-        started = self._clock.read() - at.epoch_s
-        parts = self._replica.stopwatch.parts()
+        started = self.clock.read() - at.epoch_s
+        parts = self.replica.stopwatch.parts()
         # Continued within an epoch: the loss of its first part came back with the checkpoint.
         if at.epoch_steps:
             total = self._look()
@@ -289,7 +289,7 @@ class Loop:
             for _ in range(min(room, self._stride)):
                 self.step()
             total = self._look()
-            (at.epoch_s,) = self._gang.largest(self._clock.read() - started)
+            (at.epoch_s,) = self.gang.largest(self.clock.read() - started)
             at.train_s = before_s + at.epoch_s
             # Look more or less often, so that looks are about `LOOK_EVERY_S` apart.
             if at.train_s - looked_s < LOOK_EVERY_S / 2:
@@ -301,9 +301,9 @@ class Loop:
             seconds=at.epoch_s,
             steps=at.epoch_steps,
             samples=at.epoch_samples,
-            loss=total / (at.epoch_samples / self._plan.batch_size) / self._gang.world_size,
+            loss=total / (at.epoch_samples / self._plan.batch_size) / self.gang.world_size,
             lr=at.lr,
-            parts=self._replica.stopwatch.parts() - parts,
+            parts=self.replica.stopwatch.parts() - parts,
         )
         if not self.stopped:
             at.next_epoch()
@@ -314,16 +314,16 @@ class Loop:
         times = self._plan.times(self.at)
         if times != self.at.times:
             self.at.times = times
-            self._replica.enlarge(times)
-            self._batches = self._replica.batches(self.at.samples)
+            self.replica.enlarge(times)
+            self._batches = self.replica.batches(self.at.samples)
         return self._plan.room(self.at)
 
     def _look(self) -> float:
         """Wait for the device, and return the epoch's loss summed over steps and ranks; note a stop request."""
         # All ranks must see the same, so that all of them raise DivergedError or stop together.
-        seen = self._step.loss.new_tensor([0.0, float(self._context.should_stop())])
+        seen = self._step.loss.new_tensor([0.0, float(self.context.should_stop())])
         seen[0] = self._step.loss
-        total, stops = self._gang.sum(seen).tolist()
+        total, stops = self.gang.sum(seen).tolist()
         self.stopped = stops > 0
         if not math.isfinite(total):
             raise DivergedError(f"the loss is {total} after {self.at.steps} steps, at learning rate {self.at.lr:g}")

@@ -198,7 +198,12 @@ class Replica:
             recompute_blocks(model, self._settings.activation_checkpointing)
         if context.layout.is_sharded:
             mesh = process_group.mesh(context.layout, context.device)
-            sends = torch.bfloat16 if self._settings.exchange == "bf16" else _wide(workload.precision.parameters)
+            sends = workload.precision.parameters
+            if self._settings.exchange == "bf16":
+                sends = torch.bfloat16
+            elif sends.itemsize < 4:
+                # Sums of many gradients would lose their small terms in half formats.
+                sends = torch.float32
             shard(model, context.layout, mesh, computes_in=workload.precision.gathers, sends=sends)
         return model
 
@@ -242,11 +247,6 @@ class Replica:
             objective=self._objective,
             clip_grad_norm=self._settings.clip_grad_norm,
         )
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the format in which gradients of such parameters are summed."""
-    return dtype if dtype.itemsize > 2 else torch.float32
 
 
 WARMUP_PASSES = 3

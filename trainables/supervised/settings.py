@@ -207,7 +207,9 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
     if runs_here(config):
-        yield from _fp8_errors(config["trainable"])
+        fp8 = config["trainable"].get("fp8", "off")
+        if fp8 in ("tensorwise", "rowwise") and find_spec("torchao") is None:
+            yield f"trainable.fp8={fp8} needs a further package: pip install 'sweep-orchestrator[fp8]'"
         yield from list(absent(data)) or content_errors(config)
     try:
         growth = Growth.of(config["schedule"])
@@ -261,12 +263,6 @@ def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
     if optimizer in ("lars", "lamb"):
         yield f"tensor_parallel={degree} needs another optimizer: {optimizer} needs the norm of each whole layer"
     yield from tensor_errors(model, degree)
-
-
-def _fp8_errors(trainable: Mapping[str, Any]) -> Iterator[str]:
-    fp8 = trainable.get("fp8", "off")
-    if fp8 in ("tensorwise", "rowwise") and find_spec("torchao") is None:
-        yield f"trainable.fp8={fp8} needs a further package: pip install 'sweep-orchestrator[fp8]'"
 
 
 def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:

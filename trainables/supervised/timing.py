@@ -26,30 +26,18 @@ from trainables.clock import (
     warm_up,
     window_of_laps,
 )
-from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised.loop import Epoch, Loop
-from trainables.supervised.replica import Replica
 from trainables.supervised.settings import TrainingSettings
 
 
 class Timing:
     """The times of a replica at the end of its training; all ranks measure together."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        replica: Replica,
-        settings: TrainingSettings,
-        *,
-        clock: Clock,
-        gang: RankGroup,
-        context: Context,
-    ) -> None:
-        self._loop, self._replica, self._settings = loop, replica, settings
-        self._clock, self._gang, self._context = clock, gang, context
+    def __init__(self, loop: Loop, settings: TrainingSettings) -> None:
+        self._loop, self._replica, self._settings = loop, loop.replica, settings
 
     def figures(self, laps: Sequence[Lap], epochs: Sequence[Epoch], models: int) -> dict[str, Any]:
         """Return the trial's times by column name; `models` independent models train at the same time.
@@ -66,7 +54,18 @@ class Timing:
         window, parts = self._window(laps, epochs)
         if window is None:
             return self._timings(laps, None, models)
-        return self._timings(laps, window, models) | (self._step_split(window, parts) if models == 1 else {})
+        figures = self._timings(laps, window, models)
+        if models > 1:
+            return figures
+        # Last of all: without the exchange the models diverge, and nothing may be measured of them afterwards.
+        loop = self._loop
+        split = StepSplit(loop.step, self._replica.stopwatch, clock=loop.clock, gang=loop.gang)
+        if self._replica.captures:
+            return figures | split.captured(window, parts)
+        with loop.context.phase("probe"):
+            if loop.gang.world_size == 1:
+                return figures | split.single(window, parts)
+            return figures | split.several(window, self._replica.step.without_exchange())
 
     def _timings(self, laps: Sequence[Lap], window: Window | None, models: int) -> dict[str, Any]:
         feed = self._replica.inputs.feed
@@ -90,27 +89,17 @@ class Timing:
             return window, mean_parts(epochs[1:], window.steps)
         if self._settings.timed_with:
             return None, Parts()
-        step, clock, gang = self._loop.step, self._clock, self._gang
+        step, clock, gang = self._loop.step, self._loop.clock, self._loop.gang
         # Captured steps first run uncaptured: these must not count as warm-up.
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self._replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
-        with self._context.phase("warmup"):
+        with self._loop.context.phase("warmup"):
             pace = warm_up(step, clock=clock, gang=gang, warmup=warmup)
-        with self._context.phase("window"):
+        with self._loop.context.phase("window"):
             gang.meet()
             before = self._replica.stopwatch.parts()
             window = measure_window(step, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
             return window, self._replica.stopwatch.parts() - before
-
-    def _step_split(self, window: Window, parts: Parts) -> dict[str, float]:
-        # Last of all: without the exchange the models diverge, and nothing may be measured of them afterwards.
-        split = StepSplit(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
-        if self._replica.captures:
-            return split.captured(window, parts)
-        with self._context.phase("probe"):
-            if self._gang.world_size == 1:
-                return split.single(window, parts)
-            return split.several(window, self._replica.step.without_exchange())
 
 
 def mean_parts(epochs: Sequence[Epoch], steps: int) -> Parts:

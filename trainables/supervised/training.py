@@ -186,16 +186,15 @@ class SupervisedTrial:
 
     def measure_speed(self) -> None:
         """Summarize times, and throughput unless another trial has it. Comes last, as it may take further steps."""
-        gang, context = self.gang, self._context
-        timing = Timing(self.loop, self.replica, self.settings, clock=self.clock, gang=gang, context=context)
-        figures = timing.figures(self._laps, self._epochs, self._replicas.count)
+        context = self._context
+        figures = Timing(self.loop, self.settings).figures(self._laps, self._epochs, self._replicas.count)
         if self._target:
             seconds = self._target.seconds((lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps)
             if seconds is not None:
                 figures["time_to_target_s"] = seconds
         context.summarize(figures)
         if speed := figures.get("samples_per_s"):
-            context.summarize(utilisation(self._model_config, self.workload, speed, gang=gang, context=context))
+            context.summarize(utilisation(self._model_config, self.workload, speed, gang=self.gang, context=context))
 
     def evaluation(self, part: Part | Sequences) -> Evaluation:
         """Return the evaluation of a part of the data by all ranks."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,13 @@ class RayBackend:
             if self._demand is not None:
                 stack.callback(self._demand.close)
             scratch = stack.enter_context(tempfile.TemporaryDirectory())
-            stack.enter_context(_plain_tune(verbose=settings.verbose))
+            stack.enter_context(environment(_TUNE))
+            stack.enter_context(gangs_in_tune())
+            if not settings.verbose:
+                # The listener learns of every end, and Tune would print it once more.
+                logger = logging.getLogger("ray.tune")
+                stack.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL)
             stack.enter_context(handler_kept(signal.SIGUSR1))
             stack.enter_context(HeadWatch())
             tune.run(
@@ -166,16 +172,3 @@ class _Stop(Stopper):  # type: ignore[misc]
     def stop_all(self) -> bool:
         with self._guarded.listening() as listener:
             return listener.stopping()
-
-
-@contextmanager
-def _plain_tune(*, verbose: bool) -> Iterator[None]:
-    """Adapt Tune temporarily; it prints its messages only if `verbose`, since the listener learns of every end."""
-    logger = logging.getLogger("ray.tune")
-    level = logger.level
-    logger.setLevel(level if verbose else logging.CRITICAL)
-    try:
-        with environment(_TUNE), gangs_in_tune():
-            yield
-    finally:
-        logger.setLevel(level)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from functools import partial
 from types import ModuleType
@@ -44,21 +44,17 @@ def reload_authentication() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
-@contextmanager
-def sigterm_unhandled() -> Iterator[None]:
+def sigterm_unhandled() -> AbstractContextManager[None]:
     """Keep Ray from handling SIGTERM: while it connects, it would exit and leave its processes behind."""
-    with patched(ray_utils, "set_sigterm_handler", lambda handler: None):
-        yield
+    return patched(ray_utils, "set_sigterm_handler", lambda handler: None)
 
 
-@contextmanager
-def no_environment_of_uv() -> Iterator[None]:
+def no_environment_of_uv() -> AbstractContextManager[None]:
     """Keep Ray from starting each worker by `uv run` if the driver was started so.
 
     uv would find no project in the job's folder and use any Python. If this has no Ray, no trial ever starts.
     """
-    with patched(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False):
-        yield
+    return patched(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
 
 
 SESSION = "session"

@@ -13,7 +13,6 @@ from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run
 from trainables import rank
 from trainables.clock import Clock, Lap, Window
-from trainables.context import Context
 from trainables.inputs.inputs import ResidentInputs
 from trainables.process_group import RankGroup
 from trainables.step import strategies, training_step
@@ -89,8 +88,8 @@ def test_growing_batches_are_timed_over_later_epochs(
 ) -> None:
     feed = SimpleNamespace(epoch_samples=640, batch=SimpleNamespace(global_batch_size=64))
     replica: Any = SimpleNamespace(inputs=SimpleNamespace(feed=feed))
-    loop: Any = SimpleNamespace(at=Progress(times=2))
-    timing = Timing(loop, replica, TrainingSettings(), clock=Clock("cpu"), gang=ALONE, context=Context.alone())
+    loop: Any = SimpleNamespace(at=Progress(times=2), replica=replica)
+    timing = Timing(loop, TrainingSettings())
     taken = [Epoch(number=1, seconds=s, steps=n, samples=m, loss=1.0, lr=0.1) for s, n, m in epochs]
     figures = timing.figures([Lap(seconds=s, steps=n) for s, n, _ in epochs], taken, models)
     assert figures["samples_per_s"] == pytest.approx(models * samples_per_s)
