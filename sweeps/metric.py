@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 _LOWER = frozenset(
@@ -65,7 +66,8 @@ def usual_name(name: str) -> str:
     words = [_SYNONYMS.get(word, word) for word in _words(_RANKED.sub("accuracy", name))]
     # `Loss/val` of TensorBoard is a `val_loss`.
     words.sort(key=lambda word: word not in ("train", "val", "test"))
-    joined = "_".join(_without_repetition([word for word in words if word not in _IGNORED]))
+    # A word that follows itself is left out, as in `val/val_loss`.
+    joined = "_".join(word for word, _ in groupby(word for word in words if word not in _IGNORED))
     return _PLAIN.get(joined, joined)
 
 
@@ -80,11 +82,6 @@ def _words(name: str) -> list[str]:
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     separated = re.sub(r"(?i)cross[_ -]entropy", "crossentropy", separated)
     return re.findall(r"[a-z0-9]+", separated.lower())
-
-
-def _without_repetition(words: Sequence[str]) -> list[str]:
-    """Leave out a word that follows itself, as in `val/val_loss`."""
-    return [word for place, word in enumerate(words) if place == 0 or word != words[place - 1]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +107,8 @@ class Target:
         spent: list[float] = []
         for epoch_s, metric in epochs:
             spent.append(epoch_s)
-            if metric is not None and self._is_reached(metric):
+            if metric is None:
+                continue
+            if metric >= self.value if self.higher_is_better else metric <= self.value:
                 return math.fsum(spent)
         return None
-
-    def _is_reached(self, metric: float) -> bool:
-        return metric >= self.value if self.higher_is_better else metric <= self.value

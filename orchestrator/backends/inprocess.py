@@ -38,25 +38,25 @@ class OverdueError(BaseException):
         super().__init__(rank_exit.note)
 
 
-class Alarm:
-    """Context manager that raises OverdueError in the main thread once the limits are exceeded.
+class RunningTrial(Watch):
+    """The functions that a running trial calls; each call also ticks the listener. A context manager around the trial.
 
-    Python code and blocking system calls are interrupted at once, C code when it returns. Without limits, and outside
-    the main thread, nothing is watched.
+    Within the context, OverdueError is raised in the main thread once the limits are exceeded. Python code and blocking
+    system calls are interrupted at once, C code when it returns. Without limits, and outside the main thread, nothing
+    is watched.
     """
 
-    def __init__(self, limits: Settings) -> None:
-        self._limits = limits
-        self._moves = 0
-        self.held = False
+    def __init__(self, trial: TrialSpec, listener: Listener, limits: Settings) -> None:
+        super().__init__(limits, ranks=1, now=time.monotonic())
+        self._trial = trial
+        self._count = 0
+        self._in_driver = False
         """True while the driver's code runs, which must not be interrupted: the alarm waits until it is done."""
+        self.guarded = GuardedListener(listener)
+        self.is_interrupted = False
+        """Whether the trial was asked to stop, so that its end does not count."""
 
-    def moved(self) -> None:
-        """Note that the trial took a step or reported a row."""
-        self._moves += 1
-
-    def __enter__(self) -> Alarm:
-        self._watch = Watch(self._limits, ranks=1, now=time.monotonic())
+    def __enter__(self) -> RunningTrial:
         # Python delivers signals to the main thread alone.
         has_limit = self._limits.hang_s is not None or self._limits.time_limit_s is not None
         watched = has_limit and threading.current_thread() is threading.main_thread()
@@ -71,19 +71,43 @@ class Alarm:
             signal.signal(signal.SIGALRM, self._before)
 
     def _next_s(self) -> float:
-        return min(self._watch.look_again_s() or 10.0, self._limits.time_limit_s or 10.0)
+        return min(self.look_again_s() or 10.0, self._limits.time_limit_s or 10.0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        self._watch.heard({0: self._moves}, now)
-        overdue = self._watch.overdue(now)
+        self.heard({0: self._count}, now)
+        overdue = self.overdue(now)
         if overdue is None:
             limit_s = self._limits.time_limit_s
             signal.setitimer(signal.ITIMER_REAL, self._next_s() if limit_s is None else min(self._next_s(), 1.0))
-        elif self.held:
+        elif self._in_driver:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
             raise OverdueError(overdue)
+
+    def emit(self, row: dict[str, Any]) -> None:
+        """Report a row."""
+        with self._listening() as listener:
+            listener.reported(self._trial, [row])
+            listener.ticked()
+
+    def should_stop(self, *, progress: bool = True) -> bool:
+        """Return whether the driver has been asked to stop."""
+        with self._listening(progress) as listener:
+            listener.ticked()
+            self.is_interrupted = self.is_interrupted or listener.stopping()
+        return self.is_interrupted
+
+    @contextmanager
+    def _listening(self, progress: bool = True) -> Iterator[Listener]:
+        self._count += progress
+        # An alarm in the driver's code could leave half a record in the journal.
+        self._in_driver = True
+        try:
+            with self.guarded.listening() as listener:
+                yield listener
+        finally:
+            self._in_driver = False
 
 
 FORGET = "trainables.isolation:forget"
@@ -135,13 +159,12 @@ class InProcessBackend:
         """Run one trial. Return how it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, exist_ok=True)
         request = RankRequest(trial=trial, trial_dir=trial_dir, gang_id=self._gang_id)
-        alarm = Alarm(self._settings)
-        rank = _Rank(trial, GuardedListener(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
+        rank = RunningTrial(trial, listener, self._settings)
         with Sampler(Sampling(hz=self._settings.telemetry.hz), Watched.of(request)) as sampler:
             try:
-                with alarm:
+                with rank:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
             except OverdueError as error:
                 rank_exit = replace(error.rank_exit, trace="".join(traceback.format_exception(error)))
@@ -156,37 +179,3 @@ class InProcessBackend:
         outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
         listener.finished(trial, outcome)
         return outcome
-
-
-class _Rank:
-    """The functions that the running trial calls; each call also ticks the listener."""
-
-    def __init__(self, trial: TrialSpec, guarded: GuardedListener, alarm: Alarm) -> None:
-        self._trial = trial
-        self._alarm = alarm
-        self.guarded = guarded
-        self.is_interrupted = False
-        """Whether the trial was asked to stop, so that its end does not count."""
-
-    def emit(self, row: dict[str, Any]) -> None:
-        with self._listening() as listener:
-            listener.reported(self._trial, [row])
-            listener.ticked()
-
-    def should_stop(self, *, progress: bool = True) -> bool:
-        with self._listening(progress) as listener:
-            listener.ticked()
-            self.is_interrupted = self.is_interrupted or listener.stopping()
-        return self.is_interrupted
-
-    @contextmanager
-    def _listening(self, progress: bool = True) -> Iterator[Listener]:
-        if progress:
-            self._alarm.moved()
-        # An alarm in the driver's code could leave half a record in the journal.
-        self._alarm.held = True
-        try:
-            with self.guarded.listening() as listener:
-                yield listener
-        finally:
-            self._alarm.held = False

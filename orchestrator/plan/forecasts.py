@@ -93,7 +93,7 @@ class Forecasts:
     rehearsals: Rehearsals = field(default_factory=Rehearsals)
     measured: Measured = field(default_factory=Measured)
     nodes: Sequence[Node] = ()
-    settings: Settings | None = None
+    settings: Settings = field(default_factory=Settings)
     _made: dict[str, Forecast | None] = field(default_factory=dict)
     """The forecasts by cell, because a schedule is simulated with many questions."""
 
@@ -101,7 +101,7 @@ class Forecasts:
         """Return the forecast of a trial; None if nothing is known."""
         if trial.cell_id not in self._made:
             forecast = self._forecast(trial)
-            if forecast and forecast.samples_per_s and self.settings and self.settings.report.target is not None:
+            if forecast and forecast.samples_per_s and self.settings.report.target is not None:
                 samples = self.measured.samples_to_target(trial)
                 target_s = samples.over(forecast.samples_per_s) if samples else None
                 forecast = replace(forecast, target_s=target_s)
@@ -127,8 +127,6 @@ class Forecasts:
 
     def _network(self, trial: TrialSpec) -> Network:
         """Return the nodes that a trial takes, and the bandwidth between them."""
-        if self.settings is None:
-            return Network()
         gang, gpus_per_node = trial.gang, self.settings.cluster.gpus_per_node
         if gang.nodes:
             nodes = gang.nodes
@@ -139,16 +137,10 @@ class Forecasts:
             nodes = math.ceil(gang.ranks / ranks_per_node) if ranks_per_node else 1
         return Network(nodes=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
 
-    def is_from_journal(self, trial: TrialSpec) -> bool:
-        """Return whether the journal tells the trial's speed."""
-        forecast = self.forecast(trial)
-        return forecast is not None and forecast.step_s is not None and forecast.source in (JOURNAL, FEWER_GPUS)
-
     def why_not(self, trial: TrialSpec) -> str:
         """Return the figures that say that a trial does not fit; empty if it may run."""
         forecast = self.forecast(trial)
-        try_anyway = self.settings is not None and self.settings.forecast.try_anyway
-        if try_anyway or forecast is None or forecast.fits != "no":
+        if self.settings.forecast.try_anyway or forecast is None or forecast.fits != "no":
             return ""
         return f"forecast: {forecast.why} (forecast.try_anyway=true runs it)"
 
@@ -184,7 +176,10 @@ def complete(
         if trial.device == "cpu" and trial.gang.ranks > here.cpus:
             return False
         # The memory of a GPU is known from rehearsals only.
-        return (trial.device == "cuda" and has_their_gpu) or not forecasts.is_from_journal(trial)
+        if trial.device == "cuda" and has_their_gpu:
+            return True
+        forecast = forecasts.forecast(trial)
+        return forecast is None or forecast.step_s is None or forecast.source not in (JOURNAL, FEWER_GPUS)
 
     lacking = [trial for trial in trials if is_rehearsed(trial)]
     if any(trial.device == "cuda" for trial in lacking) and not has_their_gpu:

@@ -94,7 +94,10 @@ def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: boo
     """
     devices = {trial.device for trial in trials}
     gpus = sorted({node.gpu_type for node in nodes if node.gpus and node.gpu_type})
-    models = {"gpu": " + ".join(gpus) if "cuda" in devices else "", "cpu": _cpu() if "cpu" in devices and here else ""}
+    models = {"gpu": " + ".join(gpus) if "cuda" in devices else ""}
+    if "cpu" in devices and here:
+        model = re.search(r"model name\s*:\s*(.+)", _CPU_INFO.read_text()) if _CPU_INFO.exists() else None
+        models["cpu"] = model[1].strip() if model else platform.processor()
     return {kind: model for kind, model in models.items() if model}
 
 
@@ -107,11 +110,6 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
         heading = f"{request.results_dir} holds results from other hardware:"
         way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
         raise ConfigError([heading, *changes, way_on])
-
-
-def _cpu() -> str:
-    model = re.search(r"model name\s*:\s*(.+)", _CPU_INFO.read_text()) if _CPU_INFO.exists() else None
-    return model[1].strip() if model else platform.processor()
 
 
 def load_warning(to_run: Sequence[TrialSpec]) -> str:

@@ -32,11 +32,6 @@ class Sampling:
     driver_host: str = field(default_factory=socket.gethostname)
     driver_pid: int = field(default_factory=os.getpid)
 
-    @property
-    def driver_here(self) -> int | None:
-        """The driver's process id, if it is on this machine."""
-        return self.driver_pid if self.driver_host == socket.gethostname() else None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
@@ -105,13 +100,15 @@ class Sampler:
         failure = failure or next((tap.failure for tap in self._taps.values() if tap.failure), "")
         if failure:
             _log.warning("telemetry continues without a source that failed: %s", failure)
+        host, sampling = socket.gethostname(), self._sampling
+        driver_here = sampling.driver_pid if sampling.driver_host == host else None
         return Readings(
             rank=self._rank,
-            host=socket.gethostname(),
+            host=host,
             cores=len(cores()),
             series={device: series.columns for device, series in self._series.items()},
             phases=self._timed_phases(),
-            foreign_load=self._foreign_load.figures(self._sampling.driver_here),
+            foreign_load=self._foreign_load.figures(driver_here),
             failure=failure,
             ticks=self._ticks,
             machine=machine_id(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,21 +52,6 @@ def mlp(*, input_shape: Shape, num_classes: int, hidden: Sequence[int] = (128, 1
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 
 
-def resnet18(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """Build ResNet-18: 11,173,962 parameters on RGB images with 10 classes."""
-    return _with_small_stem(torchvision.models.resnet18, input_shape, num_classes)
-
-
-def resnet50(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """Build ResNet-50: 23,520,842 parameters on RGB images with 10 classes."""
-    return _with_small_stem(torchvision.models.resnet50, input_shape, num_classes)
-
-
-def resnet101(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """Build ResNet-101: 42,512,970 parameters on RGB images with 10 classes."""
-    return _with_small_stem(torchvision.models.resnet101, input_shape, num_classes)
-
-
 def _with_small_stem(make: Callable[..., nn.Module], input_shape: Shape, num_classes: int) -> nn.Module:
     require_side(make.__name__, input_shape, 8)
     net = make(num_classes=num_classes)
@@ -73,6 +59,12 @@ def _with_small_stem(make: Callable[..., nn.Module], input_shape: Shape, num_cla
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision's other layers
     net.maxpool = nn.Identity()
     return net
+
+
+# On RGB images with 10 classes they have 11,173,962, 23,520,842 and 42,512,970 parameters.
+resnet18 = partial(_with_small_stem, torchvision.models.resnet18)
+resnet50 = partial(_with_small_stem, torchvision.models.resnet50)
+resnet101 = partial(_with_small_stem, torchvision.models.resnet101)
 
 
 class ResNet9(nn.Module):

@@ -71,10 +71,6 @@ class TokenLoss(nn.Module):
         self.model, self.smoothing = model, smoothing
         self.loss: Callable[..., Tensor] = loss_sum
 
-    def compile_loss(self) -> None:
-        """Compile the loss alone, for a model that is compiled block by block."""
-        self.loss = torch.compile(loss_sum, dynamic=False)
-
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the loss."""
         return self.loss(self.model(tokens), targets, smoothing=self.smoothing)[None]

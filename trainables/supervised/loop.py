@@ -126,12 +126,6 @@ class Progress:
         self.position += advance * samples
         self.lr = lr
 
-    def next_epoch(self) -> None:
-        """Count an epoch."""
-        self.epoch += 1
-        self.epoch_steps = self.epoch_samples = 0
-        self.epoch_s = 0.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
@@ -306,7 +300,7 @@ class Loop:
             parts=self.replica.stopwatch.parts() - parts,
         )
         if not self.stopped:
-            at.next_epoch()
+            at.epoch, at.epoch_steps, at.epoch_samples, at.epoch_s = at.epoch + 1, 0, 0, 0.0
         return epoch
 
     def _room(self) -> int:

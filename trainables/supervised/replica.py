@@ -221,7 +221,7 @@ class Replica:
         if settings.compile == BLOCKS:
             compile_blocks(self.model)
             if isinstance(model, TokenLoss):
-                model.compile_loss()
+                model.loss = torch.compile(loss_sum, dynamic=False)
         elif settings.compile != "off":
             model = Compiled(model, settings.compile)
         wire = torch.bfloat16 if settings.exchange == "bf16" else None

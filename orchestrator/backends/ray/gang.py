@@ -141,29 +141,25 @@ STACKS_S = 1.0
 """How long a rank that hangs may take to return its stacks."""
 
 
-class RankWatch:
+class RankWatch(Watch):
     """Watches the ranks of one attempt, from construction on."""
 
     def __init__(self, ranks: Sequence[Any], turn: int, limits: Settings) -> None:
         """`turn` is the attempt's number; see `Rank`."""
+        super().__init__(limits, ranks=len(ranks), now=time.monotonic())
         self._ranks, self._turn = ranks, turn
-        self._watch = Watch(limits, ranks=len(ranks), now=time.monotonic())
         self._asked: dict[int, Any] = {}
         self._ask_at = 0.0
 
-    def ended(self, rank: int) -> None:
-        """Stop asking this rank, which has ended."""
-        self._watch.ended(rank)
-
-    def overdue(self) -> RankExit | None:
+    def look(self) -> RankExit | None:
         """Return the exit of a rank that must be abandoned now; None if the trial may continue."""
-        now, every_s = time.monotonic(), self._watch.look_again_s()
+        now, every_s = time.monotonic(), self.look_again_s()
         if every_s is not None and now >= self._ask_at:
             self._ask_at = now + every_s
-            self._watch.heard(self._answers(), now)
+            self.heard(self._answers(), now)
             for rank in set(range(len(self._ranks))) - set(self._asked):
                 self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn)
-        return self._watch.overdue(now)
+        return self.overdue(now)
 
     def stacks(self, rank: int) -> str:
         """Return the stacks of a rank's threads, if it still answers."""
@@ -407,7 +403,7 @@ class Supervisor:
             if self._leaving:  # all ranks write a checkpoint and stop
                 self._ask_to_stop()
                 self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
-        overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
+        overdue = self._watch.look() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             self._exits.append(replace(overdue, trace=self._watch.stacks(overdue.rank)))
             self._deadline = time.monotonic()
