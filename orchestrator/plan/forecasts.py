@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -219,11 +219,23 @@ class Company:
     def __init__(self, ranks: int, log: Path) -> None:
         self.size, self._log = ranks, log
         self._output = log.open("ab")
-        command = [sys.executable, "-m", _MODULE]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
-        self._processes = [
-            subprocess.Popen(command, env={**os.environ, **_own_gpu(rank)}, **pipes) for rank in range(ranks)
-        ]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ends: list[Connection] = []
+        """This process's ends of the sockets to the others."""
+        for rank in range(ranks):
+            here, there = Pipe()
+            with there:
+                self._processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", _MODULE, str(there.fileno())],
+                        env={**os.environ, **_own_gpu(rank)},
+                        pass_fds=[there.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=self._output,
+                        stderr=self._output,
+                    )
+                )
+            self._ends.append(here)
 
     def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
         """Return the answer of rank 0, or of the first rank that fails."""
@@ -243,14 +255,13 @@ class Company:
         return answers[0].result()
 
     def _answer(self, request: RankRequest) -> Mapping[str, Any]:
-        process = self._processes[request.rank]
-        assert process.stdin and process.stdout
-        pickle.dump(request, process.stdin)
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            raise ConfigError([f"a rehearsal's process ended with status {process.wait()}: see {self._log}"])
-        answer: Mapping[str, Any] = json.loads(line)
+        end = self._ends[request.rank]
+        try:
+            end.send(request)
+            answer: Mapping[str, Any] = end.recv()
+        except (EOFError, OSError) as error:
+            status = self._processes[request.rank].wait()
+            raise ConfigError([f"a rehearsal's process ended with status {status}: see {self._log}"]) from error
         if answer["status"] != Status.OK:
             raise RankFailedError(answer)
         return answer
@@ -259,7 +270,9 @@ class Company:
         """End the processes."""
         for process in self._processes:
             process.kill()
-            process.communicate()
+            process.wait()
+        for end in self._ends:
+            end.close()
         self._output.close()
 
 

@@ -3,22 +3,20 @@
 The rehearsal is prepared as the trial is, with its model, data, precision and layout. Without other ranks collectives
 do nothing, so that step times exclude communication. Peak memory is that of a real rank, without NCCL's own buffers.
 
-    python -m trainables.supervised.rehearsal < requests > answers.jsonl
+    python -m trainables.supervised.rehearsal FD
 
-reads pickled requests to a rank, and answers each with a line.
+answers the requests to a rank that arrive at the socket with this file descriptor, which the process inherits.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -180,18 +178,17 @@ class MemoryPeaks:
 
 
 def main() -> None:
-    """Answer the requests on the standard input; what libraries print goes to the standard error."""
+    """Answer requests until the other end of the socket is closed."""
     from trainables import rank
 
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    while sys.stdin.buffer.peek(1):
-        request: RankRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the parent process
-        started = time.perf_counter()
-        rank_exit = rank.run(request, lambda row: None, lambda **_: False)
-        answer: dict[str, Any] = {"status": rank_exit.status, "note": rank_exit.note, "trace": rank_exit.trace}
-        answer |= {"took_s": time.perf_counter() - started, "figures": dict(rank_exit.metrics)}
-        answers.write(json.dumps(answer) + "\n")
+    parent = Connection(int(sys.argv[1]))
+    with suppress(EOFError):
+        while True:
+            request: RankRequest = parent.recv()
+            started = time.perf_counter()
+            rank_exit = rank.run(request, lambda row: None, lambda **_: False)
+            answer: dict[str, Any] = {"status": rank_exit.status, "note": rank_exit.note, "trace": rank_exit.trace}
+            parent.send(answer | {"took_s": time.perf_counter() - started, "figures": dict(rank_exit.metrics)})
 
 
 if __name__ == "__main__":

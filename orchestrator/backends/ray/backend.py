@@ -69,24 +69,24 @@ class RayBackend:
         trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         guarded = GuardedListener(listener)
         extensions, settings = self._extensions, self._request.settings
-        stop = _Stop(guarded)
-        # The folder is absolute, because supervisors have another current folder.
-        starting = Starting(
-            results_dir=results_dir.absolute(),
-            driver_node=ray.get_runtime_context().get_node_id(),
-            settings=settings,
-            quarantine=self._quarantine,
-            secrets=extensions.secrets,
-        )
-        shown = bool(extensions.callbacks or extensions.storage_path)
-        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand, keeps_ended=shown)
-        early_stop = EarlyStop(self._request, trial_queue.is_timed) if settings.sweep.early_stop else None
-        printer = [] if settings.verbose else [Unprinted()]
         with ExitStack() as stack:
             # The listener's exception comes last, when nothing runs or is requested any more.
             stack.callback(guarded.reraise)
             if self._demand is not None:
                 stack.callback(self._demand.close)
+            stop = _Stop(guarded)
+            # The folder is absolute, because supervisors have another current folder.
+            starting = Starting(
+                results_dir=results_dir.absolute(),
+                driver_node=ray.get_runtime_context().get_node_id(),
+                settings=settings,
+                quarantine=self._quarantine,
+                secrets=extensions.secrets,
+            )
+            shown = bool(extensions.callbacks or extensions.storage_path)
+            queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self._demand, keeps_ended=shown)
+            early_stop = EarlyStop(self._request, trial_queue.is_timed) if settings.sweep.early_stop else None
+            printer = [] if settings.verbose else [Unprinted()]
             scratch = stack.enter_context(tempfile.TemporaryDirectory())
             stack.enter_context(environment(_TUNE))
             stack.enter_context(gangs_in_tune())

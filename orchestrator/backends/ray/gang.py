@@ -357,10 +357,10 @@ class Supervisor:
         self._started = time.monotonic()
         self._turn += 1
         self._settings: Settings = config["settings"]
-        whole: RankRequest = config["request"]
-        assert whole.trial_dir
-        trial, self._trial_dir = whole.trial, whole.trial_dir
-        self._trial = trial
+        request: RankRequest = config["request"]
+        assert request.trial_dir
+        self._trial_dir = request.trial_dir
+        trial = self._trial = request.trial
         # Nothing of the last trial stays but the processes.
         self._iterations = 0
         self._reported_s = 0.0
@@ -384,10 +384,10 @@ class Supervisor:
         sampling = Sampling(hz=self._settings.telemetry.hz)
         self._running: dict[Any, int] = {}
         for rank, actor in enumerate(self._ranks):
-            request = replace(whole, rank=rank, gang_id=self._workers.gang_id)
+            own = replace(request, rank=rank, gang_id=self._workers.gang_id)
             # The name is for Ray's dashboard, which shows each call.
             call = actor.run.options(name=f"{trial.label}/rank{rank}")
-            self._running[call.remote(self._turn, request, meeting, sampling, peers)] = rank
+            self._running[call.remote(self._turn, own, meeting, sampling, peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""

@@ -1,10 +1,9 @@
 """A rehearsal: rank 0 alone takes real steps in any layout; its figures are those of a trial."""
 
-import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Pipe
 from typing import Any
 
 import pytest
@@ -116,12 +115,17 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
     assert peaks.optimizer_gb == pytest.approx(4 / 2**10)
 
 
-def test_the_process_answers_each_request_with_a_line() -> None:
+def test_the_process_answers_each_request() -> None:
     requests = [request("trainables.supervised.rehearsal:rehearse", shares=(shares,)) for shares in (64, 10**6)]
-    command = [sys.executable, "-m", "trainables.supervised.rehearsal"]
-    content = b"".join(map(pickle.dumps, requests))
-    ended = subprocess.run(command, input=content, capture_output=True, check=True)
-    first, second = map(json.loads, ended.stdout.splitlines())
+    here, there = Pipe()
+    command = [sys.executable, "-m", "trainables.supervised.rehearsal", str(there.fileno())]
+    process = subprocess.Popen(command, pass_fds=[there.fileno()])
+    there.close()
+    for asked in requests:
+        here.send(asked)
+    first, second = here.recv(), here.recv()
+    here.close()
+    assert process.wait() == 0
     assert first["status"] == "ok" and first["figures"]["step_s"] > 0 and first["took_s"] > 0
     assert second["status"] == "failed" and "1000000" in second["note"] and second["figures"] == {}
 
