@@ -21,7 +21,6 @@ from rich.console import Console
 from orchestrator.analysis.curves import WITH_CURVE, curves_frame, loss_curves
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Request
-from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim, needs_curves
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import not_made
@@ -96,13 +95,18 @@ class SweepSummary:
         report = report_on(request, layout, history, findings=findings, unfinished=unfinished, in_time=in_time)
         # A journal may hold trials of a wider grid, which are no part of this run.
         ids = {trial.trial_id for trial in planned or ()} or set(rows)
+        failing, judged = _FAILING[request.settings.claims.fail_on], report.verdicts
+        failed_claims = ["the claims could not be judged"] if failing and judged is None else []
+        for verdict in judged or ():
+            if verdict.verdict in failing:
+                failed_claims.append(f"{verdict.claim.sentence!r} is {verdict.verdict}")
         return SweepSummary(
             layout=layout,
             report=report,
             ends=tuple(record for record in rows.values() if record.trial_id in ids),
             missing=missing,
             findings=report.data.findings,
-            failed_claims=_failed_claims(report.verdicts, request.settings.claims.fail_on),
+            failed_claims=failed_claims,
         )
 
     @property
@@ -173,21 +177,12 @@ def have_not_run(count: int) -> str:
     return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
 
 
-def _failed_claims(judged: Sequence[Verdict] | None, fail_on: str | None) -> list[str]:
-    """Return a line for each claim that fails the sweep."""
-    failing = _FAILING[fail_on]
-    if judged is None:
-        return ["the claims could not be judged"] if failing else []
-    return [f"{verdict.claim.sentence!r} is {verdict.verdict}" for verdict in judged if verdict.verdict in failing]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The written tables, and the rest that follows from the same values."""
 
     data: ReportData
     """What report.html shows; its learning curves may not have been read yet."""
-    settings: ReportSection
     decision: str
     """The recommendation as Markdown."""
     verdicts: Sequence[Verdict] | None
@@ -211,7 +206,7 @@ class Report:
         """Print the summary; before it, with `report.show=all`, the tables as in the files."""
         from orchestrator.tables.terminal import SweepEnd, show
 
-        if self.settings.show == "all":
+        if self.data.recommendation.terms.report.show == "all":
             for text in self.markdown():
                 console.print(text, markup=False, soft_wrap=True)
                 console.print()
@@ -325,7 +320,6 @@ def report_on(
         data = replace(data, curves=read[0], findings=[*findings, *read[1]])
     return Report(
         data=data,
-        settings=request.settings.report,
         decision=decision,
         verdicts=judged,
         documents=documents,

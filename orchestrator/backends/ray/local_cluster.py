@@ -134,28 +134,25 @@ class LocalCluster:
     def _started(self, options: Mapping[str, Any]) -> Any:
         for attempt in range(1, STARTS + 1):
             try:
-                return self._start(options)
+                with (
+                    environment(_ENVIRONMENT),
+                    private.of_one_machine(log_monitor=bool(options.get("log_to_driver"))),
+                    blocked_in_children(signal.SIGHUP),  # a closed terminal sends it to all; Ray handles Ctrl-C itself
+                ):
+                    return ray.init(
+                        address="local",
+                        job_config=private.job_importing_from([*_own_folders(), str(CODE)]),
+                        dashboard_host=LOOPBACK,
+                        _node_ip_address=LOOPBACK,
+                        _temp_dir=str(self._folder.for_ray),
+                        **options,
+                    )
             except BaseException as error:
                 leave_ray(set(psutil.Process().children()) - self._before)
                 if attempt == STARTS or _TOO_LATE not in str(error):
                     self._folder.remove()
                     raise
         return None
-
-    def _start(self, options: Mapping[str, Any]) -> Any:
-        with (
-            environment(_ENVIRONMENT),
-            private.of_one_machine(log_monitor=bool(options.get("log_to_driver"))),
-            blocked_in_children(signal.SIGHUP),  # a closed terminal sends it to all; Ray handles Ctrl-C itself
-        ):
-            return ray.init(
-                address="local",
-                job_config=private.job_importing_from([*_own_folders(), str(CODE)]),
-                dashboard_host=LOOPBACK,
-                _node_ip_address=LOOPBACK,
-                _temp_dir=str(self._folder.for_ray),
-                **options,
-            )
 
 
 SHUTDOWN_S = 3.0
