@@ -145,12 +145,13 @@ class InProcessBackend:
         trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         trial_queue.set_nodes(self.nodes(), time.monotonic())
         while not (listener.stopping() or trial_queue.over):
-            if start := trial_queue.next(time.monotonic()):
-                trial = start.trial
-                outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
-                trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
-            elif not trial_queue.over:  # what waits for other nodes waits for nothing here
+            start = trial_queue.next(time.monotonic())
+            # A trial that waits for other nodes waits for nothing here.
+            if start is None:
                 return
+            trial = start.trial
+            outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+            trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -320,14 +320,16 @@ class Scheduler:
             return None
         # Another gang waits for nodes: this trial may take them only if it ends before they are needed.
         if self._first and self._first is not batch:
-            kept = self._reserved = self._reserved or reserve(self._room, self._first.shape, self._running.values())
-            if not kept.nodes.isdisjoint(placement.nodes):
+            if self._reserved is None:
+                self._reserved = reserve(self._room, self._first.shape, self._running.values())
+            reserved, until_s = self._reserved.nodes, self._reserved.from_s
+            if not reserved.isdisjoint(placement.nodes):
                 ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
-                in_time = (candidate for candidate, s in ends if s is not None and now_s + s <= kept.from_s < math.inf)
-                if short := next(in_time, None):
-                    trial = short
-                else:
-                    placement = self._room.place(batch.shape, kept.nodes)
+                in_time = (candidate for candidate, s in ends if s is not None and now_s + s <= until_s < math.inf)
+                short = next(in_time, None)
+                if short is None:
+                    placement = self._room.place(batch.shape, reserved)
+                trial = short or trial
         return self._start(batch, trial, placement, now_s) if placement else None
 
     def _start(self, batch: TrialBatch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
