@@ -131,7 +131,7 @@ class Session:
         outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
         if outcome.cause is Cause.REQUEST:
-            statuses = [row.status.value for row in self._history.all_rows.values()]
+            statuses: list[object] = [row.status.value for row in self._history.all_rows.values()]
             statuses += [probe.get("status") for probe in self._history.probes.values()]
             # Every further trial would fail in the same way, and the user would wait for each.
             if Status.OK not in statuses:

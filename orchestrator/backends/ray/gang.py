@@ -301,6 +301,7 @@ class Supervisor:
         """Start the first trial."""
         self._workers = WorkerGroup(config["settings"].workers)
         self._notice = DrainNotice()
+        self._reported_s = 0.0
         self._turn = 0
         self._start(config)
 

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
+from sweeps.trial import LearningRate
 from tests.unit.trainables.ranks import CONFIG, context_of, request, supervised_trial
 
 EPOCHS, STEPS, BATCH, LR = 4, 9, 20, 0.01
@@ -54,7 +55,7 @@ def targets_of(shown: list[Tensor]) -> Tensor:
 
 
 def trained(
-    sections: dict[str, Any], rates: dict[str, Any] | None = None, **other: Any
+    sections: dict[str, Any], rates: LearningRate | None = None, **other: Any
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[dict[str, Any]]]:
     """Weights before and after a trial, the images that its model was shown, pass by pass, and its rows."""
     config = CONFIG | {
@@ -153,8 +154,7 @@ def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> N
 def test_adascale_equals_that_of_a_plain_loop() -> None:
     """Four passes of 5 samples, each the reference batch; a measurement counts from the next one, or an epoch's end."""
     passes, reference, decay, least = 4, 5, 0.95, 1e-6
-    rates = {"rule": "adascale", "reference_batch_size": reference, "multiplier": 1.0, "optimizer": {}}
-    rates |= {"value": LR, "warmup_from": LR, "warmup_epochs": 0.0}
+    rates = LearningRate(rule="adascale", reference_batch_size=reference, value=LR, warmup_from=LR)
     schedule = {"schedule": {"name": "step", "milestones": [0.5], "gamma": 0.1}, "optimizer": {"name": "sgd"}}
     before, after, shown, rows = trained(schedule, rates, shares=(reference,), grad_accum_steps=passes)
     targets = targets_of(shown).split(reference)
