@@ -55,7 +55,7 @@ class Bundles(PlacementGroupFactory):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class Starting:
-    """What all attempts of one run have in common."""
+    """The values that all attempts of one run share."""
 
     results_dir: Path
     """Absolute."""
