@@ -22,7 +22,9 @@ FLOORS = {
     "jinja2": "3.1.6",  # CVE-2025-27516
     "scipy": "1.10",  # CVE-2023-25399
     "psutil": "5.6.7",  # CVE-2019-18874
-    **dict.fromkeys(["torchvision", "pandas", "rich", "nvidia-ml-py", "tabulate", "vl-convert-python"], "0"),
+    **dict.fromkeys(
+        ["torchvision", "pandas", "rich", "nvidia-ml-py", "tabulate", "tensorboardX", "vl-convert-python"], "0"
+    ),
 }
 """The first version without what made it a floor; "0" if no hole is known."""
 

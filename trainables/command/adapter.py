@@ -1,7 +1,6 @@
 """Figures and rows of a trial from the hook in its command's processes (`hook/sitecustomize.py` starts it).
 
-Each process that could train has a file with its `Counts` so far, and one with rows of metrics. A command in another
-language, or in a Python that ignores PYTHONPATH, has neither.
+Each process that could train has a file with its `Counts` so far, and one with rows of metrics.
 """
 
 from __future__ import annotations
@@ -53,16 +52,17 @@ _STALE_S = 2.0
 class Adapter:
     """The files of one attempt at a trial."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, is_on: bool = True) -> None:
+        """`is_on`: whether the command's processes load the hook."""
+        self.folder, self._is_on = folder, is_on
         if self.folder.exists():
             shutil.rmtree(self.folder)  # of an earlier attempt
-        self.folder.mkdir(mode=0o700)
+        if is_on:
+            self.folder.mkdir(mode=0o700)
         self._rows: dict[str, OutputLines] = {}
         self._texts: dict[str, str] = {}
-        """The last file of each process."""
+        """The last file of each process, as it was read."""
         self._counts: dict[str, Counts] = {}
-        """Its contents."""
         self._first: dict[str, Counts] = {}
         self._looked_s = -math.inf
 
@@ -111,7 +111,8 @@ class Adapter:
         if not trained:
             return
         counts = trained[0]
-        samples, rates = self._rows_per_step, self._highest_rates
+        samples = self._rows_per_step
+        rates = [max(of_group) for of_group in zip(*(point[1:] for point in counts.rates), strict=False)]
         if samples and not _is_near(samples, global_batch_size):
             yield (
                 f"a step trained on {samples:.4g} samples on average, and the trial's global batch is "
@@ -141,10 +142,7 @@ class Adapter:
 
     @property
     def _trained(self) -> list[Counts]:
-        """The counts of the processes that trained to the end, with at least half of the steps of the busiest.
-
-        On a busy machine, ranks take the same last step at very different times: their steps count instead.
-        """
+        """The counts of the processes that trained to the end, with at least half of the steps of the busiest."""
         processes = list(self._counts.values())
         most = max((counts.whole.steps for counts in processes), default=0)
         last_s = max((counts.at_s for counts in processes), default=0.0)
@@ -154,6 +152,7 @@ class Adapter:
             latest_s[counts.rank] = max(counts.at_s, latest_s.get(counts.rank, 0.0))
 
         def is_to_the_end(counts: Counts) -> bool:
+            # On a busy machine, ranks take the same last step at very different times.
             has_all_steps = counts.connected and counts.whole.steps == most
             # Not of an earlier training by the same command. Processes that share memory all have rank 0.
             is_latest = counts.world == 1 or counts.at_s == latest_s[counts.rank]
@@ -162,11 +161,7 @@ class Adapter:
         return [counts for counts in processes if counts.whole.steps >= max(1, most / 2) and is_to_the_end(counts)]
 
     def workers(self, gpus: int, cores: float, *, replicas: int = 1) -> tuple[float | None, str]:
-        """Return how many processes or GPUs trained together, and why if fewer than `gpus`; None if unknown.
-
-        If each GPU has one of the `replicas` of the model, all have the same weights after the same steps.
-        A process without GPUs that keeps clearly more than its share of `cores` busy works with threads instead.
-        """
+        """Return how many processes or GPUs trained together, and why if fewer than `gpus`; None if unknown."""
         trained = self._trained
         if not trained:
             return None, ""
@@ -177,6 +172,7 @@ class Adapter:
             return 1, f"{len(trained)} processes trained, each by itself: they had no process group"
         if len(connected) > world > 1:
             return world, f"{len(connected)} processes trained in separate groups of {world}, as if on a node each"
+        # If each GPU has one of the replicas, all have the same weights after the same steps.
         weights = {counts.weights for counts in self._counts.values() if counts.connected} - {None}
         if len(weights) > 1 and replicas == gpus:
             return 1, "the ranks have different weights after the same steps: they exchange no gradients"
@@ -188,6 +184,7 @@ class Adapter:
         if used_gpus:
             why = f"{len(used_gpus)} of {gpus} devices were used, by {processes} process{'es' if processes > 1 else ''}"
             return min(gpus, len(used_gpus)), "" if len(used_gpus) >= gpus else why
+        # A process without GPUs that uses clearly more than its share of the cores works with threads instead.
         if processes >= gpus or self._busy_cores() > THREADED * cores / gpus * max(1, processes):
             return gpus, ""
         if world >= gpus:
@@ -203,12 +200,7 @@ class Adapter:
         )
 
     def figures(self, global_batch_size: int | None) -> dict[str, Any]:
-        """Return the trial's times and lengths; {} if no process took enough steps.
-
-        The ranks of a process group take each step together. If one of them evaluates alone, its clock leaves that out.
-        The other ranks wait meanwhile, and their clocks include it: so the shortest time counts. Without a process
-        group the slowest process counts.
-        """
+        """Return the trial's times and lengths; {} if no process took enough steps."""
         trained = self._trained
         if not trained:
             return {}
@@ -217,27 +209,25 @@ class Adapter:
         is_enough = all(tally.seconds >= LEAST_S and tally.steps >= LEAST_STEPS for tally in later)
         timed = later if is_enough else [counts.warm for counts in trained]
         steps, whole_steps = min(tally.steps for tally in timed), trained[0].whole.steps
-        figures: dict[str, Any] = {"steps": whole_steps}
         counted = self.samples_per_step(global_batch_size)
         samples_per_step = counted or global_batch_size
-        if counted:
-            figures["samples"] = sum(counts.whole.samples for counts in self._distinct)
-        elif global_batch_size:
-            figures["samples"] = whole_steps * global_batch_size
-        if samples_per_step:
-            figures["rate_source"] = "counted" if counted else "assumed"
-        if rates := self.rates:
-            figures["rates"] = rates
+        counted_samples = sum(counts.whole.samples for counts in self._distinct)
+        tokens = sum(counts.whole.tokens for counts in self._distinct)
+        known: dict[str, Any] = {
+            "steps": whole_steps,
+            "samples": counted_samples if counted else whole_steps * (global_batch_size or 0),
+            "rate_source": "counted" if counted else "assumed" if samples_per_step else None,
+            "rates": self.rates,
+            "n_params": trained[0].n_params,
+            "tokens": tokens,
+        }
+        figures = {name: value for name, value in known.items() if value}
         if trained[0].loss is not None:
             figures["loss"] = trained[0].loss
-        if trained[0].n_params:
-            figures["n_params"] = trained[0].n_params
-        tokens = sum(counts.whole.tokens for counts in self._distinct)
-        if tokens:
-            figures["tokens"] = tokens
         if not steps:
             return figures
-        # See the docstring: which clock includes the wait for an evaluation.
+        # Ranks of a process group that wait for the evaluation of another one count that time, and only that one does
+        # not: the shortest time counts. Without a group the slowest process counts.
         is_together = all(counts.world > 1 and counts.connected for counts in trained)
         step_s = (min if is_together else max)(tally.step_s for tally in timed)
         figures |= {"step_s": step_s, "window_s": step_s * steps, "window_steps": steps}
@@ -251,24 +241,19 @@ class Adapter:
 
     @property
     def _distinct(self) -> list[Counts]:
-        """The processes that trained together, one of those with the same samples: tensor parallelism, for example.
-
-        Of several processes that trained each by itself, it is the first.
-        """
+        """The processes that trained together, one of those with the same samples: tensor parallelism, for example."""
         trained = self._trained
-        if not any(counts.connected for counts in trained):
+        if not any(counts.connected for counts in trained):  # each by itself
             return trained[:1]
         # Without contents nothing shows that ranks repeat one another.
         unknown = [counts for counts in trained if counts.content is None]
         return [*{counts.content: counts for counts in trained if counts.content is not None}.values(), *unknown]
 
     def samples_per_step(self, global_batch_size: int | None) -> float | None:
-        """Return the mean number of samples in a step of all ranks; None if it was not counted.
-
-        The rows of a model's inputs are samples only if they are as many as the trial's batch.
-        """
-        rows, distinct = self._rows_per_step, self._distinct
-        is_input = any(counts.is_input for counts in distinct)
+        """Return the mean number of samples in a step of all ranks; None if it was not counted."""
+        rows = self._rows_per_step
+        # The rows of a model's inputs are samples only if they are as many as the trial's batch.
+        is_input = any(counts.is_input for counts in self._distinct)
         if rows and is_input and not (global_batch_size and _is_near(rows, global_batch_size)):
             return None
         return rows
@@ -276,12 +261,6 @@ class Adapter:
     @property
     def _rows_per_step(self) -> float | None:
         return math.fsum(counts.whole.samples / counts.whole.steps for counts in self._distinct) or None
-
-    @property
-    def _highest_rates(self) -> list[float]:
-        """The highest learning rate of each parameter group."""
-        points = [point[1:] for counts in self._trained[:1] for point in counts.rates]
-        return [max(rates) for rates in zip(*points, strict=False)]
 
     @property
     def rates(self) -> list[list[float]]:
@@ -300,19 +279,14 @@ class Adapter:
         return begun if begun > 1 else None
 
     def took_no_step(self, *, found_nothing: bool) -> bool:
-        """Return whether processes prepared a training and none took a step.
-
-        `found_nothing` is whether the output has no figure either: then the import of torch is preparation enough.
-        """
-        processes = list(self._counts.values())
-        if self.has_steps:
-            return False
-        return any(counts.optimizers for counts in processes) or (found_nothing and bool(processes))
+        """Return whether processes prepared a training and none took a step; `found_nothing`: no figure was read."""
+        has_prepared = any(counts.optimizers or found_nothing for counts in self._counts.values())
+        return has_prepared and not self.has_steps
 
     def is_absent(self, processes: Mapping[int, str]) -> bool:
         """Return whether one of these processes, given by name, is a Python that has not loaded the hook."""
         pythons = [pid for pid, name in processes.items() if name.startswith("python")]
-        return any(not (self.folder / f"{pid}.started").exists() for pid in pythons)
+        return self._is_on and any(not (self.folder / f"{pid}.started").exists() for pid in pythons)
 
     def last_step(self, *, nodes: int) -> int | None:
         """Return the step at which all ranks can stop; None if the command's framework cannot."""

@@ -84,19 +84,18 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         if runs_here(config):
             yield from _missing_program(settings)
             yield from _missing_python(settings)
-    patterns = {"oom_patterns": settings.oom_patterns, "diverged_patterns": settings.diverged_patterns}
-    for key in ("epoch_pattern", "step_pattern"):
-        patterns[key] = [pattern for pattern in [getattr(settings, key)] if pattern]
-    for key, pattern in ((key, pattern) for key, given in patterns.items() for pattern in given):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"
+    for key in ("oom_patterns", "diverged_patterns", "epoch_pattern", "step_pattern"):
+        given = getattr(settings, key) or ()
+        for pattern in [given] if isinstance(given, str) else given:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"
     yield from declared(settings.metrics)
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each possible error: a length that the command does not receive, a program that is not here."""
+    """Yield a line for what may be an error in a valid config: a length that does not arrive, a missing program."""
     settings = CommandSettings.of(config["trainable"])
     stops = ", unless Hugging Face's Trainer, Lightning or Keras trains it" if settings.adapter != "off" else ""
     for name, length in (config.get("budget") or {}).items():
@@ -124,20 +123,9 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if not runs_here(config):
         yield from not_here(config, [*_missing_program(settings), *_missing_python(settings)])
-    yield from _for_a_shell(settings)
-
-
-def _for_a_shell(settings: CommandSettings) -> Iterator[str]:
-    """Yield a line if the words have signs that only a shell would interpret."""
-    try:
-        words = settings.words
-    except TemplateError:
-        return
+    signs = [word for word in settings.words if _SIGN_OF_A_SHELL.search(word)]
     # A shell gets such signs as they are, and interprets them itself.
-    if any(Path(word).name in _SHELLS for word in words):
-        return
-    signs = [word for word in words if _SIGN_OF_A_SHELL.search(word)]
-    if signs:
+    if signs and not any(Path(word).name in _SHELLS for word in settings.words):
         yield (
             f"no shell runs trainable.argv, so the command gets {' '.join(signs[:5])} as "
             f"{'it is' if len(signs) == 1 else 'they are'}: use bash -c '…' if a shell is to interpret it, or "
@@ -147,28 +135,22 @@ def _for_a_shell(settings: CommandSettings) -> Iterator[str]:
 
 def may_receive(settings: CommandSettings, names: Iterable[str]) -> bool:
     """Return whether the command receives any of these names, or may read them: a module's source is not searched."""
-    try:
-        template = _template(settings)
-    except TemplateError:
-        return True
+    template = _template(settings)
     # What a module or a shell does with its environment cannot be seen from here.
     if "-m" in settings.words or "SWEEP_" in template:
         return True
     # The scripts are read last, because there may be many.
-    return any(f"{{{name}}}" in template for name in names) or _reads_environment(settings)
-
-
-def _template(settings: CommandSettings) -> str:
-    """Return all text whose braces are filled. Raises TemplateError."""
-    return " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
-
-
-def _reads_environment(settings: CommandSettings) -> bool:
-    """Return whether a script of the command, or a script beside it, mentions the SWEEP_ variables."""
+    if any(f"{{{name}}}" in template for name in names):
+        return True
     folder = _source_dir(settings)
     scripts = [folder / word for word in settings.words if word and "{" not in word and os.path.isfile(folder / word)]
     beside = [file for script in scripts for end in ("*.py", "*.sh") for file in script.parent.glob(end)]
     return any("SWEEP_" in file.read_text(errors="replace") for file in {*scripts, *beside})
+
+
+def _template(settings: CommandSettings) -> str:
+    """Return all text whose braces are filled."""
+    return " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
 
 
 def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
@@ -176,11 +158,9 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
     template = _template(settings)
     for axis, values in _axes(config).items():
         section, _, key = axis.partition(".")
-        if section in _HANDLED_ELSEWHERE or axis in _RECEIVED_AS or not _has_several(values):
-            continue
-        if section == "trainable" and key.partition(".")[0] in _READ:
-            continue
-        if f"{{{axis}" in template or (axis in NAMES and may_receive(settings, (axis,))):
+        is_read = section in _HANDLED_ELSEWHERE or (section == "trainable" and key.partition(".")[0] in _READ)
+        is_received = f"{{{axis}" in template or (axis in NAMES and may_receive(settings, (axis,)))
+        if is_read or is_received or axis in _RECEIVED_AS or not _has_several(values):
             continue
         alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
         remedy = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
@@ -195,7 +175,7 @@ def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Itera
     templates = {
         "argv": settings.words,
         "env": [str(value) for value in settings.env.values()],
-        "metrics_file": [settings.metrics_file] if settings.metrics_file else [],
+        "metrics_file": [settings.metrics_file or ""],
     }
     for key, word in ((key, word) for key, words in templates.items() for word in words):
         try:
@@ -206,10 +186,7 @@ def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Itera
 
 def _missing_program(settings: CommandSettings) -> Iterator[str]:
     """Yield a line if the program is neither an executable file of the source folder nor a name on the PATH."""
-    try:
-        program = next(iter(settings.words), "")
-    except TemplateError:
-        return
+    program = next(iter(settings.words), "")
     if "{" in program or "PATH" in settings.env:
         return
     file = _source_dir(settings) / program

@@ -1,8 +1,4 @@
-"""Files with metrics that a command writes: the one that the config names, and logs that are found in its folder.
-
-A named file has lines of JSON, CSV, or is a whole JSON file. Found logs are CSV files with epochs or steps, and the
-files of TensorBoard, which are read without it.
-"""
+"""Files with metrics that a command writes: the one that the config names, and logs that are found in its folder."""
 
 from __future__ import annotations
 
@@ -16,32 +12,31 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from trainables.command.metrics import CommandMetrics
 from trainables.command.process import OutputLines
 
 
 class MetricsFile:
-    """The command's metrics file: lines of JSON and CSV are read as they are written, .json at the end; None: no file.
+    """The command's metrics file: lines of JSON and CSV are read as they are written, .json at the end.
 
     A CSV file may be written anew, as Lightning does: then only further lines count.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        if self._path:
-            self._path.unlink(missing_ok=True)  # of an earlier attempt
-        self._is_table = path is not None and path.suffix == ".csv"
-        is_whole = path is not None and path.suffix == ".json"
-        self._lines = OutputLines(path) if path and not is_whole and not self._is_table else None
+        self._path.unlink(missing_ok=True)  # of an earlier attempt
+        self._lines = OutputLines(path)
         self._rows_read = 0
         self._read: tuple[int, int] | None = None
         """The size and modification time of the table when it was last read."""
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
         """Return the lines written since the last call, as lines of JSON; with `ended`, also an unfinished last one."""
-        if self._lines is not None:
+        if self._path.suffix not in (".json", ".csv"):
             yield from self._lines.new(ended=ended)
-        elif self._is_table and self._path is not None and self._path.is_file():
+        elif self._path.suffix == ".csv" and self._path.is_file():
             state = self._path.stat()
             before, self._read = self._read, (state.st_size, state.st_mtime_ns)
             if self._read == before and not ended:
@@ -55,13 +50,9 @@ class MetricsFile:
 
     def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
         """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
-        if self._path is None:
-            return
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
-        if self._path.suffix != ".json":
-            return
-        content = json.loads(self._path.read_text(encoding="utf-8"))
+        content = json.loads(self._path.read_text(encoding="utf-8")) if self._path.suffix == ".json" else []
         for row in content if isinstance(content, list) else [content]:
             if isinstance(row, dict):
                 yield from metrics.row(row)
@@ -74,6 +65,8 @@ LARGEST = 64 * 2**20
 """Bytes of a log that is read."""
 
 _EVENTS = "events.out.tfevents."
+_FLOAT = 1
+"""The type of tensors with 32-bit numbers."""
 
 
 def logs_in(folder: Path) -> list[Path]:
@@ -87,11 +80,9 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither.
-
-    A file that was found may be damaged, or of another kind: the rows before that place are yielded.
-    """
-    with suppress(csv.Error, struct.error, ValueError, TypeError, OverflowError, MemoryError):
+    """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither."""
+    # A file that was found may be damaged, or of another kind.
+    with suppress(csv.Error, struct.error, DecodeError, ValueError, TypeError, OverflowError, MemoryError):
         if log.name.startswith(_EVENTS):
             yield from _rows_of_events(log.read_bytes())
             return
@@ -111,66 +102,24 @@ def _filled_cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _rows_of_events(data: bytes) -> Iterator[Mapping[str, Any]]:
     """Yield the scalars of each step in TensorBoard's records: a length, its checksum, an event and its checksum."""
+    from tensorboardX.proto.event_pb2 import Event  # slow to import, and few commands write such logs
+
     by_step: dict[int, dict[str, Any]] = {}
     place = 0
     while place + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, place)
-        event = data[place + 12 : place + 12 + length]
+        record = data[place + 12 : place + 12 + length]
         place += 16 + length
-        if len(event) < length:  # the program was killed while it wrote
+        if len(record) < length:  # the program was killed while it wrote
             break
-        fields = dict(_fields(event))
-        values = by_step.setdefault(int(fields.get(2, 0)), {})
-        for number, summary in _fields(event):
-            if number == 5:
-                values.update(_scalars(summary))
+        event = Event.FromString(record)
+        values = by_step.setdefault(event.step, {})
+        for value in event.summary.value:
+            tensor = value.tensor
+            if value.HasField("simple_value"):
+                values[value.tag] = value.simple_value
+            elif tensor.dtype == _FLOAT:
+                numbers = tensor.float_val or memoryview(tensor.tensor_content).cast("f")
+                values |= {value.tag: numbers[0]} if len(numbers) == 1 else {}
     for step, values in by_step.items():
         yield {"step": step, **values}
-
-
-def _scalars(summary: bytes) -> Iterator[tuple[str, float]]:
-    """Yield each tag and number of a summary; the number is a field, or a tensor with one element."""
-    for number, value in _fields(summary):
-        fields = dict(_fields(value)) if number == 1 else {}
-        if not isinstance(fields.get(1), bytes):
-            continue
-        tag = fields[1].decode("utf-8", errors="replace")
-        if 2 in fields:
-            yield tag, struct.unpack("<f", fields[2])[0]
-        elif 8 in fields:
-            tensor = dict(_fields(fields[8]))
-            content = tensor.get(4, tensor.get(5, b""))  # as bytes, or as a list of numbers
-            if tensor.get(1) == 1 and len(content) == 4:  # one 32-bit number
-                yield tag, struct.unpack("<f", content)[0]
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the number and content of each field of a protocol buffer."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
-        kind = key & 7
-        if kind == 0:
-            value, place = _varint(message, place)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            size, place = _varint(message, place)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            return
-        yield key >> 3, message[place : place + size]
-        place += size
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Return an integer of 7 bits a byte, and the place behind it."""
-    number = shift = 0
-    while place < len(message):
-        byte = message[place]
-        number |= (byte & 127) << shift
-        shift, place = shift + 7, place + 1
-        if byte < 128:
-            break
-    return number, place

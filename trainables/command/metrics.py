@@ -1,8 +1,4 @@
-"""A command's output as rows of a learning curve and metrics of the trial.
-
-The config says how to read each metric (`reading.py`). If the output has no times, the arrival of the epochs' lines
-gives the time of an epoch.
-"""
+"""A command's output as rows of a learning curve and metrics of the trial, read as the config says (`reading.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from typing import Any
 from sweeps.metric import Target, is_higher_better
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
-from trainables.command.patterns import NAMED_EPOCH, NAMED_STEP, OTHER_PROCESS
 from trainables.command.process import SEARCHED
 from trainables.command.reading import TAKES, Reading
 from trainables.command.rows import Row, mapping_in
@@ -26,6 +21,18 @@ from trainables.context import DivergedError
 SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
 """Columns that hold a speed."""
 
+_NUMBER = r"[\s:#=\[(|]{0,4}(\d+)(?![\d.,]*\d)(?!\s?(?:s|sec|ms|min)\b)"
+"""A whole number behind a name; no time."""
+
+NAMED_EPOCH = rf"(?i)(?<!\w)(?<!best )(?<!total )(?<!max )ep(?:och)?\b\.?{_NUMBER}"
+"""`Epoch: [3][10/50]`, `epoch 3/90`; no times and settings such as `epoch 3.2 s`, `epochs=90`."""
+
+NAMED_STEP = rf"(?i)(?<![\w/])(?:global[ _])?(?:step|iter(?:ation)?)\b{_NUMBER}"
+"""`step 120/390`, `iter 120:`"""
+
+OTHER_PROCESS = re.compile(r"(?i)\s*\[?(?:rank|default|worker|proc(?:ess)?|gpu)[ :=_]{0,2}(\d+)\]?\s*[:|\]-]")
+"""The mark of a process at the begin of its lines: `[rank1]:`, `[default1]:`, `Rank 1 |`."""
+
 
 class CommandMetrics:
     """The metrics in lines of output; only those that the config declares, since anything may look like a number.
@@ -33,7 +40,6 @@ class CommandMetrics:
     Rows come from JSON lines with an `epoch`. Without those, a line that names another epoch starts the next row. If no
     line does, a repeated metric starts it, unless a progress bar is drawn again. If no line has a time, the time
     between the epochs' lines counts, provided that they are epochs: they are named, or as many as in the budget.
-    `global_batch_size` is in samples; None if unknown.
     """
 
     def __init__(
@@ -45,7 +51,7 @@ class CommandMetrics:
         target: Target | None = None,
         processes: int = 1,
     ) -> None:
-        """`epochs` is the length of the budget. Raises ValueError naming a metric with an invalid declaration."""
+        """`epochs` is the length of the budget; the batch is None if unknown. Raises ValueError for a wrong metric."""
         self._settings, self._target = settings, target
         self._global_batch_size, self._processes = global_batch_size, processes
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
@@ -66,7 +72,7 @@ class CommandMetrics:
         """The epoch of the last `epoch_s`."""
         self._open: dict[str, float] = {}
         """The row that patterns have not completed yet."""
-        self._unclear: dict[str, str] = {}
+        self.unclear: dict[str, str] = {}
         """Why a number of a column was not read."""
         self._process: str | None = None
         """The mark of the process whose lines are read; None if lines have no mark."""
@@ -79,12 +85,12 @@ class CommandMetrics:
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
         self._steps = StepTimes(clock)
-        self._bars = ProgressBars(clock) if any(reading.progress_bar for reading in self._readings) else None
+        self._bars = ProgressBars(clock)
+        self._reads_bars = any(reading.progress_bar for reading in self._readings)
         self.samples_per_step: float | None = None
         """The mean number of samples in a step, if the command's processes have counted them."""
         self.samples: float | None = None
         """All samples, likewise."""
-        self.is_preset = settings.is_preset
         self.samples_per_epoch = settings.samples_per_epoch
         self.is_timed_elsewhere = False
         """Whether the command's processes have timed their steps: then no arrival of lines is needed."""
@@ -164,7 +170,7 @@ class CommandMetrics:
             try:
                 value = reading.of_row(row) if row is not None and reading.key else reading.of_line(line)
             except UnclearNumberError as error:
-                self._unclear[reading.column] = str(error)
+                self.unclear[reading.column] = str(error)
                 continue
             if value is not None:
                 values[reading.column] = value
@@ -172,7 +178,7 @@ class CommandMetrics:
 
     def open_line(self, text: str) -> None:
         """Read a line that has no end yet: progress bars write the end before the next state."""
-        if self._bars is not None and self._bars.read(text[:SEARCHED]):
+        if self._reads_bars and self._bars.read(text[:SEARCHED]):
             self.reports += 1
 
     def row(self, mapping: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -217,11 +223,8 @@ class CommandMetrics:
         takes = {reading.column: TAKES[reading.take] for reading in self._readings}
         reported: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
         # A trial whose last loss or accuracy is not finite has diverged, however good the earlier ones were.
-        reported |= {
-            column: value
-            for column, value in self._last.items()
-            if not math.isfinite(value) and is_higher_better(column) is not None
-        }
+        not_finite = {column: value for column, value in self._last.items() if not math.isfinite(value)}
+        reported |= {column: value for column, value in not_finite.items() if is_higher_better(column) is not None}
         by_trainer = any((reading.column, reading.key) == ("train_s", "train_runtime") for reading in self._readings)
         if by_trainer and "train_s" in reported:
             reported["train_s"] -= self._evaluation_s
@@ -248,12 +251,10 @@ class CommandMetrics:
             return "declared"
         if self.samples_per_step:
             return "counted"
-        has_steps_of_epoch = self._bars is not None and self._bars.steps_per_epoch is not None
-        return "declared" if has_steps_of_epoch and self.samples_per_epoch else "assumed"
+        return "declared" if self._bars.steps_per_epoch and self.samples_per_epoch else "assumed"
 
     def _of_steps(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        of_bars = self._bars.figures() if self._bars is not None else {}
-        return of_bars | (self._steps.figures() if "step_s" in self._seen else {})
+        return self._bars.figures() | (self._steps.figures() if "step_s" in self._seen else {})
 
     def _of_rate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         samples = self._samples_per_step
@@ -280,10 +281,11 @@ class CommandMetrics:
         return {"samples": self.samples_per_epoch * self._epochs}
 
     def _of_target(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        epochs_s = self._epochs_s
-        values = self._of_one_process(self._seen.get(self._target.metric, [])) if self._target else []
+        if self._target is None:
+            return {}
+        epochs_s, values = self._epochs_s, self._of_one_process(self._seen.get(self._target.metric, []))
         # An epoch's time and its metric belong together only if each epoch has both.
-        if self._target is None or len(epochs_s) != len(values):
+        if len(epochs_s) != len(values):
             return {}
         seconds = self._target.seconds(zip(epochs_s, values, strict=True))
         return {} if seconds is None else {"time_to_target_s": seconds}
@@ -297,18 +299,15 @@ class CommandMetrics:
 
     @property
     def _samples_per_step(self) -> float | None:
-        """Return the mean number of samples in a step, in which the last batch of an epoch may be smaller.
-
-        None if unknown. Without `samples_per_epoch` it is the global batch.
-        """
+        """The mean number of samples in a step, in which the last batch of an epoch may be smaller; None if unknown."""
         if self.samples_per_step:
             # A bar may count passes, of which several make an optimizer step, or samples.
-            states = self._bars.figures().get("steps") if self._bars and self.samples else None
+            states = self._bars.figures().get("steps")
             return self.samples / states if self.samples and states else self.samples_per_step
         batch, samples = self._global_batch_size, self.samples_per_epoch
         if samples is None or batch is None:
             return batch
-        steps = self._bars.steps_per_epoch if self._bars else None
+        steps = self._bars.steps_per_epoch
         if steps == samples > batch:
             return 1.0  # the bar counts samples
         return samples / (steps or max(1, math.ceil(samples / batch)))
@@ -316,8 +315,8 @@ class CommandMetrics:
     @property
     def between_lines(self) -> bool:
         """Return whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
-        by_steps = self.is_timed_elsewhere or (self._bars is not None and self._bars.figures())
-        return bool(self._epochs and self._clock.figures()) and not by_steps and not set(SPEEDS) & set(self._seen)
+        by_steps = self.is_timed_elsewhere or self._bars.figures() or set(SPEEDS) & set(self._seen)
+        return bool(self._epochs and self._clock.figures()) and not by_steps
 
     @property
     def _epochs_s(self) -> list[float]:
@@ -338,10 +337,7 @@ class CommandMetrics:
         return bool(self._json_rows) or self._epoch is not None
 
     def work(self) -> dict[str, Any]:
-        """Return the `epochs` that the lines tell of, and `work_source`; {} if they tell of none.
-
-        The source is `declared` if the lines name epochs or time them, and `assumed` if each row may be an epoch.
-        """
+        """Return the `epochs` that the lines tell of, and `work_source`; {} if they tell of none."""
         if "epochs" in self._seen:
             return {"work_source": "declared"}
         named = self._once(self._clock.work(self._budget_epochs)) if self._names_epochs else 0.0
@@ -350,6 +346,7 @@ class CommandMetrics:
         epochs = named or (timed if timed > 1 else 0)
         if epochs:
             return {"epochs": epochs, "work_source": "declared"}
+        # Each row may be an epoch.
         if self._rows and self._rows == self._processes * (self._budget_epochs or 0):
             return {"epochs": self._rows / self._processes, "work_source": "assumed"}
         return {"work_source": "assumed"} if self._rows else {}
@@ -372,7 +369,7 @@ class CommandMetrics:
 
     def unread(self) -> list[str]:
         """Return declared columns that no line had."""
-        read = {*self._last, *(["step_s"] if self._bars is not None and self._bars.figures() else [])}
+        read = {*self._last, *(["step_s"] if self._bars.figures() else [])}
         return [column for column, given in self._settings.metrics.items() if given is not None and column not in read]
 
     @property
@@ -390,11 +387,6 @@ class CommandMetrics:
     def remark_on_steps(self) -> str:
         """Return what to change if only some steps seem to be reported; else an empty string."""
         return self._steps.remark()
-
-    @property
-    def unclear(self) -> Mapping[str, str]:
-        """Why numbers of these columns were not read."""
-        return self._unclear
 
     def _take(self, values: Mapping[str, float], epoch: float | None) -> None:
         loss, loss_before = values.get("loss", 0.0), self._last.get("loss", 0.0)

@@ -1,18 +1,17 @@
 """The nodes on which a command runs: each has a rank that runs the same command, and the first one has the results.
 
 All start together. The others send the first one what their processes count and print; it chooses the step at which all
-of them stop. Files of further nodes are named after their number, because the nodes may share the trial's folder.
+of them stop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.layout import Layout
 from sweeps.ports import free_port
 from trainables.command.adapter import Adapter
 from trainables.command.metrics import CommandMetrics
@@ -38,8 +37,8 @@ class NodeEnd:
 class Nodes:
     """The nodes of a trial, as one of them sees the others. A trial on one node exchanges nothing."""
 
-    def __init__(self, context: Context, adapter: Adapter | None) -> None:
-        self._context, self._adapter = context, adapter
+    def __init__(self, context: Context, adapter: Adapter) -> None:
+        self.context, self.adapter = context, adapter
         self.number, self.count = context.rank, context.world_size
         self._ready: set[int] = set()
         self._may_start = False
@@ -60,7 +59,7 @@ class Nodes:
         self._tell_first(ready=True)
         self._ready.add(self.number)
         while not (self._may_start or (self.is_first and len(self._ready) == self.count)):
-            if self._context.should_stop(progress=False):
+            if self.context.should_stop(progress=False):
                 return False
             time.sleep(POLL_S)
             self.read()
@@ -69,18 +68,17 @@ class Nodes:
 
     def read(self) -> None:
         """Read what the other nodes have sent."""
-        mailbox = self._context.mailbox
+        mailbox = self.context.mailbox
         for message in mailbox.received() if mailbox else ():
             node = message["node"]
             if message.get("ready"):
                 self._ready.add(node)
             if message.get("start"):
                 self._may_start = True
-            if "stop_at" in message and self._adapter is not None:
-                self._adapter.stop_at(message["stop_at"])
+            if "stop_at" in message:
+                self.adapter.stop_at(message["stop_at"])
             for process, text in message.get("counts", {}).items():
-                if self._adapter is not None:
-                    self._adapter.take(f"{node}/{process}", text)
+                self.adapter.take(f"{node}/{process}", text)
             self._rows.setdefault(node, []).extend(message.get("rows", ()))
             if "end" in message:
                 self._ends[node] = message["end"]
@@ -93,20 +91,18 @@ class Nodes:
     def report(self, row: Mapping[str, Any]) -> None:
         """Report a row of this node's output."""
         self._speaker = self.number
-        self._context.report(row)
+        self.context.report(row)
         self._tell_first(rows=[dict(row)])
 
     def report_others(self, *, ended: bool = False) -> None:
-        """Report the rows of the lowest other node that has some, if this one has none.
-
-        Before the end that node must be a row ahead, because nodes that print the same rows print them almost together.
-        """
+        """Report the rows of the lowest other node that has some, if this one has none."""
         if self._speaker is None:
+            # Nodes that print the same rows print them almost together: another one must be a row ahead.
             speakers = [node for node, rows in sorted(self._rows.items()) if len(rows) > (0 if ended else 1)]
             self._speaker = next(iter(speakers), None)
         if self._speaker:
             for row in self._rows.pop(self._speaker, ()):
-                self._context.report(row)
+                self.context.report(row)
 
     def stop_at(self, step: int) -> None:
         """Have the processes of the other nodes stop at this step."""
@@ -121,26 +117,20 @@ class Nodes:
         give_up_s = time.monotonic() + WAIT_S if has_stopped else float("inf")
         self.read()
         while len(self._ends) < self.count - 1 and time.monotonic() < give_up_s:
-            if not has_stopped and self._context.should_stop(progress=False):
+            if not has_stopped and self.context.should_stop(progress=False):
                 return
             time.sleep(POLL_S)
             self.read()
 
-    def metrics(self, own: CommandMetrics) -> CommandMetrics:
-        """Return the metrics of the first node whose output has a figure."""
-        others = (end.metrics for _, end in sorted(self._ends.items()) if end is not None)
-        return next((metrics for metrics in (own, *others) if not metrics.found_nothing), own)
-
-    def cores(self, own: Sequence[float]) -> list[float]:
-        """Return the cores that each busy process of all nodes used."""
-        others = (end.cores for end in self._ends.values() if end is not None)
-        return [cores for of_node in (own, *others) for cores in of_node]
-
-    def remarks(self) -> Iterator[str]:
-        """Yield what the other nodes remark."""
-        for node, end in sorted(self._ends.items()):
-            if end is not None:
-                yield from (f"node {node}: {remark}" for remark in end.remarks)
+    def whole(self, own: NodeEnd) -> NodeEnd:
+        """Return the facts of all nodes together; the metrics are of the first node whose output has a figure."""
+        others = {node: end for node, end in sorted(self._ends.items()) if end is not None}
+        ends = [own, *others.values()]
+        return NodeEnd(
+            metrics=next((end.metrics for end in ends if not end.metrics.found_nothing), own.metrics),
+            cores=sorted((cores for end in ends for cores in end.cores), reverse=True),
+            remarks=[*own.remarks, *(f"node {node}: {text}" for node, end in others.items() for text in end.remarks)],
+        )
 
     def _tell_first(self, **message: Any) -> None:
         if not self.is_first:
@@ -152,19 +142,20 @@ class Nodes:
                 self._send(node, message)
 
     def _send(self, node: int, message: Mapping[str, Any]) -> None:
-        assert self._context.mailbox is not None
-        self._context.mailbox.send(node, {"node": self.number, **message})
+        assert self.context.mailbox is not None
+        self.context.mailbox.send(node, {"node": self.number, **message})
 
 
 def file_of(trial_dir: Path, name: str, node: int) -> Path:
     """Return the path of a node's own file: `stdout.log`, on further nodes `stdout.node1.log`."""
+    # The nodes may share the trial's folder.
     stem, dot, ending = name.partition(".")
     return trial_dir / (f"{stem}.node{node}{dot}{ending}" if node else name)
 
 
-def place_of(context: Context, layout: Layout) -> dict[str, Any]:
+def place_of(context: Context) -> dict[str, Any]:
     """Return the values by which a command's launcher finds the other nodes; {name: value}."""
-    per_node = layout.devices // context.world_size
+    per_node = context.layout.devices // context.world_size
     # The first node has chosen a free port for all of them.
     host, port = master_of(context) if context.world_size > 1 else ("127.0.0.1", free_port())
     return {
@@ -178,14 +169,10 @@ def place_of(context: Context, layout: Layout) -> dict[str, Any]:
 
 
 def launcher_variables(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that torchrun, Lightning and others read, given `place_of`.
-
-    On one node they are the address and the port: torchrun's default port is the same for every trial of a node.
-    """
-    address = {"MASTER_ADDR": values["master_addr"], "MASTER_PORT": str(values["master_port"])}
-    variables = {**address, "PET_MASTER_PORT": address["MASTER_PORT"]}
+    """Return the variables that torchrun, Lightning and others read, given `place_of`."""
+    # torchrun's default port is the same for every trial of a node.
+    sources = {"MASTER_ADDR": "master_addr", "MASTER_PORT": "master_port", "PET_MASTER_PORT": "master_port"}
     if values["nodes"] > 1:
-        node_rank = str(values["node_rank"])
-        variables |= {"NODE_RANK": node_rank, "PET_NODE_RANK": node_rank, "PET_NNODES": str(values["nodes"])}
-        variables |= {"PET_NPROC_PER_NODE": str(values["gpus_per_node"]), "PET_MASTER_ADDR": values["master_addr"]}
-    return variables
+        sources |= {"NODE_RANK": "node_rank", "PET_NODE_RANK": "node_rank", "PET_NNODES": "nodes"}
+        sources |= {"PET_NPROC_PER_NODE": "gpus_per_node", "PET_MASTER_ADDR": "master_addr"}
+    return {variable: str(values[name]) for variable, name in sources.items()}

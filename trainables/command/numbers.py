@@ -52,7 +52,7 @@ def number_at(line: str, start: int, end: int, column: str = "", *, has_scale: b
     """Return the number whose text holds or touches line[start:end], which must hold nothing else; None if none does.
 
     `column` says which units and separators are possible; with `has_scale` the config converts units. Raises
-    UnclearNumberError for `1,234` in a column of small numbers, and for a rate in a column of times.
+    UnclearNumberError.
     """
     inner = line[start:end]
     begin = start + len(inner) - len(inner.lstrip())
@@ -78,10 +78,7 @@ def number_at(line: str, start: int, end: int, column: str = "", *, has_scale: b
 
 
 def as_number(value: Any, column: str = "", *, has_scale: bool = False) -> float | None:
-    """Return a number of a mapping, also from text (`1,234.5`; `1.2K`; `1:02:03` in seconds); None for anything else.
-
-    Whole numbers stay whole. Raises UnclearNumberError.
-    """
+    """Return a number, also from text such as `1.2K` or `1:02:03`; None for others. Raises UnclearNumberError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, int) and abs(value) >= _LARGEST:

@@ -1,8 +1,4 @@
-"""How the output of well-known programs is read: `trainable.metrics=timm` names one of them.
-
-A preset has the metrics, and the patterns of the epoch and the step. Its times count only if the hook in the command's
-processes has counted no steps, as in a container. The formats are those of the programs' own sources, named below.
-"""
+"""How the output of well-known programs is read, by their own sources: `trainable.metrics=timm` names one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ _TITAN_STEP = r"(?<!validate )step: +\d+ "
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """How the output of one program is read."""
+    """How one program's output is read; its times count only if the hook has counted no steps, as in a container."""
 
     metrics: Mapping[str, Any]
     epoch_pattern: str | None = None

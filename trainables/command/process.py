@@ -1,7 +1,4 @@
-"""One run of a command: start it, read its output from files, stop it, and explain a failure.
-
-Output is read in bounded amounts, so that a command that prints faster than it is read escapes no limit.
-"""
+"""One run of a command: start it, read its output in bounded amounts, stop it, and explain a failure."""
 
 from __future__ import annotations
 
@@ -94,16 +91,15 @@ class CommandExit:
 def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandExit:
     """Run the command to its end, calling the listener; `cpu` gets the CPU times of its processes.
 
-    None of its processes is left when this function returns or raises, or when this process is killed, except for
-    those that this user may not end. Raises TrialTimeoutError, OSError if the command cannot be started, and whatever
-    the listener raises.
+    It leaves no process that this user may end. Raises TrialTimeoutError, OSError if the command cannot be started, and
+    the errors of the listener.
     """
     streams = {"stdout": OutputLines(command.stdout), "stderr": OutputLines(command.stderr)}
     with _new_file(command.stdout) as out, _new_file(command.stderr) as err:
         tree = Tree(command.words, command.environment, command.cwd, (out, err), command.grace_s)
     survivors: list[str] | None = None
     try:
-        status, has_timed_out = _watched(tree, command, listener, cpu, streams)
+        status, timed_out = _watched(tree, command, listener, cpu, streams)
     finally:
         tree.begin_to_end()
         while survivors is None:
@@ -113,16 +109,15 @@ def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandEx
                 output.shorten()
     remarks = [remark for stream, output in streams.items() for remark in output.remarks(stream)]
     remarks += [f"{survivor} could not be ended, and still runs" for survivor in survivors]
-    if has_timed_out:
-        message = f"the command ran longer than timeout_s={command.timeout_s:g}"
-        raise TrialTimeoutError("; ".join([message, *remarks]))
+    if timed_out:
+        raise TrialTimeoutError("; ".join([timed_out, *remarks]))
     return CommandExit(status=status, remarks=remarks)
 
 
 def _watched(
     tree: Tree, command: Command, listener: CommandListener, cpu: CpuTimes, streams: Mapping[str, OutputLines]
-) -> tuple[int | None, bool]:
-    """Return the exit status of the command, None if it was stopped, and whether its time is over."""
+) -> tuple[int | None, str]:
+    """Return the exit status of the command, None if it was stopped, and a message if its time is over."""
     started = time.monotonic()
     stop_by: float | None = None
     progress = True
@@ -141,16 +136,16 @@ def _watched(
         cpu.look(tree.pid, reported=listener.on_look())
         now = time.monotonic()
         if status is not None:
-            return (status if stop_by is None else None), False
+            return (status if stop_by is None else None), ""
         if stop_by is not None and now > stop_by:
-            return None, False
+            return None, ""
         if stop_by is None and listener.should_stop(progress=progress or cpu.has_grown()):
             if not listener.ask_to_stop():
-                return None, False
+                return None, ""
             stop_by = now + command.grace_s
         progress = False
         if command.timeout_s and now - started > command.timeout_s:
-            return None, True
+            return None, f"the command ran longer than timeout_s={command.timeout_s:g}"
 
 
 def _new_file(path: Path) -> BinaryIO:
@@ -176,10 +171,7 @@ class OutputLines:
         """Bytes that were not read because there were too many, and bytes that were removed from the log."""
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
-        """Yield lines written since the last call, for READ_S at most; a long backlog is skipped.
-
-        With `ended`, also yields a last line without a line end.
-        """
+        """Yield lines written since the last call, with `ended` also an unfinished one; a long backlog is skipped."""
         # A pipe or a device would make the reader wait.
         if self.path.is_file():
             yield from self._timely(READ_LAST_S if ended else READ_S)
@@ -188,8 +180,8 @@ class OutputLines:
                 self._skip(unread - TAIL)
             if ended:
                 yield from self._timely(READ_LAST_S)
-            if ended and self._lines:
-                self._skip(self.path.stat().st_size - self._offset)
+                if self._lines:
+                    self._skip(self.path.stat().st_size - self._offset)
         # A program that is killed leaves its last line without an end.
         if ended and self.open_line:
             line, self.open_line = self.open_line, ""
@@ -292,50 +284,45 @@ class FailureCause:
     """The cause of a command's failure, found in its output and exit status."""
 
     def __init__(self, oom_patterns: Iterable[str], diverged_patterns: Iterable[str]) -> None:
-        self._memory = [re.compile(pattern) for pattern in (*_MEMORY_ERRORS, *oom_patterns)]
-        self._diverged = [re.compile(pattern) for pattern in diverged_patterns]
-        self._memory_line = self._diverged_line = self._error_line = self._last_line = ""
-        self._port_line = self._killed = ""
+        self._patterns = {
+            "memory": [re.compile(pattern) for pattern in (*_MEMORY_ERRORS, *oom_patterns)],
+            "diverged": [re.compile(pattern) for pattern in diverged_patterns],
+            "port": [PORT_IN_USE],
+        }
+        self._lines: dict[str, str] = {}
+        """The first line of each kind."""
+        self._error_line = self._last_line = self._killed = ""
 
     def read(self, stream: str, line: str) -> None:
         """Take a line of output; the first line of each kind counts."""
         text = line[:SEARCHED].strip()
         if not text:
             return
-        if not self._memory_line and any(pattern.search(text) for pattern in self._memory):
-            self._memory_line = text
-        if not self._diverged_line and any(pattern.search(text) for pattern in self._diverged):
-            self._diverged_line = text
-        if not self._port_line and PORT_IN_USE.search(text):
-            self._port_line = text
-        if not self._killed:
-            self._killed = _killed_rank(text)
+        for kind, patterns in self._patterns.items():
+            if kind not in self._lines and any(pattern.search(text) for pattern in patterns):
+                self._lines[kind] = text
+        self._killed = self._killed or _killed_rank(text)
         if stream == "stderr":
             self._last_line = text
             match = _ERROR.match(text)
             if match and not _NOT_THE_CAUSE.search(text):
                 # Another rank may print sooner that it has lost the connection to the one that fails.
-                is_first = not self._error_line
                 explains = bool(CONNECTION_ERROR.search(self._error_line)) and not CONNECTION_ERROR.search(text)
-                self._error_line = match[1] if is_first or explains else self._error_line
+                self._error_line = match[1] if explains or not self._error_line else self._error_line
 
     def check(self, exit_code: int, ok_exit_codes: Sequence[int]) -> None:
-        """Raise MemoryError, DivergedError, PortInUseError or CommandError unless the command succeeded.
-
-        A command that reports a lack of memory may still succeed. One that diverged has not, whatever its status.
-        """
+        """Raise MemoryError, DivergedError, PortInUseError or CommandError unless the command succeeded."""
         # A script that catches its own NaN ends with status 0.
-        if self._diverged_line:
-            raise DivergedError(self._diverged_line)
+        if "diverged" in self._lines:
+            raise DivergedError(self._lines["diverged"])
         if exit_code in ok_exit_codes:
             return
-        # The last error may be another rank's broken connection.
-        if self._memory_line:
-            raise MemoryError(self._memory_line)
-        if self._port_line:
-            raise PortInUseError(
-                f"a port that the command chose is in use; {{master_port}} is a free one: {self._port_line}"
-            )
+        # A command that reports a lack of memory may still succeed, and its last error be a broken connection.
+        if "memory" in self._lines:
+            raise MemoryError(self._lines["memory"])
+        if "port" in self._lines:
+            hint = "a port that the command chose is in use; {master_port} is a free one"
+            raise PortInUseError(f"{hint}: {self._lines['port']}")
         # The errors of the other ranks are about the connection to the killed one.
         if self._killed:
             raise CommandError(self._killed)

@@ -1,9 +1,7 @@
 """A command and every process that it started, ended together, even if the process that runs the command is killed.
 
 The command is the child of a guard, which is this module run as a script. The guard is a subreaper: the kernel gives it
-each descendant whose parent has ended, so that no process leaves the tree by a new session or another environment. The
-guard ends the tree when it is asked to, and when the process that runs the command is gone. It imports psutil only, so
-that it starts quickly and needs no path to this package.
+each descendant whose parent has ended, so that no process leaves the tree by a new session or another environment.
 """
 
 from __future__ import annotations
@@ -60,10 +58,7 @@ class Tree:
         output: tuple[BinaryIO, BinaryIO],
         grace_s: float,
     ) -> None:
-        """Start the command with `output` as its stdout and stderr. Raises OSError if it cannot be started.
-
-        `grace_s` is the time from SIGTERM to SIGKILL when the tree is ended.
-        """
+        """Start the command with `output` as its stdout and stderr. Raises OSError if it cannot be started."""
         self._control, theirs = socket.socketpair()
         self._received = b""
         self._patience_s = grace_s + 2 * KILL_S
@@ -95,10 +90,7 @@ class Tree:
         self._guard_pid: int = start["guard_pid"]
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit status of the command (negative: the signal that killed it); None if it still runs.
-
-        Raises GuardLostError.
-        """
+        """Return the exit status of the command (negative: a signal); None if it still runs. Raises GuardLostError."""
         self._control.settimeout(timeout_s)
         try:
             return int(self._message()["exit"])
@@ -150,10 +142,9 @@ class CpuTimes:
     """The CPU times of a tree's processes: whether they work, and on how many cores between the command's reports."""
 
     def __init__(self) -> None:
-        self._earliest: dict[int, float] | None = None
-        self._first: dict[int, float] | None = None
-        self._latest: dict[int, float] = {}
-        self._earliest_s = self._first_s = self._latest_s = self._looked_s = -math.inf
+        self._looks: dict[str, tuple[float, dict[int, float]]] = {}
+        """The earliest look, the first with a report and the latest: when it was, and the CPU time of each process."""
+        self._looked_s = -math.inf
         self._has_reported = False
         self._total = self._grown_total = 0.0
         self._names: dict[int, str] = {}
@@ -165,7 +156,8 @@ class CpuTimes:
         now_s = time.monotonic()
         if now_s - self._looked_s < LOOK_EVERY_S:
             return
-        seconds, self._total, self._looked_s = {}, 0.0, now_s
+        seconds: dict[int, float] = {}
+        self._total, self._looked_s = 0.0, now_s
         for process in descendants(pid):
             with suppress(psutil.Error):
                 times = process.cpu_times()
@@ -173,12 +165,12 @@ class CpuTimes:
                 if process.pid not in self._names:
                     self._names[process.pid] = process.name()
                 self._total += sum(times[:4])  # with those of its children that have ended
-        if self._first is None or self._has_reported:
-            self._latest, self._latest_s = seconds, now_s
-        if self._earliest is None:
-            self._earliest, self._earliest_s = seconds, now_s
-        if self._has_reported and self._first is None:
-            self._first, self._first_s = seconds, now_s
+        self._looks.setdefault("earliest", (now_s, seconds))
+        # Once the command has reported, what follows its last report is no training.
+        if self._has_reported or "reported" not in self._looks:
+            self._looks["latest"] = now_s, seconds
+        if self._has_reported:
+            self._looks.setdefault("reported", (now_s, seconds))
         self._has_reported = False
 
     def has_grown(self) -> bool:
@@ -199,15 +191,16 @@ class CpuTimes:
 
     def _busy(self) -> dict[int, float]:
         """Return the cores that each busy process used, by process id; {} if they were not seen for a second."""
-        first, first_s = self._first, self._first_s
-        if first is None or self._latest_s - first_s < LOOK_EVERY_S:
-            first, first_s = self._earliest, self._earliest_s
-        span_s = self._latest_s - first_s
-        if first is None or span_s < LOOK_EVERY_S:
-            return {}
-        used = {pid: (self._latest[pid] - first.get(pid, 0.0)) / span_s for pid in self._latest}
-        least = max(IDLE_CORES, BUSY_SHARE * max(used.values(), default=0.0))
-        return {pid: cores for pid, cores in used.items() if cores >= least}
+        for first in ("reported", "earliest"):
+            if first not in self._looks:
+                continue
+            first_s, before = self._looks[first]
+            latest_s, seconds = self._looks["latest"]
+            if latest_s - first_s >= LOOK_EVERY_S:
+                used = {pid: (seconds[pid] - before.get(pid, 0.0)) / (latest_s - first_s) for pid in seconds}
+                least = max(IDLE_CORES, BUSY_SHARE * max(used.values(), default=0.0))
+                return {pid: cores for pid, cores in used.items() if cores >= least}
+        return {}
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -237,7 +230,8 @@ class _Guard:
 
     def main(self) -> None:
         """Start the command, wait for its end and for the end of its parent, and end all its descendants."""
-        _become_subreaper()
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         woken, wake = socket.socketpair()
         for end in (woken, wake):
             end.setblocking(False)
@@ -328,11 +322,6 @@ def _described(process: psutil.Process) -> str:
         return f"{process.name()} (process {process.pid}, of user {process.username()})"
     except psutil.Error:
         return f"process {process.pid}"
-
-
-def _become_subreaper() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 if __name__ == "__main__" and not os.fork():

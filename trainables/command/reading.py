@@ -10,7 +10,6 @@ from typing import Any
 
 from sweeps.axes import is_number
 from trainables.command.numbers import as_number, number_at
-from trainables.command.patterns import with_any_number
 from trainables.command.rows import Row
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -49,10 +48,7 @@ class Reading:
 
     @staticmethod
     def of(column: str, given: Any) -> Reading:
-        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError.
-
-        `step_s` may also be `tqdm`.
-        """
+        """Read from the config: null, a regular expression, {json or regex, scale, …}, or `tqdm`. Raises ValueError."""
         if column == "step_s" and given == PROGRESS_BAR:
             return Reading(column=column, progress_bar=True)
         long = {"regex": given} if isinstance(given, str) else given or {}
@@ -106,3 +102,49 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
             Reading.of(column, given)
         except ValueError as error:
             yield str(error)
+
+
+_SPECIAL = r"[-+]?(?:\d[\d.,]*[eE][-+]?\d+|nan|inf(?:inity)?)|[-+]\.?\d[\d.,]*"
+"""Numbers that groups such as `([0-9.]+)` cannot match."""
+
+_DIGITS = re.compile(r"\[(?:0-9|\\d)\.\]\+|\\d\+\\\.\\d\+")
+"""The usual ways to write a number in a pattern."""
+
+_ANY = rf"(?:[0-9.]+|(?i:{_SPECIAL}))".replace("\\", r"\\")
+
+_OF_NUMBERS = re.compile(r"(?:\\[dDS.+*-]|[\[\]0-9.,:eE+*?{}()|^KMBkT_-]|nan|inf|NaN|Inf|\?:)+")
+"""The inside of a group that matches numbers only."""
+
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<group>\((?:\?P<\w+>|(?!\?)))|\(|\)", re.DOTALL)
+"""Escaped signs, classes, and the begin and end of groups in a pattern; a `group` captures."""
+
+
+def with_any_number(pattern: str) -> re.Pattern[str]:
+    """Return the pattern with a first group that also matches any form of a number, `nan` and `inf` among them.
+
+    Otherwise the value of an earlier line would stand for a line with `nan` or `9.8e-05`. Raises re.error.
+    """
+    compiled = re.compile(pattern)
+    begin, end = _first_group_span(pattern)
+    if not _OF_NUMBERS.fullmatch(pattern[begin:end]):
+        return compiled
+    before, after = (_DIGITS.sub(_ANY, part) for part in (pattern[:begin], pattern[end:]))
+    try:
+        return re.compile(f"{before}(?:{pattern[begin:end]})|(?i:{_SPECIAL}){after}")
+    except re.error:
+        return compiled
+
+
+def _first_group_span(pattern: str) -> tuple[int, int]:
+    """Return where the inside of the first capturing group begins and ends; (0, 0) if there is none."""
+    begin = depth = 0
+    for part in _PARTS.finditer(pattern):
+        if not begin:
+            begin = part.end() if part["group"] else 0
+        elif part[0].startswith("("):
+            depth += 1
+        elif part[0] == ")" and depth == 0:
+            return begin, part.start()
+        elif part[0] == ")":
+            depth -= 1
+    return 0, 0

@@ -30,8 +30,7 @@ NAMES = (
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-_QUOTED_OR_ESCAPED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r\n|.)""", re.DOTALL)
-_ESCAPED = re.compile(r"\\(?:\r\n|.)", re.DOTALL)
+_JOINED_LINES = re.compile(r"\\\r?\n")
 _WITHOUT_POINT = re.compile(r"(?<![\w.])(\d+)e(?=[+-]\d)")
 
 
@@ -40,25 +39,13 @@ class TemplateError(ValueError):
 
 
 def words(argv: str | Sequence[Any]) -> list[str]:
-    """Split a command line as a shell would; a list is taken as it is.
-
-    Splitting comes before filling in, so that a value with a space stays one word. Lines that end with a backslash are
-    joined. Raises TemplateError.
-    """
+    """Split a command line as a shell would; a list is taken as it is. Raises TemplateError."""
     if not isinstance(argv, str):
         return [str(word) for word in argv]
     try:
-        return shlex.split(_QUOTED_OR_ESCAPED.sub(_without_line_ends, argv))
+        return shlex.split(_JOINED_LINES.sub("", argv))
     except ValueError as error:
         raise TemplateError(f"{argv!r} is not a command line: {error}") from error
-
-
-def _without_line_ends(match: re.Match[str]) -> str:
-    """Remove backslashes with the line ends that they hide; a shell keeps them within single quotes only."""
-    text = match[0]
-    if text.startswith('"'):
-        return _ESCAPED.sub(_without_line_ends, text)
-    return "" if text in ("\\\n", "\\\r\n") else text
 
 
 def filled(templates: Sequence[str], values: Mapping[str, Any]) -> list[str]:
@@ -84,27 +71,20 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             return text[0]
         if name is None:
             raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
-        value = look_up(name.strip(), values)
-        if value is None:
-            budget = name.strip() in LENGTHS
-            hint = f": set budget.{name.strip()}=N, and the budget's other lengths to null" if budget else ""
-            raise TemplateError(f"{template!r}: {name.strip()} has no value{hint}")
-        return text_of(value)
+        name, node = name.strip(), values
+        for part in (name,) if name in values else name.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                close = [known for known in NAMES if known.endswith(f"_{name}") or name.endswith(f"_{known}")]
+                meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, 2, 0.75)
+                hint = f" (did you mean {' or '.join(f'{{{word}}}' for word in meant)}?)" if meant else ""
+                raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{hint}")
+            node = node[part]
+        if node is None:
+            hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
+            raise TemplateError(f"{template!r}: {name} has no value{hint}")
+        return text_of(node)
 
     return _BRACES.sub(replaced, template)
-
-
-def look_up(name: str, values: Mapping[str, Any]) -> Any:
-    """Return the value of a name or dotted name. Raises TemplateError for an unknown name."""
-    node: Any = values
-    for part in (name,) if name in values else name.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            close = [known for known in NAMES if known.endswith(f"_{name}") or name.endswith(f"_{known}")]
-            meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, 2, 0.75)
-            hint = f" (did you mean {' or '.join(f'{{{word}}}' for word in meant)}?)" if meant else ""
-            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{hint}")
-        node = node[part]
-    return node
 
 
 PLACES = ("trial", "source")
@@ -138,14 +118,12 @@ class CommandSettings:
     def of(config: Mapping[str, Any]) -> CommandSettings:
         """Read the section; its other keys are the orchestrator's. The name of a preset becomes its metrics."""
         given = {known.name: config[known.name] for known in fields(CommandSettings) if known.name in config}
-        preset = PRESETS.get(given["metrics"]) if isinstance(given.get("metrics"), str) else None
-        if preset is not None:
-            patterns = {"epoch_pattern": preset.epoch_pattern, "step_pattern": preset.step_pattern}
-            set_by_user = {name: given[name] for name in patterns if given.get(name) is not None}
-            given |= {"metrics": preset.metrics} | patterns | set_by_user
-        elif isinstance(given.get("metrics"), Mapping):
+        metrics = given.get("metrics")
+        if isinstance(metrics, str) and metrics in PRESETS:
+            set_by_user = {name: value for name, value in given.items() if name != "metrics" and value is not None}
+            given |= vars(PRESETS[metrics]) | set_by_user
+        elif isinstance(metrics, Mapping):
             # `val_acc` is the column `val_accuracy`.
-            metrics = given["metrics"]
             columns = {name: how for name, how in metrics.items() if column_of(name) == name}
             given["metrics"] = columns | {column_of(name): how for name, how in metrics.items() if how is not None}
         return CommandSettings(**given)
@@ -162,7 +140,7 @@ class CommandSettings:
 
     @property
     def words(self) -> list[str]:
-        """The words of the command line, with their braces."""
+        """The words of the command line, with their braces. Raises TemplateError."""
         return words(self.argv)
 
     def errors(self) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""The time of a step or an epoch, from lines of a command's output and the moments at which they arrive.
-
-Epochs may be timed by the arrival of their lines, steps by printed seconds, or by the states of progress bars.
-"""
+"""The time of an epoch by the arrival of its lines, and of a step by printed seconds or the states of progress bars."""
 
 from __future__ import annotations
 
@@ -22,10 +19,7 @@ TOGETHER_S = 0.05
 
 
 class EpochClock:
-    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation.
-
-    A training in several phases counts its epochs anew in each phase; they are numbered on.
-    """
+    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -37,11 +31,8 @@ class EpochClock:
         """What the numbers of earlier phases add."""
 
     def seen(self, epoch: float, at_s: float | None = None) -> bool:
-        """Record that a line of this epoch has arrived, now or at `at_s`; return whether an epoch begins with it.
-
-        A line about an earlier epoch, such as the best one, changes nothing.
-        """
-        if self._first < epoch < self._last:
+        """Record that a line of this epoch has arrived, now or at `at_s`; return whether an epoch begins with it."""
+        if self._first < epoch < self._last:  # about an earlier epoch, such as the best one
             return False
         if epoch < self._last:  # a phase that counts anew
             numbers = sorted(self._arrival_s)
@@ -75,9 +66,9 @@ class EpochClock:
         return self.epochs
 
     def figures(self) -> dict[str, float]:
-        """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
+        """Return `epoch_s`, the mean, and its `window_s`; {} if the lines do not tell.
 
-        Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
+        A median would show the interval at which lines are read.
         """
         gaps_s = [after - before for before, after in pairwise(sorted(self._arrival_s.values()))]
         if not gaps_s:
@@ -86,9 +77,8 @@ class EpochClock:
         is_held_back = sum(gap < TOGETHER_S for gap in gaps_s) > len(gaps_s) / 2 and max(gaps_s) >= SHORTEST_S
         first, last = min(self._arrival_s), max(self._arrival_s)
         window_s = self._arrival_s[last] - self._arrival_s[first]
-        if is_held_back or window_s < SHORTEST_S:
-            return {}
-        return {"epoch_s": window_s / (last - first), "window_s": window_s}
+        is_short = is_held_back or window_s < SHORTEST_S
+        return {} if is_short else {"epoch_s": window_s / (last - first), "window_s": window_s}
 
 
 _UNREPORTED = 2.0
@@ -98,8 +88,7 @@ _UNREPORTED = 2.0
 class StepTimes:
     """The seconds of steps, from the second line on: the first includes start-up.
 
-    A line counts for all steps since the line before it, or for one step if lines have no step numbers. A lower number
-    than before starts a new count, as in each epoch.
+    A line counts for all steps since the line before it, or for one step if lines have no step numbers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -115,22 +104,18 @@ class StepTimes:
     def add(self, seconds: float, number: float | None) -> None:
         """Record a line that has just reported the seconds of a step, and its number if known."""
         self._last_s = self._clock()
+        steps = 1.0
+        if number is not None and self._number is not None:
+            # A lower number begins a new count, as in each epoch. The same one is that of another process or drawing.
+            steps = max(1.0, number) if number < self._number else number - self._number
         if self._lines == 0:
             self._first_s = self._last_s
         else:
-            steps = self._steps_since_last_line(number)
             self._steps += steps
             self._seconds += steps * seconds
         self._lines += 1
         self._number = number
         self._is_numbered = self._is_numbered or number is not None
-
-    def _steps_since_last_line(self, number: float | None) -> float:
-        if number is None or self._number is None:
-            return 1.0
-        begins_anew = number < self._number
-        # The same number again is the same step of another process, or a bar that is drawn again.
-        return max(1.0, number) if begins_anew else number - self._number
 
     def figures(self) -> dict[str, float]:
         """Return `window_s` and `window_steps`; {} after a single line."""
@@ -255,9 +240,8 @@ class _Bar:
 class ProgressBars:
     """The steps and seconds of a training, from the states of its progress bars; nested bars are kept apart.
 
-    Bars print states, not steps: steps are differences of counts, and their time is that between the states, from the
-    first one with a step on. An interval in which another bar advances does not count. The bar with the most steps is
-    that of the training, unless its name says that it evaluates.
+    Steps are differences of counts, and their time is that between the states. The bar with the most steps is that of
+    the training, unless its name says that it evaluates.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     settings = CommandSettings.of(config["trainable"])
     with tempfile.TemporaryDirectory() as scratch:
         trial_dir = (context.trial_dir or Path(scratch)).absolute()
-        adapter = Adapter(file_of(trial_dir, FOLDER, context.rank)) if settings.adapter == "auto" else None
-        nodes = Nodes(context, adapter)
+        hook = file_of(trial_dir, FOLDER, context.rank)
+        nodes = Nodes(context, Adapter(hook, is_on=settings.adapter == "auto"))
         work = trial_dir / WORK
         if work.exists() and not settings.keep_work:
             # Files of an earlier attempt would change this one. Nodes that share the folder remove them at once.
@@ -71,7 +71,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         if not nodes.start_together():
             return
         work.mkdir(exist_ok=True)
-        run = _Run(settings, config, context, trial_dir, nodes, adapter)
+        run = _Run(settings, config, nodes, trial_dir)
         end = None
         try:
             end = run.to_its_end()
@@ -81,124 +81,59 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             run.summarize(end)
 
 
-class _Run:
-    """One run of the command on this node."""
+class _Run(CommandListener):
+    """One run of the command on this node, whose output becomes the trial's metrics and rows."""
 
-    def __init__(
-        self,
-        settings: CommandSettings,
-        config: Mapping[str, Any],
-        context: Context,
-        trial_dir: Path,
-        nodes: Nodes,
-        adapter: Adapter | None,
-    ) -> None:
-        self._settings, self._context, self._nodes, self._adapter = settings, context, nodes, adapter
+    def __init__(self, settings: CommandSettings, config: Mapping[str, Any], nodes: Nodes, trial_dir: Path) -> None:
+        self._settings, self._nodes = settings, nodes
+        self._context, self._adapter = nodes.context, nodes.adapter
+        context = nodes.context
         values = {**config, **_values(settings, config, context, trial_dir)}
         # Otherwise the command may use one of several GPUs, and the number of samples in its step is unknown.
         self._knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
         self._batch = context.batch.global_batch_size if self._knows_gpus else None
         self._command = _command(settings, values, context, trial_dir)
-        metrics = CommandMetrics(
+        self._metrics = CommandMetrics(
             settings, self._batch, values["epochs"], target=Target.of(config), processes=context.layout.devices
         )
-        metrics_file = self._command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None
-        failure = FailureCause(settings.oom_patterns, settings.diverged_patterns)
-        self._output = _Output(context, metrics, MetricsFile(metrics_file), failure, adapter, nodes)
-        self._has_stopped = False
-
-    def to_its_end(self) -> NodeEnd:
-        """Run the command; return what this node knows of it. Raises the errors of `train`."""
-        output, cpu = self._output, CpuTimes()
-        command_exit = process.run(self._command, output, cpu)
-        output.finish()
-        remarks = list(command_exit.remarks)
-        self._has_stopped = command_exit.status is None
-        if command_exit.status is not None:
-            output.failure.check(command_exit.status, self._settings.ok_exit_codes)
-            if self._adapter is not None and self._adapter.is_absent(cpu.names()):
-                remarks.append(
-                    "a Python of the command does not load the hook, so that its steps are not counted: a wrapper sets"
-                    " PYTHONPATH, or python runs with -E, -I or -S"
-                )
-        return NodeEnd(metrics=output.metrics, cores=cpu.cores(), remarks=remarks)
-
-    def summarize(self, end: NodeEnd) -> None:
-        """Summarize the trial once it has ended on all nodes. Raises UntrainedError."""
-        settings, context, adapter, nodes = self._settings, self._context, self._adapter, self._nodes
-        nodes.wait_for_ends(has_stopped=self._has_stopped)
-        nodes.report_others(ended=True)
-        metrics = nodes.metrics(end.metrics)
-        figures = _figures(metrics, adapter, self._batch)
-        # What the command itself reports comes first.
-        figures = _work(metrics, adapter, settings) | figures
-        if settings.cwd == "trial":
-            figures = _of_logs(settings, context, self._command.cwd, figures) | figures
-        workers, why = _workers(context, adapter, sorted(nodes.cores(end.cores), reverse=True))
-        context.summarize(figures | ({"workers": workers} if workers is not None else {}))
-        for remark in [*end.remarks, *nodes.remarks()]:
-            context.remark(remark)
-        if self._has_stopped:
-            return
-        if adapter is not None and adapter.took_no_step(found_nothing=metrics.found_nothing):
-            raise UntrainedError("the command took no optimizer step")
-        if why:
-            context.remark(why)
-        _remark(metrics, figures, context, knows_gpus=self._knows_gpus or workers is not None)
-        for remark in adapter.remarks(context.batch.global_batch_size, context.lr.value) if adapter is not None else ():
-            context.remark(remark)
-
-
-class _Output(CommandListener):
-    """The output of a command while it runs, on its way to the trial's metrics and rows."""
-
-    def __init__(
-        self,
-        context: Context,
-        metrics: CommandMetrics,
-        file: MetricsFile,
-        failure: FailureCause,
-        adapter: Adapter | None,
-        nodes: Nodes,
-    ) -> None:
-        self.metrics, self.failure = metrics, failure
-        self._context, self._file, self._adapter, self._nodes = context, file, adapter, nodes
+        path = self._command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None
+        self._file = MetricsFile(path) if path else None
+        self._failure = FailureCause(settings.oom_patterns, settings.diverged_patterns)
         self._reports = 0
+        self._has_stopped = False
 
     def on_line(self, stream: str, line: str) -> None:
         """Read a line of output, or of the metrics file."""
-        self.failure.read(stream, line)
-        if self._adapter is not None and line.lstrip().startswith("{"):
+        self._failure.read(stream, line)
+        if line.lstrip().startswith("{"):
             self._read_adapter(now=True)
             if self._adapter.has_reported(line):
                 return
-        for row in self.metrics.line(line):
+        for row in self._metrics.line(line):
             self._nodes.report(row)
 
     def on_open_line(self, text: str) -> None:
         """Read a line that has no end yet."""
-        self.metrics.open_line(text)
+        self._metrics.open_line(text)
 
     def on_look(self) -> bool:
         """Read what the hook and other nodes report; return whether this node has reported since the last call."""
         self._read_adapter()
         self._nodes.read()
         self._nodes.report_others()
-        reported = self.metrics.reports > self._reports
-        if reported:
-            self._reports = self.metrics.reports
+        has_reported = self._metrics.reports > self._reports
+        if has_reported:
+            self._reports = self._metrics.reports
             self._context.observe("reported")
-        return reported
+        return has_reported
 
     def should_stop(self, *, progress: bool) -> bool:
         """Return whether the trial should stop; new lines of the metrics file are progress, too."""
-        lines = self._read_file()
-        return self._context.should_stop(progress=progress or lines)
+        has_lines = self._read_file()
+        return self._context.should_stop(progress=progress or has_lines)
 
     def ask_to_stop(self) -> bool:
         """Ask the processes of all nodes to stop at one step; return whether they can."""
-        if self._adapter is None:
-            return False
         step = self._adapter.last_step(nodes=self._nodes.count)
         # The first node chooses the step for all of them.
         if step is not None and self._nodes.is_first:
@@ -206,138 +141,161 @@ class _Output(CommandListener):
             self._nodes.stop_at(step)
         return step is not None
 
-    def finish(self) -> None:
-        """Read what the command wrote last, and report the rows that are complete now."""
-        self._read_adapter(now=True)
-        self._read_file(ended=True)
-        for row in [*self._file.rows(self.metrics), *self.metrics.last_row()]:
-            self._nodes.report(row)
-
     def _read_file(self, *, ended: bool = False) -> bool:
-        lines = list(self._file.new(ended=ended))
+        lines = list(self._file.new(ended=ended)) if self._file else []
         for line in lines:
             self.on_line("file", line)
         return bool(lines)
 
     def _read_adapter(self, *, now: bool = False) -> None:
-        if self._adapter is None:
-            return
         counts = self._adapter.look(now=now)
         self._nodes.send_counts(counts)
         # A process that took no step has nothing to report.
-        self.metrics.reports += bool(counts) and self._adapter.has_steps
+        self._metrics.reports += bool(counts) and self._adapter.has_steps
         for values in self._adapter.rows():
-            for row in self.metrics.row(values):
+            for row in self._metrics.row(values):
                 self._nodes.report(row)
 
+    def to_its_end(self) -> NodeEnd:
+        """Run the command; return what this node knows of it. Raises the errors of `train`."""
+        cpu = CpuTimes()
+        command_exit = process.run(self._command, self, cpu)
+        self._read_adapter(now=True)
+        self._read_file(ended=True)
+        whole = self._file.rows(self._metrics) if self._file else ()
+        for row in [*whole, *self._metrics.last_row()]:
+            self._nodes.report(row)
+        remarks = list(command_exit.remarks)
+        self._has_stopped = command_exit.status is None
+        if command_exit.status is not None:
+            self._failure.check(command_exit.status, self._settings.ok_exit_codes)
+            if self._adapter.is_absent(cpu.names()):
+                remarks.append(
+                    "a Python of the command does not load the hook, so that its steps are not counted: a wrapper sets"
+                    " PYTHONPATH, or python runs with -E, -I or -S"
+                )
+        return NodeEnd(metrics=self._metrics, cores=cpu.cores(), remarks=remarks)
 
-def _figures(metrics: CommandMetrics, adapter: Adapter | None, global_batch_size: int | None) -> dict[str, Any]:
-    """Return the trial's metrics: what the command reports precedes what the hook counts, except by a preset.
+    def summarize(self, end: NodeEnd) -> None:
+        """Summarize the trial once it has ended on all nodes. Raises UntrainedError."""
+        context, adapter, nodes = self._context, self._adapter, self._nodes
+        nodes.wait_for_ends(has_stopped=self._has_stopped)
+        nodes.report_others(ended=True)
+        whole = nodes.whole(end)
+        metrics = whole.metrics
+        # What the command itself reports comes first.
+        figures = self._work(metrics) | self._figures(metrics)
+        if self._settings.cwd == "trial":
+            figures = self._of_logs(figures) | figures
+        workers, why = self._workers(whole.cores)
+        context.summarize(figures | ({"workers": workers} if workers is not None else {}))
+        for remark in whole.remarks:
+            context.remark(remark)
+        if self._has_stopped:
+            return
+        if adapter.took_no_step(found_nothing=metrics.found_nothing):
+            raise UntrainedError("the command took no optimizer step")
+        knows_gpus = self._knows_gpus or workers is not None
+        further = adapter.remarks(context.batch.global_batch_size, context.lr.value)
+        for remark in [*filter(None, [why]), *_remarks(metrics, figures, context, knows_gpus=knows_gpus), *further]:
+            context.remark(remark)
 
-    All times come from one clock.
-    """
-    counted = adapter.figures(global_batch_size) if adapter is not None else {}
-    if adapter is not None:
-        metrics.samples_per_step, metrics.samples = adapter.samples_per_step(global_batch_size), counted.get("samples")
+    def _figures(self, metrics: CommandMetrics) -> dict[str, Any]:
+        """Return the trial's metrics: what the command reports precedes what the hook counts, except by a preset."""
+        counted = self._adapter.figures(self._batch)
+        metrics.samples_per_step, metrics.samples = self._adapter.samples_per_step(self._batch), counted.get("samples")
         metrics.is_timed_elsewhere = "step_s" in counted
-    reported = metrics.figures()
-    epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
-    if counted.get("rate_source") == "assumed" and epochs and samples_per_epoch:
-        # What the config declares precedes what the trial's batch means.
-        samples = samples_per_epoch * epochs
-        counted |= {"samples": samples, "rate_source": "declared"}
-        if counted.get("step_s"):
-            counted["samples_per_s"] = samples / counted["steps"] / counted["step_s"]
-    if metrics.is_preset and "step_s" in counted:
-        return metrics.in_tokens(reported | counted)
-    if set(SPEEDS) & set(reported):  # one clock for all columns
-        counted = {name: value for name, value in counted.items() if name in (*LENGTHS, "rates", "loss", "n_params")}
-        if "samples_per_s" in reported:
-            counted["rate_source"] = metrics.rate_source
-    return metrics.in_tokens(counted | reported)
+        reported = metrics.figures()
+        epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
+        if counted.get("rate_source") == "assumed" and epochs and samples_per_epoch:
+            # What the config declares precedes what the trial's batch means.
+            samples = samples_per_epoch * epochs
+            counted |= {"samples": samples, "rate_source": "declared"}
+            if counted.get("step_s"):
+                counted["samples_per_s"] = samples / counted["steps"] / counted["step_s"]
+        if self._settings.is_preset and "step_s" in counted:
+            return metrics.in_tokens(reported | counted)
+        if set(SPEEDS) & set(reported):  # one clock for all columns
+            untimed = (*LENGTHS, "rates", "loss", "n_params")
+            counted = {name: value for name, value in counted.items() if name in untimed}
+            if "samples_per_s" in reported:
+                counted["rate_source"] = metrics.rate_source
+        return metrics.in_tokens(counted | reported)
+
+    def _of_logs(self, figures: Mapping[str, Any]) -> dict[str, float]:
+        """Return losses and accuracies that only logs in the working folder have; also report rows if none were."""
+        context, folder = self._context, self._command.cwd
+        columns = [name for name in self._settings.metrics if is_higher_better(name) is not None]
+        lacking = [name for name in columns if name not in figures]
+        if not lacking or {"val_loss", "val_accuracy"} & {*figures, *context.metrics}:
+            return {}
+        from_logs: dict[str, float] = {}
+        for log in logs_in(folder):
+            metrics = CommandMetrics(self._settings)
+            rows = [row for values in rows_of(log) for row in metrics.row(values)]
+            of_log = metrics.figures()
+            figures_of_log = {name: of_log[name] for name in lacking if name in of_log}
+            if not figures_of_log:
+                continue
+            from_logs |= figures_of_log
+            context.remark(f"{', '.join(figures_of_log)}: from {log.relative_to(folder.parent)}")
+            for row in rows if not context.rows else ():
+                context.report(row)
+        return from_logs
+
+    def _work(self, metrics: CommandMetrics) -> dict[str, Any]:
+        """Return the epochs that the command trained, their source, and whether it chooses its length itself."""
+        work = metrics.work()
+        counted = self._adapter.epochs
+        if counted is not None and "epochs" not in work:
+            work = {"epochs": counted, "work_source": "counted"}
+        # A command that chooses its length is only compared with the other cells.
+        lengths = (*LENGTHS, "tokens")
+        receives_length = may_receive(self._settings, (*lengths, *(f"budget.{name}" for name in lengths)))
+        return work if receives_length else work | {"own_length": True}
+
+    def _workers(self, cores: Sequence[float]) -> tuple[float | None, str]:
+        """Return how many processes or GPUs trained, and why if too few; None if unknown, or if one is enough."""
+        context = self._context
+        gpus = context.layout.devices
+        if gpus <= 1:
+            return None, ""
+        threads = context.threads * context.world_size
+        counted, why = self._adapter.workers(gpus, threads, replicas=context.batch.data_parallel_size)
+        if counted is not None or context.device != "cpu" or not cores:
+            return counted, why
+        # Without the hook's counts, the processes that use the CPU count, or more than their share of cores.
+        if len(cores) >= gpus or sum(cores) > THREADED * max(1, threads // gpus):
+            return gpus, ""
+        return len(cores), f"{len(cores)} of {gpus} processes used the CPU while the command trained"
 
 
-def _of_logs(settings: CommandSettings, context: Context, folder: Path, figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return losses and accuracies that only logs in the working folder have; report their rows if there are none."""
-    lacking = [name for name in settings.metrics if is_higher_better(name) is not None and name not in figures]
-    if not lacking or {"val_loss", "val_accuracy"} & {*figures, *context.metrics}:
-        return {}
-    from_logs: dict[str, float] = {}
-    for log in logs_in(folder):
-        metrics = CommandMetrics(settings)
-        rows = [row for values in rows_of(log) for row in metrics.row(values)]
-        of_log = metrics.figures()
-        figures_of_log = {name: of_log[name] for name in lacking if name in of_log}
-        if not figures_of_log:
-            continue
-        from_logs |= figures_of_log
-        context.remark(f"{', '.join(figures_of_log)}: from {log.relative_to(folder.parent)}")
-        for row in rows if not context.rows else ():
-            context.report(row)
-    return from_logs
-
-
-def _work(metrics: CommandMetrics, adapter: Adapter | None, settings: CommandSettings) -> dict[str, Any]:
-    """Return the epochs that the command trained, where they are from, and whether it chooses its length itself."""
-    work = metrics.work()
-    counted = adapter.epochs if adapter is not None else None
-    if counted is not None and "epochs" not in work:
-        work = {"epochs": counted, "work_source": "counted"}
-    # A command that chooses its length is only compared with the other cells.
-    receives_length = may_receive(settings, (*LENGTHS, "tokens", *(f"budget.{name}" for name in (*LENGTHS, "tokens"))))
-    return work if receives_length else work | {"own_length": True}
-
-
-def _workers(context: Context, adapter: Adapter | None, cores: Sequence[float]) -> tuple[float | None, str]:
-    """Return how many processes or GPUs trained, and why if too few; None if unknown, or if one is enough.
-
-    Without the hook's counts, the processes that use the CPU are counted: more than their share of cores is as good.
-    """
-    gpus = context.layout.devices
-    if gpus <= 1:
-        return None, ""
-    replicas = context.batch.data_parallel_size
-    threads = context.threads * context.world_size
-    counted, why = adapter.workers(gpus, threads, replicas=replicas) if adapter is not None else (None, "")
-    if counted is not None or context.device != "cpu" or not cores:
-        return counted, why
-    if len(cores) >= gpus or sum(cores) > THREADED * max(1, threads // gpus):
-        return gpus, ""
-    return len(cores), f"{len(cores)} of {gpus} processes used the CPU while the command trained"
-
-
-def _remark(metrics: CommandMetrics, figures: Mapping[str, Any], context: Context, *, knows_gpus: bool) -> None:
-    """Remark what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
-    for column in metrics.unread():
-        context.remark(f"no line of the output matches trainable.metrics.{column}")
-    for column, why in metrics.unclear.items():
-        context.remark(f"trainable.metrics.{column}: a number was not read: {why}")
+def _remarks(
+    metrics: CommandMetrics, figures: Mapping[str, Any], context: Context, *, knows_gpus: bool
+) -> Iterator[str]:
+    """Yield what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
+    yield from (f"no line of the output matches trainable.metrics.{column}" for column in metrics.unread())
+    yield from (f"trainable.metrics.{column}: a number was not read: {why}" for column, why in metrics.unclear.items())
     # What is printed instead of a number, as `null`, may stand for nan.
     if metrics.unread_epoch is not None:
-        context.remark(f"no metric of epoch {metrics.unread_epoch:g} was read")
-    for column in ended_early(context.rows):
-        context.remark(f"the last epochs have no {column}")
-    if metrics.found_nothing and not set(SPEEDS) & set(figures):
-        context.remark(
-            f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
-        )
+        yield f"no metric of epoch {metrics.unread_epoch:g} was read"
+    yield from (f"the last epochs have no {column}" for column in ended_early(context.rows))
+    has_speed = bool(set(SPEEDS) & set(figures))
+    if metrics.found_nothing and not has_speed:
+        yield f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
     if metrics.between_lines:
-        context.remark("no line reports a time: epoch_s is the time between epochs' lines, including evaluation")
-    if remark := metrics.remark_on_steps:
-        context.remark(remark)
-    if not set(SPEEDS) & set(figures) and not metrics.found_nothing:
-        context.remark(
-            "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
-        )
+        yield "no line reports a time: epoch_s is the time between epochs' lines, including evaluation"
+    if metrics.remark_on_steps:
+        yield metrics.remark_on_steps
+    if not has_speed and not metrics.found_nothing:
+        yield "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
     if "epoch_s" in figures and "samples_per_s" not in figures:
-        context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
+        yield "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up"
     if not knows_gpus:
         # A script for one GPU is as fast with several, and that would look like a finding about them.
-        gpus = context.layout.devices
-        remark = f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees"
-        if "step_s" in figures and "samples_per_s" not in figures:
-            remark += ", so step_s gives no samples_per_s: name {gpus} there, or print samples_per_s"
-        context.remark(remark)
+        gpus, lacks_rate = context.layout.devices, "step_s" in figures and "samples_per_s" not in figures
+        hint = ", so step_s gives no samples_per_s: name {gpus} there, or print samples_per_s" if lacks_rate else ""
+        yield f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees{hint}"
 
 
 def ended_early(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -367,7 +325,7 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
-        **place_of(context, context.layout),
+        **place_of(context),
         "gpus": context.layout.devices,
         "dp": batch.data_parallel_size,
         "tp": context.layout.tensor,

@@ -1,9 +1,8 @@
 # mypy: ignore-errors
 """Started by Python in every process of a trial's command: has its training counted and timed, and its metrics read.
 
-The command's environment puts this folder on PYTHONPATH and names a folder in SWEEP_HOOK; without that variable nothing
-happens. Each process that takes steps writes its counts to `<process id>.json` there (`sweep_training.py`), and rows of
-metrics to `<process id>.jsonl` (`sweep_frameworks.py`). It needs nothing but Python 3.9, and torch if the command uses
+Each process that takes steps writes its counts to `<process id>.json` in the folder SWEEP_HOOK (`sweep_training.py`),
+and rows of metrics to `<process id>.jsonl` (`sweep_frameworks.py`). It needs Python 3.9, and torch if the command uses
 it. Most processes train nothing: so the modules beside this one are loaded with the first package that they watch.
 """
 

@@ -1,8 +1,5 @@
 # mypy: ignore-errors
-"""Marks the training steps of any program for a sweep: `from sweep_step import step`. Without a sweep it does nothing.
-
-A sweep provides this module in every Python of its commands, whatever is installed there.
-"""
+"""Marks training steps of any program for a sweep: `from sweep_step import step`. Without a sweep it does nothing."""
 
 import sys
 import time

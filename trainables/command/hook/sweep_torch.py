@@ -19,11 +19,7 @@ def watch_optimizers(module):
 
 
 def watch_loaders(module):
-    """Have the samples of each batch counted: its indices, or its rows if the data set has none.
-
-    Workers fetch ahead, so that the numbers of indices wait for their batches. An iterator that workers keep alive is
-    reset for each epoch.
-    """
+    """Have the samples of each batch counted: its indices, or its rows if the data set has none."""
     iterator = module._BaseDataLoaderIter
     start = iterator.__init__
     next_batch, next_index, reset = iterator.__next__, iterator._next_index, iterator._reset
@@ -38,12 +34,14 @@ def watch_loaders(module):
         sweep_training.TRAINING.batch(self, batch, waiting.pop(0) if waiting else None)
         return batch
 
+    # Workers fetch ahead, so that the numbers of indices wait for their batches.
     def following_index(self):
         index = next_index(self)
         if isinstance(index, list) and None not in index:
             self.__dict__.setdefault("sweep_indices", []).append(len(index))
         return index
 
+    # An iterator that workers keep alive is reset for each epoch.
     def begin(self, loader, first_iter=False):
         self.__dict__.pop("sweep_indices", None)
         if not first_iter:
@@ -69,11 +67,11 @@ def watch_modes(module):
 def watch_gradients(module):
     """Have passes without gradients noticed, in which a model may be evaluated without being set to evaluate."""
     for context in (module.no_grad, module.inference_mode):
-        context.__enter__, context.__exit__ = awaiting(context.__enter__), forgetting(context.__exit__)
+        context.__enter__, context.__exit__ = watched(context.__enter__, context.__exit__)
 
 
-def awaiting(enter):
-    """Return the method that also awaits the call of a module, unless an evaluation has begun."""
+def watched(enter, leave):
+    """Return these methods of a context, in which the call of a module is awaited unless an evaluation has begun."""
 
     def enter_and_await(self):
         entered = enter(self)
@@ -82,17 +80,11 @@ def awaiting(enter):
             training.await_forward()
         return entered
 
-    return enter_and_await
-
-
-def forgetting(leave):
-    """Return the method that also awaits no call any longer."""
-
     def leave_and_forget(self, *error):
         sweep_training.TRAINING.forget_forward()
         return leave(self, *error)
 
-    return leave_and_forget
+    return enter_and_await, leave_and_forget
 
 
 def watch_checkpoints(module):

@@ -1,9 +1,7 @@
 # mypy: ignore-errors
-"""The training in this process: counts and times its steps.
+"""The training in this process: counts and times its steps, without evaluation and checkpoints.
 
-Times exclude evaluation and checkpoints: an interval between two steps in which either happens counts only from the
-moment at which the training's next loader starts. The GPU is waited for only at the ends of uninterrupted training, so
-that the steps between run as they would.
+The GPU is waited for only at the ends of uninterrupted training, so that the steps between run as they would.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ import time
 import weakref
 
 from sweep_counts import Counts
-from sweep_devices import Gpu, is_capturing, place
+from sweep_devices import Gpu, checksum, content_of, count_of, is_capturing, length_of, place, size_of, weights_of
 from sweep_files import FOLDER, STOP_FILE, write_file
-from sweep_tensors import checksum, content_of, count_of, length_of, size_of, weights_of
 
 WRITE_EVERY_S = 0.5
 CPU_EVERY_S = 0.05
@@ -106,11 +103,7 @@ class Training:
         self.pause()
 
     def is_counted(self, optimizer):
-        """Return whether a step of this optimizer is one of the training, and begin another training if it shows one.
-
-        Several optimizers may step together, of which the first one counts. One that steps twice in a row, or on a
-        new batch, is that of another phase; without common parameters it trains another model.
-        """
+        """Return whether a step of this optimizer is one of the training; begin another training if it shows one."""
         number = getattr(optimizer, "sweep_number", None)
         if number is None:  # an id may be given again
             self.optimizers += 1
@@ -120,6 +113,8 @@ class Training:
         self.stepped = number
         if self.optimizer is None:
             self.optimizer = self.first = number
+        # Of several optimizers that step together the first one counts. One that steps twice in a row, or on a new
+        # batch, is that of another phase; without common parameters it trains another model.
         if number != self.optimizer and self.row < 2:
             has_batch = any(not is_held_out for _, _, is_held_out, _ in self.pending.values())
             if not has_batch:
@@ -223,11 +218,7 @@ class Training:
             counts.rates = [point for point in counts.rates if point[0] % self.rates_every == 0]
 
     def taken(self):
-        """Return the samples and tokens of the step, their content, and when their loader started.
-
-        They are those that the training's loader has given since the last step; without loaders, the rows of the
-        model's inputs.
-        """
+        """Return the samples and tokens of the step, their content, and when their loader started."""
         candidates = [key for key, batch in self.pending.items() if not batch[2]]
         if not candidates and not self.input[0]:
             candidates = list(self.pending)
@@ -237,7 +228,7 @@ class Training:
             self.iterator = key
             self.begin_epoch(self.counts.epoch + 1)
         self.pending.clear()
-        if self.iterator is None:
+        if self.iterator is None:  # without loaders, the rows of the model's inputs count
             samples, tokens, content = self.input
             self.input = [0, 0, 0.0]
             # More rows than usual are those of an evaluation with gradients.
@@ -262,10 +253,8 @@ class Training:
         self.begun_s[self.iterators] = time.perf_counter()
 
     def batch(self, iterator, batch, indices):
-        """Note a batch that a loader gives, from so many `indices`; those during an evaluation do not count.
-
-        A batch may have other rows than samples: two for a pair, one for several that are packed.
-        """
+        """Note a batch that a loader gives, from so many `indices`; those during an evaluation do not count."""
+        # A batch may have other rows than samples: two for a pair, one for several that are packed.
         samples, tokens = size_of(batch)
         samples = indices or samples
         if not hasattr(iterator, "sweep_number"):
@@ -316,10 +305,7 @@ class Training:
             self.input = [self.input[0] + samples, self.input[1] + tokens, content]
 
     def evaluation(self, module, is_silenced=True):
-        """Note that a module evaluates: an evaluation begins, unless this happens in most steps.
-
-        With `is_silenced` it is set to evaluate; else it is called without gradients.
-        """
+        """Note that a module is set to evaluate, or else called without gradients; in most steps, that is training."""
         steps = self.counts.whole.steps
         if is_silenced:
             self.silenced.add(module)

@@ -3,8 +3,7 @@
 import pytest
 
 from trainables.command.numbers import UnclearNumberError, as_number
-from trainables.command.patterns import with_any_number
-from trainables.command.reading import Reading
+from trainables.command.reading import Reading, with_any_number
 
 
 def read(pattern: str, line: str, column: str) -> float | None:
