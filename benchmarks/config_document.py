@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from orchestrator.config import settings
-from orchestrator.config.kinds import Flag, KeyKind, Number, Word
+from orchestrator.config.kinds import FLAG, Choice, KeyKind, Number
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, StandardAxes
 
@@ -109,9 +109,9 @@ def _of_kind(kind: KeyKind) -> dict[str, Any]:
         bounds = {"exclusiveMinimum": kind.above, "minimum": kind.at_least, "exclusiveMaximum": kind.below}
         limits = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
         allowed.append({"type": "integer" if kind.whole else "number"} | limits)
-    elif isinstance(kind, Flag):
+    elif kind is FLAG:
         allowed.append({"type": "boolean"})
-    elif not isinstance(kind, Word):  # a form that only the project itself can check
+    elif not isinstance(kind, Choice):  # a form that only the project itself can check
         return {}
     # An axis or another key may give the value: ${optimizer.lr}.
     return {"anyOf": [*allowed, {"type": "string", "pattern": r"\$\{.*\}"}]}

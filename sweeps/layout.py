@@ -172,12 +172,11 @@ def layout_of(
     if context * pipeline > 1 and strategy != OWN_RANKS:
         raise ValueError(f"{text} is for commands, which start their ranks themselves, not for strategy={strategy}")
     if tensor > 1 and strategy not in (*_SHARDED, OWN_RANKS):
-        left_out = f"'sweep.exclude=[{{strategy: {strategy}, tensor_parallel: {tensor}}}]' leaves the combination out"
-        raise ValueError(f"tensor_parallel={tensor} needs strategy=fsdp or fsdp_grad, not {strategy}: {left_out}")
+        hint = _without({"strategy": strategy, "tensor_parallel": tensor})
+        raise ValueError(f"tensor_parallel={tensor} needs strategy=fsdp or fsdp_grad, not {strategy}: {hint}")
     if devices % size:
-        axes = ", ".join(f"{name}: {count}" for name, count in model_parallel.items() if count > 1)
-        left_out = f"'sweep.exclude=[{{gpus: {devices}, {axes}}}]' leaves the combination out"
-        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {left_out}")
+        hint = _without({"gpus": devices} | {name: count for name, count in model_parallel.items() if count > 1})
+        raise ValueError(f"gpus={devices} is not a multiple of {text} = {size}: {hint}")
     # Divided layers exchange activations many times a step, for which a network between nodes is too slow.
     per_node = devices // (gang.nodes or 1)
     if strategy != OWN_RANKS and per_node % tensor:
@@ -199,6 +198,12 @@ def layout_of(
         context=context,
         pipeline=pipeline,
     )
+
+
+def _without(point: Mapping[str, object]) -> str:
+    """Return how to leave a combination out of the sweep."""
+    values = ", ".join(f"{axis}: {value}" for axis, value in point.items())
+    return f"'sweep.exclude=[{{{values}}}]' leaves the combination out"
 
 
 def least_nodes(gpus: float, sizes: Sequence[int]) -> int | None:

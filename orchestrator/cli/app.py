@@ -1,7 +1,7 @@
 """The command line: arguments become overrides, a checked sweep, and a call of the function for its mode.
 
-The config is composed once and checked before anything starts, so that all errors are reported together and a refusal
-leaves nothing. Hydra then runs the job with that config: it makes its output folder, and the sweeps of a multirun.
+The config is composed once and checked before anything starts. Hydra then runs the job with that config: it makes its
+output folder, and the sweeps of a multirun.
 """
 
 from __future__ import annotations
@@ -85,9 +85,12 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
     with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
         if flags.help or flags.hydra_help or flags.cfg or flags.shell_completion or flags.info is not None:
             return _show(flags, overrides)
-        if flags.multirun or is_multirun(overrides):
-            return _run_several(overrides)
-        return _run(overrides, results)
+        if not (flags.multirun or is_multirun(overrides)):
+            return _run(overrides, results)
+        # Each sweep is checked again before it starts: code and data may have changed by then.
+        if is_known(overrides):
+            check_sweeps(overrides)
+        return _in_jobs(run_jobs, primary(), overrides)
 
 
 def _flag_errors(flags: Namespace) -> Iterator[str]:
@@ -142,39 +145,21 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
 
 def _check_writable(hydra: DictConfig, results_dir: Path) -> None:
     """Raise ConfigError if Hydra's output folder or the folder of the sweep's results cannot be made."""
-    errors = []
     # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
     pattern = cast(dict[str, str], OmegaConf.to_container(hydra.run, resolve=False))["dir"]
-    if reason := _why_not_made(Path(pattern.partition("${")[0])):
-        errors.append(f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere")
-    if reason := _why_not_made(results_dir):
-        errors.append(f"results_dir: {reason}")
+    errors = []
+    for key, folder in {"hydra.run.dir": Path(pattern.partition("${")[0]), "results_dir": results_dir}.items():
+        above = (folder.absolute(), *folder.absolute().parents)
+        there = next(path for path in above if os.path.exists(path))  # False also for lack of permission
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            reason = "cannot be written to" if there.is_dir() else "is not a folder"
+            errors.append(f"{key}: {there} {reason}: set {key}=FOLDER")
     if errors:
         raise ConfigError(errors)
 
 
-def _why_not_made(folder: Path) -> str:
-    """Return why a folder cannot be created, judged without creating it; empty if it can."""
-    above = (folder.absolute(), *folder.absolute().parents)
-    there = next(path for path in above if os.path.exists(path))  # False also for lack of permission
-    if not there.is_dir():
-        return f"{there} is not a folder"
-    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
-
-
-def _run_several(overrides: Sequence[str]) -> int:
-    """Run Hydra's multirun after checking that no sweep is refused."""
-    # Each sweep is checked again before it starts: code and data may have changed by then.
-    if is_known(overrides):
-        check_sweeps(overrides)
-    return _in_jobs(run_jobs, primary(), overrides)
-
-
 def check_sweeps(overrides: Sequence[str]) -> None:
-    """Compose and check the sweeps of a multirun. Raises ConfigError with all errors.
-
-    Two sweeps that would write into one folder are an error, too.
-    """
+    """Compose and check the sweeps of a multirun, which need a folder each. Raises ConfigError with all errors."""
     from orchestrator.cli.sweep_checks import checked, composed
 
     errors: list[str] = []
@@ -204,10 +189,9 @@ def check_sweeps(overrides: Sequence[str]) -> None:
 
 
 def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None = None) -> int:
-    """Let Hydra run its jobs, each with a checked sweep, and return the worst exit status.
+    """Let Hydra run its jobs by `run(*given, task)`, and return the worst exit status.
 
-    `run` takes what is `given` and then the task. Without a `sweep`, each job checks that of the config that Hydra
-    composed for it.
+    Without a checked `sweep`, each job checks that of the config that Hydra composed for it.
     """
     from orchestrator.cli.sweep_checks import checked
 
@@ -244,27 +228,22 @@ def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None =
     return max(statuses)
 
 
-BEST = {"max": max, "min": min}
-
-
 def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float | None:
-    """Return the best value of any ok cell in the column `objective.column` of `summary.csv`, for a Hydra sweeper.
+    """Return the best value of any ok cell in a column of `summary.csv`, for a Hydra sweeper; None if there is none.
 
-    Return None without a column or a value: Hydra's Optuna sweeper takes that as a failure (and stops with an error at
-    a NaN). Raises KeyError, listing the columns, if the table has no such column.
+    Raises KeyError, listing the columns, if the table has no such column.
     """
-    column = objective.column
-    if column is None:
-        return None
-    path = ResultsFolder(results_dir).table("summary.csv")
-    if not path.is_file():
+    column, path = objective.column, ResultsFolder(results_dir).table("summary.csv")
+    if column is None or not path.is_file():
         return None
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and column not in rows[0]:
         raise KeyError(f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}")
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
-    return BEST[objective.best](figures) if figures else None
+    # Hydra's Optuna sweeper takes None as a failure, and stops with an error at a NaN.
+    best = max if objective.best == "max" else min
+    return best(figures) if figures else None
 
 
 def _why(error: Exception) -> str:

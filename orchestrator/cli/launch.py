@@ -1,7 +1,7 @@
 """`mode=launch`: write a file that starts a cluster and runs the sweep there, from the same config.
 
-Each target has a template in `launch_files/`. Every value in it is quoted in the file's language, shell or YAML, so
-that no value can add a line, a field or a command. Only `launch.setup` is written as it is: it consists of commands.
+Every value in a template is quoted in the file's language, shell or YAML, so that no value can add a line, a field or a
+command. Only `launch.setup` is written as it is: it consists of commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Described, KeyKind, Number
+from orchestrator.config.kinds import Form, KeyKind, Number
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
@@ -44,9 +44,7 @@ TARGETS: Mapping[str, LaunchTarget] = {
     "ssh": LaunchTarget(template="ssh.sh", needs=("hosts", "workdir")),
 }
 
-_LINE = Described(
-    described="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value))
-)
+_LINE = Form(form="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value)))
 _HOST = re.compile(r"[\w.@:%\[\]][\w.@:%\[\]-]*")
 """A host, `user@host` or an address. ssh would take a name that starts with a dash as an option."""
 _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -56,16 +54,16 @@ _LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
 _OPTIONS: Mapping[str, KeyKind] = {
     "memory_gb": Number(above=0, unit="GB"),
-    "hosts": Described(
-        described="a list of hosts' names",
+    "hosts": Form(
+        form="a list of hosts' names",
         fits=lambda value: isinstance(value, list) and all(_HOST.fullmatch(str(host)) for host in value),
     ),
-    "claim": Described(
-        described="a name that Kubernetes allows: letters, digits, '-' and '.' between them",
+    "claim": Form(
+        form="a name that Kubernetes allows: letters, digits, '-' and '.' between them",
         fits=lambda value: bool(_CLAIM.fullmatch(str(value))),
     ),
-    "time_limit": Described(
-        described="a time: write 2h, 90m, 1d12h, or as Slurm does 1-12:00:00",
+    "time_limit": Form(
+        form="a time: write 2h, 90m, 1d12h, or as Slurm does 1-12:00:00",
         fits=lambda value: slurm_time(str(value)) is not None,
     ),
 }

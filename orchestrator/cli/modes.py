@@ -1,13 +1,8 @@
-"""The values of `mode=` and the functions that they call.
-
-Each function imports only what it needs, so that --help stays quick. Most modes need a checked sweep. `mode=init` needs
-none: it writes a small working project to start from.
-"""
+"""The values of `mode=`, and the functions that they call: each imports what it needs, so that --help stays quick."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,18 +44,18 @@ def _plan(checked: CheckedSweep) -> int:
     remarks = list(checked.remarks)
     if plan.changed:
         # The full list may be as long as the config; mode=run shows it.
-        first, others = plan.changed[0], len(plan.changed) - 1
-        changes = f"{first}, and {others} more" if others else first
+        others = f", and {len(plan.changed) - 1} more" if len(plan.changed) > 1 else ""
         refusal = "" if request.settings.allow_changed else ", and mode=run would refuse to continue with them"
         remarks.append(
-            f"{request.results_dir} holds results from another configuration or other code ({changes}): "
-            f"left out here{refusal}"
+            f"{request.results_dir} holds results from another configuration or other code ({plan.changed[0]}{others}):"
+            f" left out here{refusal}"
         )
     report = request.settings.report
     if request.settings.format == "json":
-        print(printable(as_json(plan, report.price_per_gpu_hour, remarks)))
+        text = as_json(plan, report.price_per_gpu_hour, remarks)
     else:
-        print(printable(as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)))
+        text = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
+    print(printable(text))
     return 0
 
 
@@ -139,46 +134,37 @@ def _launch(checked: CheckedSweep) -> int:
     return 0
 
 
-def _writing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], int]:
-    """Wrap a mode so that a full disk is reported and ends it with status 1."""
+def _mode(function: Callable[[CheckedSweep], int], *, prints: bool = False) -> Callable[[CheckedSweep], int]:
+    """Wrap a mode so that a full disk is reported and ends it with status 1; if it `prints`, so does lost output."""
 
     def carried_out(checked: CheckedSweep) -> int:
+        from orchestrator.cli.streams import has_lost_output
         from orchestrator.store import files
 
         try:
-            return mode(checked)
+            status = function(checked)
         except OSError as error:
             if not files.is_at_fault(error, checked.request.results_dir):
                 raise
             print(printable(files.advice(error, checked.request.results_dir)), file=sys.stderr)
             return 1
+        return status or int(prints and has_lost_output())
 
     return carried_out
 
 
-def _printing(mode: Callable[[CheckedSweep], int]) -> Callable[[CheckedSweep], int]:
-    """Wrap a mode whose result is its output, so that it ends with status 1 if that is lost."""
-
-    def printed(checked: CheckedSweep) -> int:
-        from orchestrator.cli.streams import has_lost_output
-
-        return mode(checked) or int(has_lost_output())
-
-    return printed
-
-
 MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
-    "run": _writing(_run),
-    "settle": _writing(_run),
-    "plan": _printing(_plan),
-    "forecast": _writing(_printing(_forecast)),
-    "predict": _printing(_predict),
-    "report": _writing(_report),
+    "run": _mode(_run),
+    "settle": _mode(_run),
+    "plan": _mode(_plan, prints=True),
+    "forecast": _mode(_forecast, prints=True),
+    "predict": _mode(_predict, prints=True),
+    "report": _mode(_report),
     "verify": _verify,
-    "status": _printing(_status),
+    "status": _mode(_status, prints=True),
     "watch": _watch,
-    "launch": _printing(_launch),
-    "compare": _printing(_compare),
+    "launch": _mode(_launch, prints=True),
+    "compare": _mode(_compare, prints=True),
 }
 """Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
 
@@ -202,27 +188,22 @@ def write_project(config: Mapping[str, Any]) -> int:
         errors.append(f"init.dir={section['dir']} is not a folder")
     if errors:
         raise ConfigError(errors)
-    template, is_new = TEMPLATES / section["kind"], not target.exists()
+    template = TEMPLATES / section["kind"]
+    sources = {target / source.relative_to(template).with_suffix(""): source for source in template.rglob("*.txt")}
+    # Under its real name it would hide the template's files from git here.
+    sources = {file.with_name(file.name.replace("gitignore", ".gitignore")): text for file, text in sources.items()}
+    # The user may have edited a file since an earlier mode=init.
+    kept = [file for file in sorted(sources) if file.exists()]
     written: list[Path] = []
-    kept: list[Path] = []
     try:
-        for source in sorted(template.rglob("*.txt")):
-            file = target / source.relative_to(template).with_suffix("")
-            # Under its real name it would hide the template's files from git here.
-            file = file.with_name(".gitignore") if file.name == "gitignore" else file
-            if file.exists():
-                # The user may have edited it since an earlier mode=init.
-                kept.append(file)
-                continue
+        for file in sorted(sources.keys() - kept):
             file.parent.mkdir(parents=True, exist_ok=True)
             written.append(file)
-            file.write_text(source.read_text())
+            file.write_text(sources[file].read_text())
     except OSError as error:
         # Another attempt would keep half-written files.
         for file in written:
             file.unlink(missing_ok=True)
-        if is_new and target.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
         raise ConfigError([f"init.dir={section['dir']} cannot be written: {error.strerror}"]) from error
     for file in written:
         print(file)

@@ -1,7 +1,7 @@
-"""The settings that a folder of results was made with, from the command line in its journal.
+"""The settings that a folder of results was made with, from the command line in its journal, for modes that only read.
 
-A mode that only reads can be asked for by the folder alone. The journal may come from a stranger, so its command line
-is data: only settings of a report count, as plain values. No flag, no folder of configs and no interpolation does.
+The journal may come from a stranger: only settings of a report count, as plain values, and no flag, no folder of
+configs and no interpolation.
 """
 
 from __future__ import annotations
@@ -72,10 +72,7 @@ class Completed:
 
 
 def with_recorded(arguments: Sequence[str]) -> Completed:
-    """Complete the arguments from the journal, if they ask for a report (…) of a folder and name no sweep.
-
-    `results_dir` may be the folder of one sweep, or of several with `sweep.name`. Raises ConfigError without results.
-    """
+    """Complete the arguments from the journal, if they ask for a report (…) of a folder. Raises ConfigError."""
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
@@ -167,10 +164,7 @@ def _is_setting(argument: str) -> bool:
 
 
 def what_if(history: History, composition: Composition) -> str:
-    """Return the settings of a report in which this config differs from the sweep's own; empty if there are none.
-
-    It is the name of a folder. A journal without a command line has no settings to differ from.
-    """
+    """Return the settings of a report in which this config differs from the sweep's own, as a folder's name."""
     recorded = recorded_arguments(history)
     asked = {argument for argument in composition.arguments if _is_setting(argument)}
     differing = {key_of(argument) for argument in asked.symmetric_difference(recorded)}

@@ -1,7 +1,4 @@
-"""`mode=status`: what a sweep runs now and how far it is. `mode=list`: the sweeps in a folder, and the configs to run.
-
-Both read what is on disk, also while a driver in another terminal runs the sweep.
-"""
+"""`mode=status`: what a sweep runs now and how far it is. `mode=list`: the sweeps in a folder, and configs to run."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ from sweeps.trial import Batch
 
 
 def status_of(folder: Path) -> dict[str, Any]:
-    """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal.
-
-    `trials` counts the planned trials by status, `running` and `waiting` among them; `left_s` is null if unknown.
-    """
+    """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal."""
     layout = ResultsFolder(folder)
     history = history_in(layout)
     return state_of(layout, history, history.rows)

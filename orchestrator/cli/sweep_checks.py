@@ -1,7 +1,6 @@
 """The step from overrides to a checked sweep: compose the config, check it, report all errors together.
 
-The rules for single keys are in `orchestrator.config.schema`, those that concern several keys are here. Errors refuse a
-request; remarks are printed before it runs.
+The rules for single keys are in `orchestrator.config.schema`, those that concern several keys are here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.cloud import is_uri, uri_errors
 from orchestrator.trackers.tracking import tracker_errors
-from sweeps.axes import Axes, axes_errors
+from sweeps.axes import Axes, axes_errors, flat
 from sweeps.branch import POINT
 from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError, nearest
@@ -244,13 +243,11 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
     needed = value_at(config, "trainable.strategy")
     if needed and config["strategy"] not in ("auto", needed):
         yield f"strategy={config['strategy']} does not fit this trainable, which needs {needed}: use strategy=auto"
-    if runs_checks:
-        yield from _unset(trainable_part(config))
-        yield from _found_by_trainable(config)
-
-
-def _found_by_trainable(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the trainable's `_check_` function finds; it must not start anything."""
+    if not runs_checks:
+        return
+    for key, value in flat(trainable_part(config)):
+        if value == UNSET and key not in ("trainable._target_", "trainable.argv"):  # which have other messages
+            yield f"{key} is not set: {key}=…"
     for key in ("_check_", "_remarks_"):  # `_remarks_` is called only once there are no errors
         if name := value_at(config, f"trainable.{key}"):
             try:
@@ -258,15 +255,6 @@ def _found_by_trainable(config: Mapping[str, Any]) -> Iterator[str]:
                 yield from (function(config) or ()) if key == "_check_" else ()
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
-
-
-def _unset(value: Any, key: str = "") -> Iterator[str]:
-    """Yield a line for every required key that is not set, except those with another message."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _unset(item, f"{key}.{name}" if key else str(name))
-    elif value == UNSET and key not in ("trainable._target_", "trainable.argv"):
-        yield f"{key} is not set: {key}=…"
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""`mode=watch`: a page on the loopback that shows a sweep while it runs. It only reads, and runs no code of the folder.
-
-The page asks for one JSON value again and again, so seldom that the answers take at most SHARE of a core.
-"""
+"""`mode=watch`: a page on the loopback that shows a sweep while it runs; it only reads, and runs none of its code."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ from sweeps.errors import ConfigError
 from sweeps.status import Status
 
 SHARE = 0.005
-"""The part of one core that answers may take."""
+"""The part of one core that answers may take: the page asks again and again."""
 EVERY_S = 2.0
 """The shortest time between two answers."""
 

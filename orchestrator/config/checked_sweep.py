@@ -1,8 +1,4 @@
-"""The step from a checked config to trials: the checked sweep, and the setup that trials share.
-
-The config says everything about a trial except what `auto` means: that follows from the nodes, which may be known only
-once a cluster answers. A `CheckedSweep` therefore expands to trials when it is given the nodes.
-"""
+"""The step from a checked config to trials; what `auto` means follows from nodes that a cluster may tell later."""
 
 from __future__ import annotations
 
@@ -80,10 +76,9 @@ class CheckedSweep:
     def trials(
         self, nodes: Sequence[Node], *, guessed: bool = False, check: Check = lambda config: ()
     ) -> list[TrialSpec]:
-        """Return the sweep's trials on these nodes. Raises ConfigError with every error in any of them.
+        """Return the sweep's trials on these nodes, which may be `guessed`. Raises ConfigError with all errors.
 
-        If the nodes are only `guessed`, so are GPU counts derived from them, and references to such counts are not
-        checked. `check` is applied to each config in which config axes are set.
+        `check` is applied to each config in which config axes are set.
         """
         # The check, the plan and the driver ask for the same trials, and an expansion composes configs with Hydra.
         shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
@@ -180,18 +175,17 @@ def _of_trials(config: Mapping[str, Any]) -> dict[str, Any]:
     return sections
 
 
-_PLACES = ("root", "path", "tokenizer")
-"""Keys of `data` that name files."""
+_FILES = {"data": ("root", "path", "tokenizer"), "model": ("path",)}
+"""Keys that name files."""
 
 
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the trainable's part of a config, with absolute paths: a rank may run in another folder."""
     sections = _of_trials(config)
-    if data := config.get("data"):
-        places = {key: Path(data[key]).expanduser().absolute() for key in _PLACES if data.get(key)}
-        sections["data"] = {**data, **{key: str(place) for key, place in places.items()}}
-    if (model := config.get("model")) and model.get("path"):
-        sections["model"] = {**model, "path": str(Path(model["path"]).expanduser().absolute())}
+    for name, keys in _FILES.items():
+        section = config.get(name) or {}
+        places = {key: str(_absolute(section[key])) for key in keys if section.get(key)}
+        sections |= {name: {**section, **places}} if places else {}
     if "source_dir" in config["trainable"]:
         sections["trainable"] = {**config["trainable"], "source_dir": str(source_dir(config["trainable"]))}
     return sections
@@ -199,15 +193,15 @@ def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def source_dir(trainable: Mapping[str, Any]) -> Path:
     """Return the folder of a command's files: the current directory, unless the config says otherwise."""
-    return Path(trainable["source_dir"] or ".").expanduser().absolute()
+    return _absolute(trainable["source_dir"] or ".")
+
+
+def _absolute(path: str) -> Path:
+    return Path(path).expanduser().absolute()
 
 
 def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
-    """Return what identifies a trial besides its point: the config as written, and hashes of sources and data.
-
-    Secrets are left out: they do not change results and must not enter the journal. `defaults` names the keys at their
-    default.
-    """
+    """Return what identifies a trial besides its point: the config without secrets, and hashes of sources and data."""
     sections = _of_trials(config)
     source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]

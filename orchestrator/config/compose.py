@@ -44,10 +44,7 @@ class Composition:
         sections: Mapping[str, Mapping[str, Any]] | None = None,
         composed: DictConfig | None = None,
     ) -> None:
-        """Compose; raise ConfigError with a line per override that does not fit.
-
-        `sections` replace whole ones. `composed` is what Hydra composed from the overrides, if it already did.
-        """
+        """Compose, unless Hydra has already; `sections` replace whole ones. Raises ConfigError."""
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
         self.groups = Groups(list(filter(is_search_path, self._overrides)))
@@ -55,7 +52,7 @@ class Composition:
             whole = compose(primary(), self._overrides, return_hydra_config=True) if composed is None else composed
             self.hydra: DictConfig = whole.get("hydra", OmegaConf.create())
             """Hydra's own section; empty if the config was composed before."""
-            self._config = self._own_part(whole, self._sections, self._overrides)
+            self._config = _own_part(whole, self._sections, self._overrides)
             self.config = resolved(self._config)
             """The resolved config as plain values."""
         except ConfigError:
@@ -119,22 +116,22 @@ class Composition:
         sections = {name: section for name, section in self._sections.items() if name not in choices}
         try:
             whole = compose(primary(), [*self._overrides, *chosen], return_hydra_config=True)
-            return self._own_part(whole, sections, self._overrides)
+            return _own_part(whole, sections, self._overrides)
         except ConfigError:
             raise
         except WRONG as error:
             raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
 
-    @staticmethod
-    def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
-        """Remove Hydra's section from a composed config, and put in the sections of a program."""
-        # Interpolations are unresolved here, so that they see the sections of the program.
-        with open_dict(whole):
-            whole.pop("hydra", None)
-            for name, section in sections.items():
-                whole[name] = dict(section)
-        _leave_out_replaced(whole, overrides)
-        return whole
+
+def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
+    """Remove Hydra's section from a composed config, and put in the sections of a program."""
+    # Interpolations are unresolved here, so that they see the sections of the program.
+    with open_dict(whole):
+        whole.pop("hydra", None)
+        for name, section in sections.items():
+            whole[name] = dict(section)
+    _leave_out_replaced(whole, overrides)
+    return whole
 
 
 def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
@@ -149,15 +146,10 @@ def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
 
 
 def axes_of(section: Mapping[str, Any]) -> Axes:
-    """Return the axes that are not null as lists of values; only `gpus` may also be the word `auto`.
-
-    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) gets its dotted name. Raises ConfigError.
-    """
+    """Return the axes that are not null as lists of values; only `gpus` may also be `auto`. Raises ConfigError."""
     axes: dict[str, Any] = {}
     errors: list[str] = []
-    for axis, value in flat(section):
-        if value is None:
-            continue
+    for axis, value in ((axis, value) for axis, value in flat(section) if value is not None):
         try:
             axes[axis] = _axis_values(axis, value)
         except HydraException as error:
@@ -174,11 +166,11 @@ def _axis_values(axis: str, value: Any) -> Any:
     if not isinstance(value, str):
         return [value]
     (override,) = parsed([f"{axis}={value}"])
+    # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
     if override.is_sweep_override():
         return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' exhausts memory
-    # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
-    parsed_value = override.value()
-    return parsed_value if isinstance(parsed_value, list) else [parsed_value]
+    values = override.value()
+    return values if isinstance(values, list) else [values]
 
 
 _MOST_NESTED = 20
@@ -203,10 +195,8 @@ def is_data(argument: str) -> bool:
 
 
 def is_known(overrides: Iterable[str]) -> bool:
-    """Return whether a multirun runs exactly the sweeps that the overrides list.
-
-    A sweeper that is chosen on the command line chooses sweeps during the run, and `${hydra:…}` is known only then.
-    """
+    """Return whether a multirun runs exactly the sweeps that the overrides list."""
+    # Another sweeper chooses sweeps during the run, and `${hydra:…}` is known only then.
     chooses = ("hydra/sweeper", "hydra.sweeper")
     return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
 
@@ -218,10 +208,7 @@ def is_multirun(overrides: Iterable[str]) -> bool:
 
 
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each sweep of a multirun; the given ones unchanged if Hydra cannot parse them.
-
-    Raises ConfigError if there are more than MOST_TRIALS.
-    """
+    """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
     try:
         given = list(zip(parsed(overrides), overrides, strict=True))
     except HydraException:  # Hydra reports this itself before running anything

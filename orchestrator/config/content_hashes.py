@@ -1,7 +1,4 @@
-"""Content hashes of the files that a trial depends on: source code, the files of a command, data files.
-
-The user's code is read, never run: the module finds the Python files that belong to it, and imports that would fail.
-"""
+"""Content hashes of the files that a trial depends on, and imports that would fail; the code is read, never run."""
 
 from __future__ import annotations
 
@@ -51,11 +48,7 @@ def is_installed(path: Path) -> bool:
 
 
 def import_errors(names: Iterable[str], *, installed: bool) -> Iterator[str]:
-    """Yield a line for each reason why a `package.module:name` cannot be imported.
-
-    These are syntax errors and, with `installed` (this machine will import the code), missing modules. Only statements
-    at the top level of a file count: an import inside `try` or a function may be allowed to fail.
-    """
+    """Yield a line for each syntax error in code as `package.module:name`, and each missing module if `installed`."""
     seen: set[Path] = set()
     for name in sorted(names):
         yield from _errors_in_module(name.partition(":")[0], seen, installed)
@@ -77,6 +70,7 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
         package = parts[: length if file.name == "__init__.py" else length - 1]
         # Code that changes how modules are found may find what is not found here.
         must_exist = installed and not changes_imports
+        # An import inside `try` or a function may be allowed to fail.
         for line, name in ((node.lineno, name) for node in tree.body for name in _imported(node, package)):
             if must_exist and _spec(name) is None:
                 yield f"{file}, line {line}: there is no module {name.partition('.')[0]!r} in this environment"
@@ -144,23 +138,18 @@ MOST_FILES = 5000
 
 
 class Versions:
-    """Hashes of sources and data at one moment. Each is computed once and kept.
-
-    `outputs` has the hashes of files that commands write, from before they were written (see `History.outputs`).
-    """
+    """Hashes of sources and data at one moment. Each is computed once and kept."""
 
     def __init__(self, outputs: Mapping[str, str] | None = None) -> None:
+        """`outputs`: the hashes of files that commands write, from before they did (see `History.outputs`)."""
         self._outputs = outputs or {}
         self.source = functools.cache(self._source)
+        self.model = functools.cache(_model_version)
         self._sources = functools.cache(_sources_version)
-        self._files: dict[tuple[str, ...], str] = {}
+        self._data: dict[str, str] = {}
 
     def _source(self, dotted_path: str) -> str:
-        """Return a hash of the Python sources of the package in `package.module:function`, or of a module's folder.
-
-        The hash depends on contents and not on the commit: an edited README reruns no trial. Raises ValueError if
-        there is no such package.
-        """
+        """Return a hash of the Python sources of the package in `package.module:function`. Raises ValueError."""
         top = dotted_path.partition(":")[0].partition(".")[0]
         # Only the top-level package: finding a submodule would import the packages above it.
         spec = importlib.util.find_spec(top)
@@ -173,31 +162,29 @@ class Versions:
         return digest([own, self.source("trainables.rank:run")]) if top == "studies" else own
 
     def command(self, argv: str | Sequence[Any], folder: Path) -> dict[str, Any]:
-        """Return the hash of a command's Python files, and that of each of its `named_files`.
-
-        An output has its hash from before the command wrote it.
-        """
-        known = {name: path for name, path in _named_in(argv, folder).items() if name not in self._outputs}
-        now = {name: hash_files([(Path(name), path)]) for name, path in _other_files(known).items()}
+        """Return the hash of a command's Python files, and that of each of its `named_files`."""
+        words = _words_of(argv, folder)
+        known = {name: path for name, path in words.items() if name not in self._outputs and os.path.exists(path)}
+        now = {name: hash_files([(Path(name), path)]) for name, path in known.items() if _is_other_file(path)}
         # A file that a trial writes and the next one reads would otherwise change the identity of both.
-        before = {name: self._outputs.get(name) for name in _words_of(argv, folder)}
-        named = now | {name: value for name, value in before.items() if value}
+        before = {name: self._outputs[name] for name in words if self._outputs.get(name)}
+        named = now | before
         return {"argv": _code_version(known.values(), folder)} | ({"files": named} if named else {})
 
     def data(self, data: Mapping[str, Any]) -> str:
         """Return `data_version`, computed once."""
-        key = tuple(str(data.get(name)) for name in ("name", "path", "pattern", "tokenizer"))
-        return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
+        key = str([data.get(name) for name in ("name", "path", "pattern", "tokenizer")])
+        if key not in self._data:
+            self._data[key] = data_version(data)
+        return self._data[key]
 
-    def model(self, path: str) -> str:
-        """Return a hash of the contents of a model's folder, computed once; `absent` if this machine has none."""
-        if ("model", path) not in self._files:
-            folder = Path(path).expanduser()
-            files = sorted(file for file in folder.rglob("*") if file.is_file())
-            inside = [(file.relative_to(folder), file) for file in files]
-            own = [(name, file) for name, file in inside if not any(part.startswith(".") for part in name.parts)]
-            self._files["model", path] = hash_files(own) if own else "absent"
-        return self._files["model", path]
+
+def _model_version(path: str) -> str:
+    """Return a hash of the contents of a model's folder; `absent` if this machine has none."""
+    folder = Path(path).expanduser()
+    inside = [(file.relative_to(folder), file) for file in sorted(folder.rglob("*")) if file.is_file()]
+    own = [(name, file) for name, file in inside if not any(part.startswith(".") for part in name.parts)]
+    return hash_files(own) if own else "absent"
 
 
 def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
@@ -231,10 +218,7 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
 
 
 def data_version(data: Mapping[str, Any]) -> str:
-    """Return a hash of the contents of the data files that the config names; without files, the data set's name.
-
-    The hash of a file that this machine does not have is `absent`; the trial then reports the error.
-    """
+    """Return a hash of the data files that the config names, `absent` if they are; without files, the set's name."""
     files: Sequence[Path] | None = pkgutil.resolve_name("trainables.tokens:files_of")(data)
     if files is not None:
         return hash_files((Path(path.name), path) for path in files) if files else "absent"
@@ -265,18 +249,15 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
 
 def named_files(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
     """Return the files of `folder` that the command names, by name, except Python code: configs, logs, programs."""
-    return _other_files(_named_in(argv, folder))
+    return {name: path for name, path in _words_of(argv, folder).items() if _is_other_file(path)}
 
 
-def _other_files(named: Mapping[str, Path]) -> dict[str, Path]:
-    return {name: path for name, path in named.items() if path.is_file() and path.suffix != ".py"}
+def _is_other_file(path: Path) -> bool:
+    return os.path.isfile(path) and path.suffix != ".py"  # False for a path that is too long
 
 
 def _code_version(named: Iterable[Path], folder: Path) -> str:
-    """Return a hash of the Python files among these, and of those beside and below them.
-
-    Other files, such as a README or the command's output, do not count.
-    """
+    """Return a hash of the Python files among these, and of those beside and below them."""
     files: dict[str, Path] = {}
     for path in named:
         code = list(python_files(path.parent if path.is_file() else path))
@@ -305,9 +286,3 @@ def _words_of(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
             paths.append(folder / word)
         after = whole
     return {_name_of(path, folder): path for path in paths}
-
-
-def _named_in(argv: str | Sequence[Any], folder: Path) -> dict[str, Path]:
-    """Return those of the words that are files, or a package."""
-    places = _words_of(argv, folder).items()
-    return {name: path for name, path in places if os.path.isfile(path) or os.path.isdir(path)}  # False if too long

@@ -1,8 +1,4 @@
-"""All uses of Hydra's private and undocumented names, as of Hydra 1.3 (hydra-core >=1.3.8,<1.4).
-
-Hydra offers no public way to list config groups, to add a config folder before the primary config is read, to keep the
-state of a program that uses Hydra itself, to parse overrides, or to parse its own flags. A test checks each name here.
-"""
+"""All uses of private names of Hydra 1.3 (hydra-core >=1.3.8,<1.4), each of which a test checks."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import functools
 import itertools
 import math
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,11 +86,7 @@ class Checks:
 
 
 class _CheckingLoader(ConfigLoaderImpl):
-    """Hydra's loader of configs, which checks each file and each composed config.
-
-    Hydra composes all configs with its loader: those of `--help` and of each job of a multirun, too. Launchers that
-    run jobs in other processes send the loader there.
-    """
+    """Hydra's loader of all configs, in every job and for `--help`; it checks each file and each composed config."""
 
     def __init__(self, config_search_path: ConfigSearchPath, checks: Checks) -> None:
         for folder in checks.folders:
@@ -190,6 +182,10 @@ def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
         app.show_info(flags.info, config_name, given)
 
 
+flags_parser = get_args_parser
+"""Returns the parser of Hydra's own flags."""
+
+
 def _app() -> hydra_app.Hydra:
     app = GlobalHydra.instance().hydra
     assert app is not None
@@ -257,16 +253,8 @@ def saved_without_secrets() -> Iterator[None]:
         plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
         save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
 
-    OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
-    try:
+    with _replaced(OmegaConf, "save", staticmethod(save_clean)):
         yield
-    finally:
-        OmegaConf.save = staticmethod(save)  # type: ignore[method-assign]
-
-
-def flags_parser() -> ArgumentParser:
-    """Return the parser of Hydra's own flags."""
-    return get_args_parser()
 
 
 def flag_names() -> list[str]:
@@ -281,10 +269,8 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 @contextmanager
 def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[None]:
-    """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`.
-
-    `checks` apply to every config. Restores the state of a program that uses Hydra itself.
-    """
+    """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`."""
+    # A program may use Hydra itself.
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
         with (
@@ -305,14 +291,10 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
         GlobalHydra.instance().hydra = others
 
 
-def groups_in(group: str, primary: str, search_path: list[str]) -> list[str]:
-    """Return the names of the groups inside a group."""
-    return GlobalHydra.instance().config_loader().get_group_options(group, ObjectType.GROUP, primary, search_path)
-
-
-def choices_in(group: str, primary: str, search_path: list[str]) -> list[str]:
-    """Return the names of the configs inside a group."""
-    return GlobalHydra.instance().config_loader().get_group_options(group, ObjectType.CONFIG, primary, search_path)
+def names_in(group: str, primary: str, search_path: list[str], *, groups: bool = False) -> list[str]:
+    """Return the names of the configs inside a group, or those of the `groups` there."""
+    kind = ObjectType.GROUP if groups else ObjectType.CONFIG
+    return GlobalHydra.instance().config_loader().get_group_options(group, kind, primary, search_path)
 
 
 def overrides_of_this_job() -> list[str]:

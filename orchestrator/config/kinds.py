@@ -16,6 +16,8 @@ from sweeps.errors import unknown
 class KeyKind:
     """The values that a key may have."""
 
+    form: str = ""
+    """The allowed values in words, without `words` and null."""
     words: tuple[str, ...] = ()
     """Words that are allowed besides."""
     null: bool = False
@@ -33,11 +35,6 @@ class KeyKind:
             others = "".join(f" or {other}" for other in (*self.words, *["null"] * self.null))
             yield f"{key} must be {self.form}{others}, not {'null' if value is None else repr(value)}"
 
-    @property
-    def form(self) -> str:
-        """The allowed values in words, without `words` and null."""
-        raise NotImplementedError
-
     def _fits(self, value: Any) -> bool:
         raise NotImplementedError
 
@@ -54,24 +51,27 @@ class Number(KeyKind):
     hint: str = ""
     """What an error adds if the value is text."""
 
-    @property
-    def form(self) -> str:
-        """The range in words."""
-        bounds = [
-            *([f"above {self.above:g}"] if self.above > -math.inf else []),
-            *([f"of at least {self.at_least:g}"] if self.at_least > -math.inf else []),
-            *([f"below {self.below:g}"] if self.below < math.inf else []),
-        ]
-        return f"a {'whole ' * self.whole}number {' and '.join(bounds)}" + (f" ({self.unit})" if self.unit else "")
+    def __post_init__(self) -> None:
+        """Put the range in words."""
+        bounds = {"above": self.above, "of at least": self.at_least, "below": self.below}
+        limits = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+        unit = f" ({self.unit})" if self.unit else ""
+        object.__setattr__(self, "form", f"a {'whole ' * self.whole}number{limits and f' {limits}'}{unit}")
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is not a number in the range."""
-        hint = ""
-        if isinstance(value, str):
-            # People copy prices with their currency (`$2.50`), and write durations as in other tools (`10m`).
-            number = number_meant(value, is_duration=self.unit == "seconds")
-            hint = f": write {key}={number}" if number and self.unit in ("", "seconds") else self.hint
+        number = self.number_in(value) if isinstance(value, str) else ""
+        hint = f": write {key}={number}" if number else self.hint if isinstance(value, str) else ""
         yield from (f"{line}{hint}" for line in super().errors(key, value))
+
+    def number_in(self, text: str) -> str:
+        """Return the number in `$2.50`, or the seconds in `10m`; empty if the text is neither, or no such key's."""
+        # People copy prices with their currency, and write durations as in other tools.
+        if self.unit == "seconds":
+            parts = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text.lower())
+            return f"{float(parts[1]) * _SECONDS[parts[2]]:g}" if parts and parts[2] in _SECONDS else ""
+        price = re.fullmatch(r"[^\w.-]?([0-9.]+) ?(?:[^\w.:]|[A-Z]{3})?", text) if not self.unit else None
+        return price[1] if price else ""
 
     def _fits(self, value: Any) -> bool:
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
@@ -79,8 +79,11 @@ class Number(KeyKind):
         return bool(self.above < value < self.below and value >= self.at_least)
 
 
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Word(KeyKind):
+class Choice(KeyKind):
     """One of the `words`."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -88,7 +91,7 @@ class Word(KeyKind):
         from orchestrator.config.wrong_overrides import choice_meant  # imports the schema, which imports this module
 
         if not self.admits(value):
-            instead = choice_meant(key, value)
+            instead = choice_meant(key, str(value))
             yield unknown(key, value, (*self.words, *["null"] * self.null)) + (f"; {instead}" if instead else "")
 
     def _fits(self, value: Any) -> bool:
@@ -96,36 +99,22 @@ class Word(KeyKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag(KeyKind):
-    """True or false. Hydra reads `no` as text, which would count as true."""
-
-    @property
-    def form(self) -> str:
-        """Both values."""
-        return "true or false"
-
-    def _fits(self, value: Any) -> bool:
-        return isinstance(value, bool)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Described(KeyKind):
+class Form(KeyKind):
     """Values of a form that is described in words."""
 
-    described: str
+    form: str
     fits: Callable[[Any], bool]
-
-    @property
-    def form(self) -> str:
-        """The description."""
-        return self.described
 
     def _fits(self, value: Any) -> bool:
         return self.fits(value)
 
 
+FLAG = Form(form="true or false", fits=lambda value: isinstance(value, bool))
+"""Hydra reads `no` as text, which would count as true."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Structure(Described):
+class Structure(Form):
     """A list or a section: as long as it is something else, nothing below it can be read."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -143,18 +132,6 @@ class Parsed(KeyKind):
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield what the grammar refuses; these lines name the key."""
         yield from self.parse(value)
-
-
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-
-
-def number_meant(text: str, *, is_duration: bool) -> str:
-    """Return the number in `$2.50`, or the seconds in `10m`; empty if the text is neither."""
-    if is_duration:
-        parts = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text.lower())
-        return f"{float(parts[1]) * _SECONDS[parts[2]]:g}" if parts and parts[2] in _SECONDS else ""
-    price = re.fullmatch(r"\W?([0-9.]+) ?[^\d.:]{0,3}", text)
-    return price[1] if price else ""
 
 
 def is_text(value: Any) -> bool:
@@ -192,29 +169,24 @@ def is_folder_name(name: Any) -> bool:
     return name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
-def choice(*words: str, null: bool = False) -> Word:
+def choice(*words: str, null: bool = False) -> Choice:
     """Return the kind of a key that has one of these words."""
-    return Word(words=words, null=null)
+    return Choice(words=words, null=null)
 
 
-def text(described: str, *, null: bool = True) -> Described:
-    """Return the kind of a text."""
-    return Described(described=described, fits=is_text, null=null)
+def text(form: str) -> Form:
+    """Return the kind of an optional text."""
+    return Form(form=form, fits=is_text, null=True)
 
 
-def name(described: str) -> Described:
+def name(form: str) -> Form:
     """Return the kind of an optional name; Hydra reads some names as numbers."""
-    return Described(described=described, fits=is_scalar, null=True)
+    return Form(form=form, fits=is_scalar, null=True)
 
 
-def list_of(described: str, of: Callable[[Any], bool]) -> Structure:
-    """Return the kind of a list whose items all satisfy `of`."""
-    return Structure(described=described, fits=lambda value: isinstance(value, list) and all(map(of, value)))
-
-
-def positive(unit: str = "", *, null: bool = True) -> Number:
-    """Return the kind of a number above 0."""
-    return Number(above=0, unit=unit, null=null)
+def list_of(form: str, item: Callable[[Any], bool]) -> Structure:
+    """Return the kind of a list whose items all satisfy `item`."""
+    return Structure(form=form, fits=lambda value: isinstance(value, list) and all(map(item, value)))
 
 
 def count(at_least: int = 1, *, null: bool = False) -> Number:

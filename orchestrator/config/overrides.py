@@ -35,10 +35,7 @@ _WORDS = {"null", "true", "false", "nan", "inf"}
 
 
 def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Split a mapping into overrides and sections that replace whole ones.
-
-    Dataclass instances count as mappings. Raises ValueError for a value that no override can express.
-    """
+    """Split a mapping, or a dataclass, into overrides and sections that replace whole ones. Raises ValueError."""
     config = {
         key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for key, value in config.items()
@@ -87,15 +84,12 @@ def folder_of(place: str) -> Path | None:
     return Path(path) if kind in ("file", "") and path else None
 
 
-def folders(overrides: Sequence[str]) -> list[Path]:
-    """Return the user's config folders named in the overrides."""
-    return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
-
-
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
     """Return the overrides with one more config folder. Raises ConfigError for missing folders."""
+    paths = [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
     # Hydra only warns of a missing folder, and then misses what is in it.
-    missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
+    folders = [place for path in paths for place in map(folder_of, path.split(",")) if place]
+    missing = [f"hydra.searchpath: {place}" for place in folders if not place.is_dir()]
     if folder is not None and not Path(folder).is_dir():
         missing.append(f"-cd {folder}")
     if missing:
@@ -104,12 +98,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
         return list(overrides)
     # Hydra accepts one search path. The folder of the flag comes first, as with Hydra's own `--config-dir`.
     others = [override for override in overrides if not is_search_path(override)]
-    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
-
-
-def _paths(overrides: Sequence[str]) -> list[str]:
-    """Return the entries of each search path in the overrides."""
-    return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
+    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *paths])}]"]
 
 
 def alternatives(dotted: str) -> list[str]:
@@ -120,11 +109,7 @@ def alternatives(dotted: str) -> list[str]:
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with everything after `--` as the command that the trials run: `trainable.argv`.
-
-    The sweep has the script's name unless `sweep.name` is given. Raises ConfigError if the command is empty, if another
-    trainable is given, or if the command takes `{lr}` without the rate and the batch that the rules scale from.
-    """
+    """Return the arguments with everything after `--` as the command that the trials run. Raises ConfigError."""
     if "--" not in arguments:
         return list(arguments)
     place = arguments.index("--")
@@ -145,16 +130,12 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         raise ConfigError(errors)
     # The words are data: Hydra would replace an interpolation in them.
     argv = [word.replace("${", "\\${") for word in words]
-    name = [] if "sweep.name" in given else [f"sweep.name={literal(_name_of(words))}"]
-    return [*own, *name, "trainable=command", f"trainable.argv={literal(argv)}"]
-
-
-def _name_of(words: Sequence[str]) -> str:
-    """Return the name of a command's script, or of its module or program if it has none."""
-    script = next((word for word in words if PurePath(word).suffix in (".py", ".sh", ".ipynb")), words[0])
-    if "-m" in words[:-1] and script == words[0]:
-        script = words[words.index("-m") + 1]
-    return re.sub(r"[^\w.-]", "_", PurePath(script).stem) or "command"
+    # The sweep has the name of the script, or of the module or program.
+    scripts = [word for word in words if PurePath(word).suffix in (".py", ".sh", ".ipynb")]
+    modules = [module for option, module in zip(words, words[1:], strict=False) if option == "-m"]
+    name = re.sub(r"[^\w.-]", "_", PurePath([*scripts, *modules, words[0]][0]).stem) or "command"
+    named = [] if "sweep.name" in given else [f"sweep.name={literal(name)}"]
+    return [*own, *named, "trainable=command", f"trainable.argv={literal(argv)}"]
 
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
@@ -165,13 +146,7 @@ _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments in Hydra's own grammar.
-
-    `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
-    dictionary; `trainable.env`, `cluster.labels` and `launch.options` may get any name; setting one of several
-    alternatives sets the others to null unless they are given. `scale=small` chooses from the sweep's own group:
-    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
-    """
+    """Return the arguments in Hydra's own grammar; setting one of several alternatives sets the others to null."""
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
     plain = [_in_grammar(argument, sweep) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
@@ -191,11 +166,12 @@ def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_grammar(argument: str, sweep: str) -> str:
     """Return one argument in Hydra's own grammar; `sweep` is the chosen sweep config."""
+    # `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, names an axis with dots, which Hydra can say as a dictionary.
     if axis := _AXIS.match(argument):
         key, value = axis["key"], axis["value"]
         return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
     if argument.lstrip("+").startswith("rerun="):
-        # Quote the ids, but not the numbers in `{axis: value}`.
+        # The ids in `rerun=[12e4,3fa2]` look like numbers; those in `{axis: value}` are numbers.
         parts = re.split(r"(\{[^{}]*\})", argument)
         return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
     if sweep and argument.startswith("scale="):
@@ -209,16 +185,13 @@ _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
 def shell_command(overrides: Sequence[str]) -> str:
-    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies.
-
-    A single folder of the user's configs becomes the usual flag `-cd`.
-    """
+    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies."""
     set_keys = {key for key, _, value in (override.partition("=") for override in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
     words = ["python -m orchestrator"]
     for override in typed:
-        folder = _FOLDER.fullmatch(override)
+        folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
         if not folder:
             words.append(_shell_word(_as_typed(override, overrides)))
         elif f"--config-dir={folder[1]}" not in typed:
@@ -264,11 +237,8 @@ _ZIP = "sweep.zip="
 
 
 def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
-    """Return the shell command with the user's overrides and extra ones, such as the narrowed axes.
-
-    Finished trials do not run again. `dropped` are the beginnings of the overrides to leave out. The command is a
-    `run_sweep` call if a program gave a section that no command line can express.
-    """
+    """Return the shell command with the user's overrides, except those that begin with `dropped`, and extra ones."""
+    # A program gave a section that no command line can express.
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, extra))})"
     zipped = any(override.startswith(_ZIP) for override in extra)
@@ -285,11 +255,7 @@ def settle_command(overrides: Sequence[str]) -> str:
 def narrowed_to(
     cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
 ) -> list[str]:
-    """Return overrides that narrow the sweep's axes to those of a cell and to these seeds.
-
-    `excludes` and `zips` say that the sweep excludes combinations or zips axes: these settings may not fit the narrowed
-    axes and are replaced.
-    """
+    """Return overrides that narrow the sweep to a cell and these seeds; its `exclude` and `zip` may not fit then."""
     quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
     given = [f"sweep.axes.{quoted[axis]}=[{literal(_whole(value))}]" for axis, value in cell.items()]
     is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))

@@ -33,10 +33,7 @@ READING = ("report", "compare", "status", "watch")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A validation metric that trials report.
-
-    A score is the metric with a sign, so that higher is better. Comparisons use scores; texts name the metric.
-    """
+    """A validation metric that trials report; a score is the metric with a sign, so that higher is better."""
 
     name: str = "val_accuracy"
     """The column of the results."""
@@ -48,11 +45,10 @@ class Metric:
         metric = config["report"]["metric"]
         if isinstance(metric, Mapping):
             return Metric(name=metric["name"], higher_is_better=metric["better"] == "higher")
-        name = metric
-        if name == "auto":
-            texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
-            name = "val_loss" if texts else "val_accuracy"
-        return Metric.named(name)
+        if metric == "auto":
+            has_texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
+            metric = "val_loss" if has_texts else "val_accuracy"
+        return Metric.named(metric)
 
     @staticmethod
     def named(name: str) -> Metric:
@@ -182,10 +178,7 @@ class Request:
         return SweepBudget(**vars(budget), price_per_gpu_hour=price)
 
     def judged_by(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
-        """Return the request with the metric that trials report, given their `metrics`, if it names none.
-
-        A validation loss is the metric of choice if no trial reports a validation accuracy.
-        """
+        """Return the request with the validation loss as its metric if it names none, and trials report no accuracy."""
         reported = {name for values in metrics for name in values}
         # A metric that the user names stays, even if no trial reports it: the tables then say so.
         is_open = self.settings.report.metric == "auto" and self.target is None
@@ -220,11 +213,7 @@ class Terms:
 
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] = ()) -> Terms:
-        """Return the terms in a request; `axes` maps each axis of the trials except the seed to its column.
-
-        `arguments` are those that produced the results. A report may be requested by the name of the results alone,
-        and the sweep's `exclude` and `zip` are not known then.
-        """
+        """Return the terms in a request; `axes` maps each axis of the trials except the seed to its column."""
         sweep = request.sweep
         # A report by the name of the results alone does not know how the grid was cut.
         is_another = set(axes) != set(sweep.axes) - {"seed"}

@@ -1,8 +1,4 @@
-"""Checks of single keys: names, values, sections and lists, as `orchestrator.config.settings` declares them.
-
-The sections `model`, `data`, `optimizer` and `schedule` have the keys and types of the shipped file that the config
-chose; `BOUNDS` adds ranges. Rules that concern several keys are in `orchestrator.cli.sweep_checks`.
-"""
+"""Checks of single keys: names, values, sections and lists, by `orchestrator.config.settings` and the shipped files."""
 
 from __future__ import annotations
 
@@ -65,18 +61,12 @@ def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in OWN_SECTIONS}
 
 
-def _sections_of_schema() -> dict[str, list[str]]:
-    """Return the names of the keys of each section."""
-    sections: dict[str, list[str]] = {}
-    for key in SCHEMA:
-        parts = key.split(".")
-        for length in range(1, len(parts)):
-            names = sections.setdefault(".".join(parts[:length]), [])
-            names += [parts[length]] if parts[length] not in names else []
-    return sections
-
-
-_SECTIONS = _sections_of_schema()
+_SECTIONS: dict[str, dict[str, None]] = {}
+"""The names of the keys of each section, in their order."""
+for _key in SCHEMA:
+    while "." in _key:
+        _key, _, _name = _key.rpartition(".")
+        _SECTIONS.setdefault(_key, {})[_name] = None
 
 
 def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
@@ -112,16 +102,7 @@ def axis_value_errors(axes: Axes) -> Iterator[str]:
 
 
 def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every key that the schema does not have.
-
-    Other sections belong to the trainable: their names are errors only if they resemble one of the schema.
-    """
-    from orchestrator.config.wrong_overrides import RENAMED  # which imports this module
-
-    # A key of an earlier version resembles nothing by now, and silently does nothing.
-    for key, instead in RENAMED.items():
-        if (value := value_at(config, key)) is not None:
-            yield f"there is no key {key}: write {instead.format(value=value)}"
+    """Yield a line for every key that the schema does not have."""
     known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
     for section in config:
         # The user's own trainable may have any section, so that only a likely misspelling is an error.
@@ -130,7 +111,7 @@ def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for section, keys in _SECTIONS.items():
         given = value_at(config, section)
         for key in given if isinstance(given, Mapping) else ():
-            if key not in keys and f"{section}.{key}" not in RENAMED:
+            if key not in keys:
                 yield f"there is no key {section}.{key}{nearest(str(key), keys)}"
 
 
@@ -195,10 +176,7 @@ def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -
 
 
 def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
-    """Yield the dotted keys whose value is that of the shipped file, among sections of trials (`config`) and own keys.
-
-    The names of sections and trainables have no default: they say which file has the defaults of the others.
-    """
+    """Yield the dotted keys, of sections of trials (`config`) and own keys, whose value is that of the shipped file."""
     place = folder or config_dir()
     defaults = {key: value for key, value in flat(_of_file(place / "config.yaml")) if not key.startswith("budget.")}
     sections = identifying["config"]
@@ -208,11 +186,11 @@ def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> It
             shipped = _defaults(group, section, place)
             defaults |= {f"config.{group}.{key}": value for key, value in shipped.items()}
     for key, value in flat(identifying):
+        # A name tells which file has the defaults of the others.
         if key not in defaults or key.rpartition(".")[2] in ("name", "_target_"):
             continue
-        default = defaults[key]
         # True equals 1, but is another value of a key.
-        if default == value and isinstance(default, bool) == isinstance(value, bool):
+        if defaults[key] == value and isinstance(defaults[key], bool) == isinstance(value, bool):
             yield key
 
 

@@ -8,17 +8,14 @@ from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.config.hydra_private import choices_in, groups_in
+from orchestrator.config.hydra_private import names_in
 
 PRIMARY = "config"
 """The name of the shipped primary config, from which everything is composed unless the user has their own."""
 
 
 def config_dir() -> Path:
-    """Return the folder of the shipped configs, relative to this code: a user's package `conf` must not shadow it.
-
-    It is inside the package when installed, and beside it in a checkout.
-    """
+    """Return the folder of the shipped configs: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
@@ -73,17 +70,14 @@ class Groups:
     @cached_property
     def names(self) -> list[str]:
         """The names of all groups. Makes Hydra read the primary config again, so call it only if needed."""
-        return [name for name in groups_in("", primary(), self._search_path) if name != "hydra"]
+        return [name for name in names_in("", primary(), self._search_path, groups=True) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
-        """Return the choices in a group; those in its subfolders as `folder/choice`.
-
-        A folder of the same name as a choice belongs to that choice.
-        """
+        """Return the choices in a group; those in its subfolders as `folder/choice`, unless a choice has its name."""
         if group not in self._options:
             place = primary(), self._search_path
-            own = choices_in(group, *place)
-            folders = [folder for folder in groups_in(group, *place) if folder not in own]
-            below = [f"{folder}/{name}" for folder in folders for name in choices_in(f"{group}/{folder}", *place)]
+            own = names_in(group, *place)
+            folders = [folder for folder in names_in(group, *place, groups=True) if folder not in own]
+            below = [f"{folder}/{name}" for folder in folders for name in names_in(f"{group}/{folder}", *place)]
             self._options[group] = own + below
         return self._options[group]

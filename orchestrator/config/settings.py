@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from orchestrator.config.kinds import (
-    Described,
-    Flag,
+    FLAG,
+    Form,
     KeyKind,
     Number,
     Parsed,
@@ -29,7 +29,6 @@ from orchestrator.config.kinds import (
     list_of,
     name,
     names_code,
-    positive,
     text,
 )
 from sweeps.axes import Axes
@@ -81,18 +80,9 @@ class StandardAxes:
 AXES: Mapping[str, KeyKind] = {entry.name: entry.metadata["kind"] for entry in fields(StandardAxes)}
 
 _IGNORED = [
-    "data.root",
-    "data.path",
-    "data.tokenizer",
-    "model.path",
-    "data.download",
-    "trainable.source_dir",
-    "trainable.grace_s",
-    "trainable.keep_work",
-    "trainable.checkpoint",
-    "trainable.checkpoint_every_s",
-    "trainable.probe",
-    "trainable.repetition",
+    *("data.root", "data.path", "data.tokenizer", "model.path", "data.download", "trainable.source_dir"),
+    *("trainable.grace_s", "trainable.keep_work", "trainable.checkpoint", "trainable.checkpoint_every_s"),
+    *("trainable.probe", "trainable.repetition"),
 ]
 
 
@@ -112,7 +102,7 @@ class LaunchSection:
     cpus_per_node: int = key(64, count())
     setup: Sequence[Any] = key([], list_of("a list of shell commands", is_text))
     """shell commands to run first on every node: ['source /shared/venv/bin/activate']"""
-    options: Any = key({}, Structure(described="a section of options like {partition: gpu}", fits=is_mapping))
+    options: Any = key({}, Structure(form="a section of options like {partition: gpu}", fits=is_mapping))
     """of the target; those with * are needed. memory_gb is that of a node
 
     slurm: {partition: gpu, time_limit: 12h, workdir: /shared/project, memory_gb: 500}
@@ -136,7 +126,7 @@ class TuneSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerWandbSection:
-    enabled: bool = key(False, Flag())
+    enabled: bool = key(False, FLAG)
     mode: str = key("offline", choice("offline", "online"))
     """offline: below <results_dir>/<sweep.name>/wandb, for `wandb sync`; online"""
     project: Any = key(None, name("a name"))
@@ -147,7 +137,7 @@ class TrackerWandbSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerMlflowSection:
-    enabled: bool = key(False, Flag())
+    enabled: bool = key(False, FLAG)
     uri: str | None = key(None, text("a URI"))
     """http://host:5000, sqlite:///mlflow.db, file:mlruns; null: MLFLOW_TRACKING_URI or MLflow's default"""
     experiment: Any = key(None, name("a name"))
@@ -156,7 +146,7 @@ class TrackerMlflowSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrackerTensorboardSection:
-    enabled: bool = key(False, Flag())
+    enabled: bool = key(False, FLAG)
     dir: str | None = key(None, text("a folder"))
     """null: <results_dir>/<sweep.name>/tensorboard"""
 
@@ -196,9 +186,9 @@ class CompareSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ForecastSection:
-    try_anyway: bool = key(False, Flag())
+    try_anyway: bool = key(False, FLAG)
     """true: run cells that do not fit into memory by their forecast; otherwise they are infeasible"""
-    bandwidth_gb_s: float = key(25.0, positive("GB/s", null=False))
+    bandwidth_gb_s: float = key(25.0, Number(above=0, unit="GB/s"))
     """GB/s between nodes (25: 200 Gb/s), for cells that take more nodes than were measured"""
     prices: str | None = key(None, text("a CSV file"))
     """a CSV file of what nodes cost: name, gpu, gpus, price_per_hour, currency, date; mode=forecast takes the cheapest
@@ -229,7 +219,7 @@ class ReportSection:
     metric: Any = key(
         "auto",
         Structure(
-            described="a metric that trials report, such as val_loss, or {name: bleu, better: higher} (or lower)",
+            form="a metric that trials report, such as val_loss, or {name: bleu, better: higher} (or lower)",
             fits=is_metric,
         ),
     )
@@ -238,7 +228,7 @@ class ReportSection:
     {name: confidence, better: higher} (or lower) tells it for any other name"""
     target: float | None = key(None, Number(null=True))
     """a value of the metric: time_to_target_s is the training time until it is first reached"""
-    margin: float = key(0.01, positive(null=False))
+    margin: float = key(0.01, Number(above=0))
     """how much worse than the baseline's the metric may be, in the metric's unit"""
     price_per_gpu_hour: float | None = key(None, Number(at_least=0, null=True))
     """in any currency; null: costs stay empty"""
@@ -246,7 +236,7 @@ class ReportSection:
     """its name, for tables: EUR; null: costs have no unit"""
     show: str = key("summary", choice("summary", "all"))
     """what a sweep prints at its end: summary, at most 20 lines; all: the tables, too"""
-    html: bool = key(True, Flag())
+    html: bool = key(True, FLAG)
     """also write report.html, with plots, and curves.parquet; false: only the tables"""
 
     @property
@@ -261,8 +251,8 @@ class ClusterSection:
     """null: start Ray here; auto or host:port: a running cluster (or set RAY_ADDRESS)"""
     gpu_type: Any = key(
         None,
-        Described(
-            described="a name like H100, a list of names",
+        Form(
+            form="a name like H100, a list of names",
             fits=lambda value: bool(value) and all(map(is_text, value if isinstance(value, list) else [value])),
             null=True,
         ),
@@ -273,7 +263,7 @@ class ClusterSection:
     labels: Any = key(
         {},
         Structure(
-            described="a section {label: value} with text values",
+            form="a section {label: value} with text values",
             fits=lambda value: is_mapping(value) and all(is_text(word) for pair in value.items() for word in pair),
         ),
     )
@@ -281,7 +271,7 @@ class ClusterSection:
     wait_s: float = key(0, Number(at_least=0, unit="seconds"))
     """seconds that trials wait for a node that fits them, or for a lost node to return; above 0, the cluster's
     autoscaler is asked for such nodes, too"""
-    dashboard: bool = key(True, Flag())
+    dashboard: bool = key(True, FLAG)
     """if Ray is started here, serve its dashboard on the loopback; false: starts some seconds faster"""
 
 
@@ -298,13 +288,13 @@ class ResourcesSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BudgetSection:
-    epochs: float | None = key(10, positive())
+    epochs: float | None = key(10, Number(above=0, null=True))
     samples: int | None = key(None, Number(above=0, whole=True, null=True))
     tokens: int | None = key(None, Number(above=0, whole=True, null=True))
     """of language models, whose samples are sequences"""
     steps: int | None = key(None, Number(above=0, whole=True, null=True))
     """optimizer steps"""
-    seconds: float | None = key(None, positive("seconds"))
+    seconds: float | None = key(None, Number(above=0, unit="seconds", null=True))
     """of training, without evaluation"""
 
 
@@ -320,8 +310,8 @@ class SweepBudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepSection:
-    name: Any = key("???", Described(described="a plain folder name of at most 100 characters", fits=is_folder_name))
-    axes: Axes = key(dict.fromkeys(AXES), Structure(described=f"a section with {', '.join(AXES)}", fits=is_mapping))
+    name: Any = key("???", Form(form="a plain folder name of at most 100 characters", fits=is_folder_name))
+    axes: Axes = key(dict.fromkeys(AXES), Structure(form=f"a section with {', '.join(AXES)}", fits=is_mapping))
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
     'sweep.axes."optimizer.momentum"=[0.8,0.9]'"""
     zip: Sequence[Any] = key(
@@ -337,11 +327,9 @@ class SweepSection:
     scaling: str = key("auto", choice("auto", "weak", "strong"))
     """the speed-up compares cells with the same batch per GPU (weak) or the same global batch (strong); auto: with the
     side of the batch that is an axis"""
-    baseline: Any = key(None, Structure(described="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
+    baseline: Any = key(None, Structure(form="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
     """the cell to compare with, as {axis: value}; null: the ok cell with the fewest GPUs"""
-    phases: Any = key(
-        None, Described(described="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True)
-    )
+    phases: Any = key(None, Form(form="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True))
     """[probe, train]: short probes of every speed, then only the trials that can still change the recommendation; the
     others are skipped"""
     early_stop: str | None = key(None, choice("asha", null=True))
@@ -411,14 +399,14 @@ class Settings:
     """… each sequence ({cp}) …"""
     pipeline_parallel: int = key(1, count())
     """… and the layers ({pp}). {dp}: gpus divided by all three, the number of replicas"""
-    uneven_batch: bool = key(False, Flag())
+    uneven_batch: bool = key(False, FLAG)
     """true: split a global batch that does not divide evenly, and weight the gradients"""
     warmup_epochs: float = key(5, Number(at_least=0))
     """for the rules that warm up (linear, lars, lamb)"""
     rerun: Any = key("none", Parsed(parse=form_errors))
     """none: finished trials never run again; failed; all; or the trials that you name, by the start of an id (in
     tables/trials.csv, of cells in summary.csv): [3fa2,81c0]; or by axes: {gpus: 2, seed: 0}"""
-    allow_changed: bool = key(False, Flag())
+    allow_changed: bool = key(False, FLAG)
     """true: continue although the config outside sweep.axes, the code or the hardware changed"""
     trusted_modules: Sequence[Any] = key([], list_of("a list of modules like [mypackage]", is_text))
     """modules whose code the config may name, besides the project's own: [mypackage]. A config file can trust modules
@@ -434,8 +422,8 @@ class Settings:
     cluster: ClusterSection = section(ClusterSection)
     results_dir: Any = key(
         "results",
-        Described(
-            described="a folder or a URI (results_dir=. is the current folder)",
+        Form(
+            form="a folder or a URI (results_dir=. is the current folder)",
             fits=lambda value: is_scalar(value) and value != "",
         ),
     )
@@ -443,9 +431,7 @@ class Settings:
     from there first, and copied back while the sweep runs in"""
     local_results_dir: Any = key(
         "results",
-        Described(
-            described="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)
-        ),
+        Form(form="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)),
     )
     """this folder"""
     retries: int = key(0, count(0), heading="Failures")
@@ -454,10 +440,10 @@ class Settings:
     equal_failures: int | None = key(5, count(2, null=True))
     """once this many cells failed for the same reason and none is ok, a few different cells are tried; if they fail
     alike, the rest waits until the command runs again; null: run all"""
-    hang_s: float | None = key(1800, positive("seconds"))
+    hang_s: float | None = key(1800, Number(above=0, unit="seconds", null=True))
     """seconds without progress (a step, row or evaluation; of a command, output or CPU time) after which a trial times
     out, at least 120 before its first step or row; null: never"""
-    time_limit_s: float | None = key(None, positive("seconds"))
+    time_limit_s: float | None = key(None, Number(above=0, unit="seconds", null=True))
     """seconds after which an attempt times out; null: never"""
     rerun_invalid: float = key(0.1, Number(at_least=0, unit="share of all trials"))
     """disturbed timings are repeated, one trial at a time: at most this share of all trials"""
@@ -472,7 +458,7 @@ class Settings:
     format: str = key("table", choice("table", "json"))
     """how mode=plan, forecast, status and list print: table, json"""
     telemetry: TelemetrySection = section(TelemetrySection)
-    verbose: bool = key(False, Flag())
+    verbose: bool = key(False, FLAG)
     """true: show the output of Ray and Tune, too"""
     tracker: TrackerSection = section(TrackerSection)
     """each trial becomes a run in a tracker, which needs a further package: pip install

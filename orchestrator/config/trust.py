@@ -1,13 +1,9 @@
 """Trust: which keys a config file may set, and which names in a config may run as code.
 
-A config file may come from a stranger. The command line may set everything, and the shipped files are trusted. The
-user's own primary config, in or below the working folder, may set some of Hydra's keys, and destinations on a network.
-Any other file may set neither. Hydra calls `check_file` with what each file adds to a config, wherever its package puts
-it, before it becomes part of that config.
-
-The project's own trainables, which the shipped configs name, are trusted. The key `trusted_modules` adds modules:
-on the command line any module, in a config file only modules of the user's own folder. So no file can make installed
-code run (`os:system`, `torch.hub:load`).
+A config file may come from a stranger, while the command line may set everything, and the shipped files are trusted.
+The user's own primary config, in or below the working folder, may set some of Hydra's keys, and destinations on a
+network. The key `trusted_modules` allows code besides the project's: on the command line of any module, in a file of
+the user's own folder only, so that no file can make installed code run (`os:system`, `torch.hub:load`).
 """
 
 from __future__ import annotations
@@ -35,25 +31,23 @@ from orchestrator.store.secrets import NO_SECRETS
 from sweeps.errors import ConfigError
 
 KEY = "trusted_modules"
+UNSET = "???"
+"""The value of a key that the user must set."""
 
 _HYDRAS_SOURCES = ("pkg://hydra.conf", "structured://")
 _FROM_OWN_PRIMARY = frozenset({"callbacks", "help", "launcher", "run", "searchpath", "sweep", "verbose"})
 """Parts of Hydra's own section that a primary config may set: texts, folders, and plugins, whose code is checked."""
 
-DESTINATIONS = (
-    "cluster.address",
-    "launch.options.hosts",
-    "results_dir",
-    "tracker.mlflow.uri",
-    "tracker.tensorboard.dir",
-    "tracker.wandb.entity",
-    "tune.storage_path",
-)
-"""Keys whose values may name a machine or an account that receives code or results."""
-_HOSTS = ("cluster.address", "launch.options.hosts")
-"""Destinations that are the name of a host without a scheme; the others are folders then."""
-_ACCOUNTS = ("tracker.wandb.entity",)
-"""Destinations that are the name of an account, of which none is on this machine."""
+DESTINATIONS = {
+    "cluster.address": "host",
+    "launch.options.hosts": "host",
+    "results_dir": "folder",
+    "tracker.mlflow.uri": "folder",
+    "tracker.tensorboard.dir": "folder",
+    "tracker.wandb.entity": "account",
+    "tune.storage_path": "folder",
+}
+"""Keys whose values may name what receives code or results, and what a value without a scheme is."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
 
@@ -128,30 +122,28 @@ def _hydra_errors(section: Any, allowed: frozenset[str]) -> Iterator[str]:
 
 def _destinations(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield each (key, value) that may lead to another machine; an interpolation may lead anywhere."""
-    for key in DESTINATIONS:
+    for key, kind in DESTINATIONS.items():
         node: Any = content
-        path: list[str] = []
-        for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                break
-            node = node[part]
-            path.append(part)
-        else:
-            values = node if isinstance(node, list) else [node]
-            is_set = any(value not in (None, "", "???") for value in values)
-            if is_set and (key in _ACCOUNTS or not all(_is_local(value, is_host=key in _HOSTS) for value in values)):
-                yield key, node
+        parts = key.split(".")
+        while parts and isinstance(node, Mapping) and parts[0] in node:
+            node = node[parts.pop(0)]
+        if parts:
+            # A section that is an interpolation as a whole may hold any value.
+            if isinstance(node, str) and "${" in node:
+                yield key.removesuffix("." + ".".join(parts)), node
             continue
-        # A section that is an interpolation as a whole may hold any value.
-        if path and isinstance(node, str) and "${" in node:
-            yield ".".join(path), node
+        values = node if isinstance(node, list) else [node]
+        # No account is on this machine.
+        local = (value in (None, "", UNSET) if kind == "account" else _is_local(value, kind) for value in values)
+        if not all(local):
+            yield key, node
 
 
-def _is_local(value: Any, *, is_host: bool) -> bool:
+def _is_local(value: Any, kind: str) -> bool:
     """Return whether a value certainly names no other machine."""
-    if value in (None, "", "auto", "local", "???"):
+    if value in (None, "", "auto", "local", UNSET):
         return True
-    text = str(value)
+    text, is_host = str(value), kind == "host"
     if "${" in text or "\\" in text:
         return False
     try:
@@ -178,15 +170,12 @@ def _typed(value: Any) -> str:
     return str(NO_SECRETS.value(literal(value) if isinstance(value, str | int | float | Sequence) else str(value)))
 
 
-UNSET = "???"
-"""The value of a key that the user must set."""
-
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _LOGGERS = (
     *("logging.FileHandler", "logging.Formatter", "logging.NullHandler", "logging.StreamHandler"),
     *("logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler"),
 )
-_ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
+_ALWAYS_CODE = frozenset({"_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_"})
 _SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_|name):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
 _MODULE = re.compile(r"(?!__main__)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -224,11 +213,9 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: t
             yield f"{key}={name!r}: {module!r} does not define it; name and trust the module that does"
 
 
-def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise ConfigError if Hydra's own part of a composed config would make Hydra run code that is not trusted.
-
-    Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
-    """
+def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise ConfigError if Hydra's own part of a composed config names untrusted code, or does not fit this program."""
+    # Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
     typed = parsed_overrides([override for override in overrides if override.startswith(f"{KEY}=")])
     values = [override.value() for override in typed]
     trusted = [str(module) for value in values if isinstance(value, list) for module in value]
@@ -238,9 +225,17 @@ def check_hydra_part(hydra: DictConfig, overrides: Sequence[str]) -> None:
         raise ConfigError([f"hydra: {error}".partition("\n")[0]]) from None
     # Files of logs are in a folder whose name is not known yet, so this part stays unresolved.
     part |= {name: OmegaConf.to_container(hydra[name]) for name in _LOGGING if hydra.get(name)}
-    if errors := list(hydra_errors(part, trusted)):
+    errors = [*hydra_errors(part, trusted), *_shadowed(hydra)]
+    if hydra.job.chdir:
+        errors.append("hydra.job.chdir=true: each trial runs in its folder anyway, and paths are relative to this one")
+    if OmegaConf.is_dict(hydra.verbose):
+        errors.append("hydra.verbose must be true, false, or names of loggers")
+    if errors:
         raise ConfigError(errors)
 
+
+CHECKS = Checks(file=check_file, hydra=_check_hydra, folders=shipped_dirs()[1:])
+"""The checks of every config that Hydra composes."""
 
 _PLUGINS = ("launcher", "sweeper", "callbacks")
 _LOGGING = ("job_logging", "hydra_logging")
@@ -259,29 +254,30 @@ def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Itera
 
 def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
     """Yield every (dotted key, name) from which logging.config would create an object."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            is_external = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
-            if str(name) in ("()", "class") or is_external:
-                yield f"{key}.{name}", str(item)
-            else:
-                yield from _factories(item, f"{key}.{name}")
+    for dotted, names, item in _leaves(value, key):
+        is_external = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
+        if {"()", "class"} & names or is_external:
+            yield dotted, str(item)
 
 
 def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield every (dotted key, name) in a config that names code: targets, and names with a colon."""
-    if isinstance(value, Mapping):
+    for dotted, names, item in _leaves(value, key):
+        is_name = dotted.endswith("name") and isinstance(item, str) and ":" in item and dotted != "sweep.name"
+        if (_ALWAYS_CODE & names and item is not None) or (is_name and "name" in names):
+            yield dotted, str(item)
+
+
+def _leaves(value: Any, key: str, names: frozenset[str] = frozenset()) -> Iterator[tuple[str, frozenset[str], Any]]:
+    """Yield each value of nested sections and lists, with its dotted key and the names in that."""
+    if isinstance(value, Mapping) and value:
         for name, item in value.items():
-            dotted = f"{key}.{name}" if key else str(name)
-            if str(name) in _ALWAYS_CODE and item is not None:
-                yield dotted, str(item)
-            elif str(name) == "name" and isinstance(item, str) and ":" in item and dotted != "sweep.name":
-                yield dotted, item
-            else:
-                yield from named_code(item, dotted)
-    elif isinstance(value, list):
+            yield from _leaves(item, f"{key}.{name}" if key else str(name), names | {str(name)})
+    elif isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from named_code(item, f"{key}[{index}]")
+            yield from _leaves(item, f"{key}[{index}]", names)
+    else:
+        yield key, names, value
 
 
 def _within(name: str, modules: Iterable[str]) -> bool:
@@ -290,41 +286,67 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 
 
 def is_defined_there(name: str) -> bool:
-    """Return whether a module defines a name, or imports it from its own package. Nothing is imported.
-
-    `name` is `package.module:name` or `package.module.name`. A name that is not found in the Python files of an
-    installed package counts as defined, because such a package may have code in other files.
-    """
-    module, colon, attribute = name.partition(":")
-    if colon:
-        path = attribute.split(".")
-    else:
-        parts = name.split(".")
-        # The longest part that is a module; Python looks up the rest in it.
-        lengths = [length for length in range(len(parts) - 1, 0, -1) if source_file(".".join(parts[:length]))]
-        length = lengths[0] if lengths else len(parts) - 1
-        module, path = ".".join(parts[:length]), parts[length:]
-    verdict = _is_defined(module, path, module.partition(".")[0], frozenset())
-    return not is_users_own(module) if verdict is None else verdict
+    """Return whether the package in `package.module:name` or `package.module.name` defines that name itself."""
+    package = name.partition(":")[0].partition(".")[0]
+    is_defined = _is_defined(name.replace(":", "."), package, frozenset())
+    # An installed package may have code in other files than Python's.
+    return not is_users_own(package) if is_defined is None else is_defined
 
 
-def _is_defined(module: str, path: Sequence[str], package: str, seen: frozenset[tuple[str, str]]) -> bool | None:
-    """Return whether `package` defines the first name of a path of attributes in a module; None if that is unknown."""
-    file = source_file(module)
-    place = (module, path[0]) if path else (module, "")
-    if module.partition(".")[0] != package or not path or place in seen:
+def _is_defined(dotted: str, package: str, seen: frozenset[str]) -> bool | None:
+    """Return whether `package` defines what a dotted name stands for; None if that is unknown."""
+    if dotted.partition(".")[0] != package or dotted in seen:
         return False
-    if file is None:
+    parts = dotted.split(".")
+    # The longest part that is a module; Python looks up the rest in it.
+    modules = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    module = next((name for name in modules if source_file(name)), None)
+    if module is None:
         return None
-    try:
-        tree, _ = parsed(file)
-    except SyntaxError:
-        return None  # reported elsewhere
-    seen |= {place}
-    inside = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    verdicts = [_is_own_binding(node, module, inside, path, package, seen) for node in _statements(tree.body)]
+    path = dotted.removeprefix(module).split(".")[1:]
+    if not path:  # a module is no code to call
+        return False
+    origins = [origin for name, origin in _bound(module) if name in (path[0], "*")]
+    verdicts = [
+        origin is None or _is_defined(".".join([origin.replace("*", path[0]), *path[1:]]), package, seen | {dotted})
+        for origin in origins
+    ]
     known = [verdict for verdict in verdicts if verdict is not None]
     return all(known) if known else None
+
+
+def _bound(module: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each name (or `*`) that a module binds, and the dotted name that it stands for; None for its own code."""
+    file = source_file(module)
+    assert file is not None
+    try:
+        tree, _ = parsed(file)
+    except SyntaxError:  # reported elsewhere
+        return
+    inside = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in _statements(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, None
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (top, top)
+        elif isinstance(node, ast.ImportFrom):
+            origin = origin_of(node, inside.split(".") if inside else [])
+            is_foreign = origin.partition(".")[0] != module.partition(".")[0]
+            for alias in node.names:
+                # It is unknown what a compiled module defines, and what a star imports from another package.
+                places = [origin] if alias.name == "*" else [origin, f"{origin}.{alias.name}"]
+                if alias.name != "*" if is_foreign else any(map(source_file, places)):
+                    yield alias.asname or alias.name, f"{origin}.{alias.name}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            value = node.value
+            while isinstance(value, ast.Attribute):
+                value = value.value
+            # An alias of something imported (`run = subprocess.run`) defines nothing.
+            alias_of = f"{module}.{value.id}" if isinstance(value, ast.Name) else None
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((target.id, alias_of) for target in targets if isinstance(target, ast.Name))
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -335,38 +357,6 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             blocks = [getattr(node, block, []) for block in ("body", "orelse", "finalbody")]
             blocks += [handler.body for handler in getattr(node, "handlers", [])]
             yield from _statements(statement for block in blocks for statement in block)
-
-
-def _is_own_binding(
-    node: ast.stmt, module: str, inside: str, path: Sequence[str], package: str, seen: frozenset[tuple[str, str]]
-) -> bool | None:
-    """Return whether a statement binds the first name of `path` to code of `package`; None if it binds another name."""
-    name = path[0]
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return True if node.name == name else None
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            if alias.asname == name:
-                return _is_defined(alias.name, path[1:], package, seen)
-            if alias.asname is None and alias.name.partition(".")[0] == name:
-                return False
-    if isinstance(node, ast.ImportFrom):
-        origin = origin_of(node, inside.split(".") if inside else [])
-        for alias in node.names:
-            if alias.name == "*" and origin.partition(".")[0] == package:
-                return _is_defined(origin, path, package, seen)
-            if (alias.asname or alias.name) == name:
-                if source_file(f"{origin}.{alias.name}"):  # a module
-                    return _is_defined(f"{origin}.{alias.name}", path[1:], package, seen)
-                return _is_defined(origin, [alias.name, *path[1:]], package, seen)
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    if not any(isinstance(target, ast.Name) and target.id == name for target in targets):
-        return None
-    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    while isinstance(value, ast.Attribute):
-        value = value.value
-    # An alias of something imported (`run = subprocess.run`) defines nothing.
-    return _is_defined(module, [value.id], package, seen) if isinstance(value, ast.Name) else True
 
 
 def is_users_own(module: str) -> bool:
@@ -380,27 +370,8 @@ def is_users_own(module: str) -> bool:
     return bool(places) and not any(map(is_installed, places))
 
 
-def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise ConfigError if Hydra's section of a composed config names untrusted code, or does not fit this program."""
-    check_hydra_part(hydra, overrides)
-    errors = list(_shadowed(hydra))
-    if hydra.job.chdir:
-        errors.append("hydra.job.chdir=true: each trial runs in its folder anyway, and paths are relative to this one")
-    if OmegaConf.is_dict(hydra.verbose):
-        errors.append("hydra.verbose must be true, false, or names of loggers")
-    if errors:
-        raise ConfigError(errors)
-
-
-CHECKS = Checks(file=check_file, hydra=_check_hydra, folders=shipped_dirs()[1:])
-"""What every config passes that Hydra composes."""
-
-
 def _shadowed(hydra: DictConfig) -> Iterator[str]:
-    """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
-
-    Identical copies are allowed.
-    """
+    """Yield a line for every chosen config that the user's folders and ours have: Hydra would take ours."""
     folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
     for group, choice in hydra.runtime.choices.items():
         name = f"{group}/{choice}.yaml"

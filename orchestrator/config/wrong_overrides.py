@@ -19,13 +19,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.hydra_private import apply_override, flag_names
-from orchestrator.config.kinds import number_meant
+from orchestrator.config.kinds import Number
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA
 from orchestrator.config.search_path import Groups, primary
-from sweeps.axes import is_whole
 from sweeps.errors import ConfigError, nearest, unknown
-from sweeps.layout import STRATEGIES
 from sweeps.sweep import STANDARD_AXES
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
@@ -50,93 +48,78 @@ class CompositionError(ConfigError):
 
     def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
         """Find all overrides that do not compose; Hydra reported `error`, the first."""
-        trial = _Trial(overrides, groups)
+        self._groups = groups
+        self.composed: DictConfig | None = None
+        self._unfit: dict[str, str] = {}
+        """The explanation of each override that does not fit."""
+        with suppress(*WRONG):  # the primary config cannot be read, and overrides are not to blame
+            self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.
-        lines = [trial.unfit[override] for override in overrides if override in trial.unfit]
+        lines = [self._unfit[override] for override in overrides if override in self._unfit]
         super().__init__(lines or [one_line(error)])
-        self.fitting = tuple(override for override in overrides if override not in trial.unfit)
-        self.composed = trial.composed if trial.unfit else None
-        self._keys = [key_of(override) for override in trial.unfit]
+        self.fitting = tuple(override for override in overrides if override not in self._unfit)
+        self.composed = self.composed if self._unfit else None
 
     def is_due_to_them(self, message: str) -> bool:
         """Return whether an error in the rest may be a consequence of these overrides missing."""
-        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", message) for key in self._keys)
+        names = [key_of(override).rpartition(".")[2] for override in self._unfit]
+        return any(re.search(rf"\b{re.escape(name)}\b", message) for name in names)
 
-
-class _Trial:
-    """Overrides that are tried: groups decide which keys exist, so all groups are chosen before any key is set."""
-
-    def __init__(self, overrides: Sequence[str], groups: Groups) -> None:
-        self._groups = groups
-        self.composed: DictConfig | None = None
-        """The config of the overrides that fit, without Hydra's section."""
-        self.unfit: dict[str, str] = {}
-        """The explanation of each override that does not fit."""
+    def _try(self, overrides: Sequence[str]) -> None:
+        """Compose the config of the overrides that fit, and explain the others."""
+        # Groups decide which keys exist, so all groups are chosen before any key is set.
+        choices = [override for override in overrides if self._is_choice(override)]
         try:
-            chosen = [override for override in overrides if self._is_choice(override)]
-        except WRONG:  # the primary config cannot be read, and overrides are not to blame
-            return
-        # The search path comes first, because it determines which groups exist.
-        self._choose(sorted(chosen, key=lambda override: not is_search_path(override)))
-        if self.composed is not None:
-            self._set([override for override in overrides if override not in chosen])
+            config = _composed(choices)
+        except WRONG:
+            config = _composed([])
+            fitting: list[str] = []
+            # The search path comes first, because it determines which groups exist.
+            for override in sorted(choices, key=lambda choice: not is_search_path(choice)):
+                try:
+                    config = _composed([*fitting, override])
+                    fitting.append(override)
+                except WRONG as error:
+                    self._explain(override, error, _keys_of(config))
+        self._set([override for override in overrides if override not in choices], config, _keys_of(config))
 
     def _is_choice(self, override: str) -> bool:
         """Return whether an override counts while Hydra reads files, or is for Hydra's own section."""
         key = key_of(override)
         return key in self._groups.names or "/" in key or "@" in key or key.startswith("hydra.")
 
-    def _choose(self, overrides: Sequence[str]) -> None:
-        """Compose the choices together; if that fails, add them one by one and explain those that do not fit."""
-        with suppress(*WRONG):
-            self.composed = _resolvable(overrides)
-            return
-        with suppress(*WRONG):
-            self.composed = _resolvable([])
-        if self.composed is None:  # the primary config itself is wrong
-            return
-        fitting: list[str] = []
-        for override in overrides:
-            try:
-                self.composed = _resolvable([*fitting, override])
-                fitting.append(override)
-            except WRONG as error:
-                self._explain(override, error, _keys_of(self.composed))
-
-    def _set(self, overrides: Sequence[str]) -> None:
-        """Set these keys, and explain those that do not fit."""
-        config = cast(DictConfig, self.composed)
-        # The keys before any is set, or a suggestion might name one that another override adds.
-        before, keys = config.copy(), _keys_of(config)
+    def _set(self, overrides: Sequence[str], config: DictConfig, keys: Sequence[str]) -> None:
+        """Set these keys in the config, and explain those that do not fit; `keys` are those before any is set."""
+        self.composed = config.copy()
         fitting: list[str] = []
         for override in overrides:
             # Hydra looks up the key before it sets it, so that a wrong key changes nothing.
             try:
-                apply_override(override, config)
+                apply_override(override, self.composed)
                 fitting.append(override)
             except WRONG as error:
                 self._explain(override, error, keys)
         try:
-            resolved(config)
+            resolved(self.composed)
         except WRONG as error:
             # A copy takes as long as setting many keys, so that a value without meaning is found by halving.
-            self.composed = before
             middle = len(fitting) // 2
             if middle == 0:
+                self.composed = config
                 self._explain(fitting[0], error, keys)
                 return
-            self._set(fitting[:middle])
-            self._set(fitting[middle:])
+            self._set(fitting[:middle], config, keys)
+            self._set(fitting[middle:], self.composed, keys)
 
     def _explain(self, override: str, error: Exception, keys: Sequence[str]) -> None:
-        self.unfit[override] = _explained(override, error, keys, self._groups)
+        self._unfit[override] = _explained(override, error, keys, self._groups)
 
 
 def _keys_of(config: DictConfig) -> list[str]:
     return list(dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config))))
 
 
-def _resolvable(overrides: Sequence[str]) -> DictConfig:
+def _composed(overrides: Sequence[str]) -> DictConfig:
     """Return the composed config. Raises the errors in WRONG, also if an interpolation in it cannot be resolved."""
     config = compose(primary(), list(overrides))
     resolved(config)
@@ -173,28 +156,23 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
 
 def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
     """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
-    section, dot, name = key.rpartition(".")
+    section, _, name = key.rpartition(".")
     if instead := meant(key, value):
         own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
-        return f": write {instead}{own}"
-    if not dot:  # a bare word may stand for up to three keys: `gpus` for `sweep.axes.gpus`
-        names = {dotted: dotted.rpartition(".")[2] for dotted in known if "." in dotted}
-        similar_keys = [dotted for dotted, word in names.items() if word == name]
-        similar_keys = similar_keys or [dotted for dotted, word in names.items() if word.endswith(f"_{name}")]
-        if similar_keys:
-            return f" (did you mean {' or '.join(copyable(dotted, value) for dotted in similar_keys[:3])}?)"
+        return f": {instead}{own}"
     if section in known:
-        beside = [dotted.rpartition(".")[2] for dotted in known if dotted.rpartition(".")[0] == section]
-        close = get_close_matches(name, beside, n=2, cutoff=0.75)
-        texts = " or ".join(copyable(section + dot + own, value) for own in close)
-        similar = f" (did you mean {texts}?)" if close else ""
-    else:
-        similar = nearest(key, known)
+        beside = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
+        similar = [beside[close] for close in get_close_matches(name, beside, n=2, cutoff=0.75)]
+    else:  # the section is missing or wrong: `margin` for `report.margin`, `plan.format` for `format`
+        similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
+        similar = similar or [dotted for dotted in known if "." in dotted and dotted.endswith(f"_{name}")]
+    if similar:
+        return f" (did you mean {' or '.join(_copyable(dotted, value) for dotted in similar[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
-    is_misspelt = top not in known and nearest(top, known)
-    can_be_added = top not in (*OWN_SECTIONS, "budget") and not is_misspelt
-    return f"{similar}; +{key}=… adds one" if can_be_added else similar
+    can_be_added = top not in (*OWN_SECTIONS, "budget") and (top in known or not nearest(top, known))
+    hint = "" if section in known else nearest(key, known)
+    return f"{hint}; +{key}=… adds one" if can_be_added else hint
 
 
 def _quoting(override: str, error: Exception) -> str:
@@ -249,30 +227,24 @@ def _word_without_key(word: str, groups: Groups) -> str:
         return f" (did you mean {' or '.join(choices)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
-    if action := _ACTIONS.get(word):
-        return f": {action}"
-    if mode := mode_meant(word):
-        return f": write {mode}"
-    return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+    instead = meant("mode", word)
+    return f": {instead}" if instead else "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
 
 
 def _own_code(group: str, value: str) -> str:
     """Return a hint if the value looks like code or a sweep file in place of a choice; else empty."""
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
-    module, colon, _ = value.partition(":")
-    if group == "sweep" and value.startswith("published/"):
-        return "; the published experiments are in a clone of the repository, not in the installed package"
-    if group == "data" and not colon:
+    if ":" in value:
+        key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
+        return f"; to use code of yours: {key}={value} 'trusted_modules=[{re.split('[.:]', value)[0]}]'"
+    if group == "data":
         return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
-    if not colon:
-        return (
-            f"; to use your own FOLDER/sweep/{value.removesuffix('.yaml')}.yaml, add -cd FOLDER"
-            if group == "sweep"
-            else ""
-        )
-    key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
-    return f"; to use code of yours: {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"
+    if group != "sweep":
+        return ""
+    if value.startswith("published/"):
+        return "; the published experiments are in a clone of the repository, not in the installed package"
+    return f"; to use your own FOLDER/sweep/{value.removesuffix('.yaml')}.yaml, add -cd FOLDER"
 
 
 def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups) -> str:
@@ -280,7 +252,7 @@ def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups
     keys = [key for key in dotted_keys(config) if not key.startswith("sweep.")]
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
     instead = meant(f"sweep.axes.{axis}", listed)
-    hint = f": write {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
+    hint = f": {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"
 
 
@@ -295,197 +267,149 @@ def dash_errors(arguments: Sequence[str]) -> Iterator[str]:
         is_value = not equals and following and not following.startswith("-") and "=" not in following
         value = following if is_value else value
         written = f"{argument} {following}" if is_value else argument
-        instead = meant(key, value) or f"{key}={value or 'VALUE'}"
-        yield f"{written!r}: write keys without dashes: {instead}"
+        instead = meant(key, value) or f"write {key}={value or 'VALUE'}"
+        yield f"{written!r}: keys have no dashes: {instead}"
 
 
-_AXES: Mapping[str, Sequence[str]] = {
-    "sweep.axes.gpus": (
-        "gpus gpu num_gpus n_gpus ngpus gpu_count devices num_devices nproc nproc_per_node num_processes processes "
-        "world_size"
-    ).split(),
-    "sweep.axes.device_batch_size": "device_batch_size batch_size batch bs batch_per_gpu batch_size_per_gpu "
-    "per_device_batch_size per_device_train_batch_size per_gpu_batch_size local_batch_size".split(),
-    "sweep.axes.global_batch_size": "global_batch_size global_batch total_batch_size train_batch_size".split(),
-    "sweep.axes.lr_rule": "lr_rule lr_rules rule rules lr_scaling".split(),
-    "sweep.axes.lr_multiplier": "lr_multiplier lr_multipliers lr_factor".split(),
-    "sweep.axes.seed": "seed seeds n_seeds num_seeds random_seed".split(),
+_HABITS: Mapping[str, str] = {
+    "trainable.loader.workers": "num_workers dataloader_workers workers workers=n",
+    "sweep.axes.gpus": "gpus gpu num_gpus n_gpus ngpus gpu_count devices num_devices nproc nproc_per_node num_processes"
+    " processes world_size workers=n",
+    "sweep.axes.device_batch_size": "device_batch_size batch_size batch bs batch_per_gpu batch_size_per_gpu"
+    " per_device_batch_size per_device_train_batch_size per_gpu_batch_size local_batch_size",
+    "sweep.axes.global_batch_size": "global_batch_size global_batch total_batch_size train_batch_size batch_size bs",
+    "sweep.axes.lr_rule": "lr_rule lr_rules rule rules lr_scaling",
+    "sweep.axes.lr_multiplier": "lr_multiplier lr_multipliers lr_factor",
+    "sweep.axes.seed": "seed seeds n_seeds num_seeds random_seed",
+    "trainable.lr": "lr learning_rate base_lr",
+    "budget.epochs": "epochs epoch num_epochs n_epochs max_epochs num_train_epochs",
+    "budget.steps": "steps max_steps num_steps train_steps iterations iters max_iters",
+    "budget.samples": "samples max_samples",
+    "budget.tokens": "tokens max_tokens",
+    "time_limit_s": "time_limit timeout timeout_s max_time trial_timeout walltime",
+    "sweep.budget.wall_s": "time_limit timeout max_time wall_s budget_s walltime",
+    "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours",
+    "sweep.budget.cost": "max_cost",
+    "resources.device": "device accelerator",
+    "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores",
+    "trainable.precision": "precision dtype mixed_precision",
+    "trainable.precision=bf16": "amp=true bf16=true",
+    "trainable.precision=fp16": "fp16=true",
+    "trainable.micro_batch=auto": "batch_size=auto",
+    "report.target": "target target_accuracy",
+    "report.metric": "metric",
+    "report.margin": "margin tolerance",
+    "report.objective": "minimize minimise optimize_for",
+    "report.price_per_gpu_hour": "price gpu_price price_per_hour price_per_gpu_hour",
+    "data": "dataset datasets",
+    "optimizer": "optim opt",
+    "schedule": "scheduler lr_scheduler lr_schedule",
+    "grad_accum_steps": "accumulate accumulation grad_accum gradient_accumulation gradient_accumulation_steps",
+    "results_dir": "output_dir output out out_dir outdir log_dir logdir save_dir results dir folder",
+    "sweep.name": "name run_name experiment",
+    "sweep.baseline": "baseline",
+    "sweep.early_stop=asha": "search searcher search_alg",
+    "cluster.gpu_type": "gpu_type gpu_model",
+    "cluster.address": "address ray_address",
+    "launch.nodes": "nodes num_nodes nnodes",
+    "strategy=fsdp": "strategy=fsdp2 strategy=zero strategy=zero3 strategy=deepspeed strategy=full_shard",
+    "strategy=fsdp_grad": "strategy=zero2 strategy=shard_grad_op",
+    "strategy=data_parallel": "strategy=dp",
+    "strategy=ddp": "strategy=distributed strategy=horovod",
+    **{f"tracker.{tracker}.enabled=true": f"{tracker}=true" for tracker in ("wandb", "mlflow", "tensorboard")},
+    **{f"tracker.wandb.mode={mode}": f"wandb={mode}" for mode in ("offline", "online")},
+    "format=json": "json= json=true",
+    **{f"mode={mode}": f"mode={mode}" for mode in SCHEMA["mode"].words},
+    "mode=run": "mode=run mode=start mode=resume mode=continue",
+    "mode=plan": "mode=plan mode=dry_run mode=dryrun",
+    "mode=report": "mode=report mode=summary",
+    "mode=list": "mode=list mode=ls",
+    "mode=status": "mode=status mode=ps mode=show",
+    "mode=verify": "mode=verify mode=check",
 }
-"""Names that mean an axis, by the axis."""
+"""What to write, and the words that people write for it: keys, or keys with one value (`n`: any whole number)."""
 
-_KEYS: Mapping[str, Sequence[str]] = {
-    "trainable.lr": "lr learning_rate base_lr".split(),
-    "budget.epochs": "epochs epoch num_epochs n_epochs max_epochs num_train_epochs".split(),
-    "budget.steps": "steps max_steps num_steps train_steps iterations iters max_iters".split(),
-    "budget.samples": ["samples", "max_samples"],
-    "budget.tokens": ["tokens", "max_tokens"],
-    "time_limit_s": "time_limit timeout timeout_s max_time trial_timeout walltime".split(),
-    "sweep.budget.wall_s": "time_limit timeout max_time wall_s budget_s walltime".split(),
-    "sweep.budget.gpu_hours": ["gpu_hours", "max_gpu_hours"],
-    "sweep.budget.cost": ["max_cost"],
-    "resources.device": ["device", "accelerator"],
-    "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores".split(),
-    "trainable.loader.workers": ["num_workers", "dataloader_workers", "workers"],
-    "trainable.precision": ["precision", "dtype", "mixed_precision"],
-    "report.target": ["target", "target_accuracy"],
-    "data": ["dataset", "datasets"],
-    "optimizer": ["optim", "opt"],
-    "schedule": ["scheduler", "lr_scheduler", "lr_schedule"],
-    "grad_accum_steps": "accumulate accumulation grad_accum gradient_accumulation gradient_accumulation_steps".split(),
-    "results_dir": "output_dir output out out_dir outdir log_dir logdir save_dir results dir folder".split(),
-    "sweep.name": ["name", "run_name", "experiment"],
-    "sweep.baseline": ["baseline"],
-    "report.metric": ["metric"],
-    "report.margin": ["margin", "tolerance"],
-    "report.objective": ["minimize", "minimise", "optimize_for"],
-    "report.price_per_gpu_hour": ["price", "gpu_price", "price_per_hour", "price_per_gpu_hour"],
-    "cluster.gpu_type": ["gpu_type", "gpu_model"],
-    "cluster.address": ["address", "ray_address"],
-    "launch.nodes": ["nodes", "num_nodes", "nnodes"],
-}
-"""Names that mean another key, by that key."""
-
-_IN_NUMBERS = ("time_limit_s", "sweep.budget.wall_s", "report.price_per_gpu_hour")
-"""Keys whose numbers people write with a unit."""
-
-RENAMED: Mapping[str, str] = {
-    "report.better": "'report.metric={{name: …, better: {value}}}'",
-    "trainable.target_accuracy": "report.target={value}",
-    "objective.column": "sweeper.objective.column={value}",
-    "objective.best": "sweeper.objective.best={value}",
-    "plan.format": "format={value}",
-    "sweep.search": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
-    "tune.scheduler": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
-    "tune.searcher": "'sweep.phases=[probe,train]' or sweep.early_stop=asha",
-    "launch.memory_gb_per_node": "'launch.options={{memory_gb: {value}}}'",
-    **{
-        f"launch.{option}": f"'launch.options={{{{{option}: {{value}}}}}}'"
-        for option in ("workdir", "time_limit", "partition", "image", "claim", "hosts", "instance")
-    },
-    "launch.region": "'launch.options={{infra: aws/{value}}}'",
-}
-"""Keys of earlier versions, and what to write instead of KEY=VALUE."""
-
-_SHARDED = "fsdp2 zero zero3 deepspeed full_shard".split()
-_KEPT = "zero2 shard_grad_op".split()
-_STRATEGIES = {
-    **dict.fromkeys(_SHARDED, "fsdp"),
-    **dict.fromkeys(_KEPT, "fsdp_grad"),
-    **{strategy: strategy for strategy in STRATEGIES},
-    "dp": "data_parallel",
-    "distributed": "ddp",
-    "horovod": "ddp",
-}
-"""Words for a way to use several GPUs, and the strategy of the project's own loop that is nearest."""
-
-_OWN_RANKS = "-- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
-
-_MODES = {
-    "dry_run": "plan", "dryrun": "plan", "show": "plan", "summary": "report", "start": "run", "ls": "list",
-    "ps": "status", "check": "verify",
-    **dict.fromkeys(("resume", "continue"), "run (the same command continues a sweep)"),
-}  # fmt: skip
-"""Words that mean a mode, besides the names of the modes themselves, with a remark where one is needed."""
-
-_WISHES = {
-    "amp=true": "trainable.precision=bf16",
-    "bf16=true": "trainable.precision=bf16",
-    "fp16=true": "trainable.precision=fp16",
-    "batch_size=auto": "trainable.micro_batch=auto",
-    "json=": "format=json",
-    "json=true": "format=json",
-    **{f"{tracker}=true": f"tracker.{tracker}.enabled=true" for tracker in ("wandb", "mlflow", "tensorboard")},
-    **{f"wandb={mode}": f"tracker.wandb.enabled=true tracker.wandb.mode={mode}" for mode in ("offline", "online")},
-}
-"""What to write instead of KEY=VALUE."""
-
-_ACTIONS = {
-    "help": "write --help",
-    "show": "write mode=status, or read the trial's files in results/NAME/trials/ID",
-    "watch": "write mode=watch",
-    **dict.fromkeys(("logs", "log"), "read results/NAME/trials/ID/*.log"),
-    **dict.fromkeys(
-        ("stop", "cancel"), "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json"
-    ),
-    **dict.fromkeys(("clean", "delete"), "delete the results' folder: rm -r results/NAME"),
-}
-"""What to do instead of a mode that does not exist."""
-
-_HINTS = {
-    "time_limit_s": "of one trial",
-    "sweep.budget.wall_s": "of the whole sweep",
+_OWN_RANKS = "for a script of yours: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
+_REMARKS = {
     "sweep.axes.device_batch_size": "on each GPU",
     "sweep.axes.global_batch_size": "on all GPUs together",
-    "trainable.loader.workers": "of each GPU, to load data",
-    "trainable.lr": "at trainable.reference_batch_size",
     "sweep.axes.lr_multiplier": "factors on the learning rate",
+    "trainable.lr": "at trainable.reference_batch_size; sweep.axes.lr_multiplier has factors on it",
+    "time_limit_s": "of one trial",
+    "sweep.budget.wall_s": "of the whole sweep",
+    "trainable.loader.workers": "of each GPU, to load data",
+    "strategy=fsdp": _OWN_RANKS,
+    "strategy=fsdp_grad": _OWN_RANKS,
+    "mode=run": "the same command continues a sweep",
+    "mode=status": "a trial's files are in results/NAME/trials/ID",
 }
-"""Remarks on suggested keys."""
+"""Remarks on what to write."""
+
+_ACTIONS = {
+    "write --help": "mode=help",
+    "read results/NAME/trials/ID/*.log": "mode=logs mode=log",
+    "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json": "mode=stop"
+    " mode=cancel",
+    "delete the results' folder: rm -r results/NAME": "mode=clean mode=delete",
+    "its axes tell how many trials a sweep has: shorten a list in sweep.axes, or limit sweep.budget.gpu_hours,"
+    " sweep.budget.wall_s or sweep.budget.cost": "max_trials n_trials num_trials num_samples trials",
+}
+"""What to do where no override does it, and the words that people write for it."""
 
 _MOST_SEEDS = 50
 
 
-def mode_meant(word: str) -> str:
-    """Return the mode that a word without `=` (or a flag) stands for, as an override; empty if it is none."""
-    name = word.lower().replace("-", "_")
-    mode = name if name in SCHEMA["mode"].words else _MODES.get(name, "")
-    return f"mode={mode}" if mode else ""
+def choice_meant(key: str, value: str) -> str:
+    """Return what to do instead of KEY=VALUE, where the key exists and this is none of its choices; else empty."""
+    return _instead(key, value, _with_value(key, value))
 
 
 def meant(key: str, value: str) -> str:
-    """Return the overrides to write instead of KEY=VALUE, joined by "or"; empty if none is known.
+    """Return what to do instead of KEY=VALUE, where the key does not exist; empty if nothing is known.
 
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
-    if key in RENAMED:
-        return RENAMED[key].format(value=value)
     name = key.rpartition(".")[2].lower().replace("-", "_")
-    if instead := _WISHES.get(f"{name}={value.lower()}"):
-        return instead
-    wishes = {target: _as_axis(target, name, value) for target, names in _AXES.items() if name in names}
-    if "sweep.axes.device_batch_size" in wishes:
-        wishes["sweep.axes.global_batch_size"] = _as_axis("sweep.axes.global_batch_size", name, value)
-    is_axis = key.startswith("sweep.axes.") or value.startswith("[")
-    for target, names in _KEYS.items():
-        if name in names:
-            axis = f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
-            number = number_meant(value, is_duration=target.endswith("_s")) if target in _IN_NUMBERS else ""
-            wishes[target] = axis if is_axis else f"{target}={number or value}"
-    wishes.pop(key, None)
-    if name in ("lr", "learning_rate") and key.startswith("sweep.axes."):
-        wishes["sweep.axes.lr_multiplier"] = "'sweep.axes.lr_multiplier=[0.5,1,2]'"
-    if wishes:
-        return " or ".join(
-            f"{text} ({_HINTS[target]})" if target in _HINTS else text for target, text in wishes.items()
-        )
-    return mode_meant(name) if value.lower() in ("true", "1", "yes", "") else ""
+    words = [_with_value(name, value), name]
+    if value.lower() in ("true", "1", "yes", ""):  # a mode as a flag
+        words.append(f"mode={name}")
+    return next(filter(None, (_instead(key, value, word) for word in words)), "")
 
 
-def choice_meant(key: str, value: Any) -> str:
-    """Return what to write instead of KEY=VALUE, if the key has choices and this is none; empty if nothing is known."""
-    if key == "mode":
-        return _ACTIONS.get(value) or (f"write {mode_meant(value)}" if mode_meant(value) else "")
-    if key == "workers" and is_whole(value):
-        processes = _as_axis("sweep.axes.gpus", "", str(value))
-        return f"write {meant(key, str(value))} or {processes} (GPUs, or processes)"
-    words = get_close_matches(str(value).lower(), _STRATEGIES, n=1, cutoff=0.75) if key == "strategy" else []
-    if not words:
-        return ""
-    is_sharded = words[0] in (*_SHARDED, *_KEPT)
-    own_script = f", or for a script of yours {_OWN_RANKS}" if is_sharded else ""
-    return f"write strategy={_STRATEGIES[words[0]]}{own_script}"
+def _with_value(key: str, value: str) -> str:
+    return f"{key}={'n' if value.isdecimal() else value.lower().replace('-', '_')}"
 
 
-def copyable(key: str, value: str) -> str:
+def _instead(key: str, value: str, word: str) -> str:
+    """Return what to do instead of KEY=VALUE by the tables, in which it is this word; empty if they do not have it."""
+    for action, words in _ACTIONS.items():
+        if word in words.split():
+            return action
+    targets = [target for target, words in _HABITS.items() if word in words.split() and target != key]
+    remarks = {target: f" ({remark})" for target, remark in _REMARKS.items()}
+    texts = [_override(target, key, value) + remarks.get(target, "") for target in targets]
+    return f"write {' or '.join(texts)}" if texts else ""
+
+
+def _override(target: str, key: str, value: str) -> str:
+    """Return the override of a target with the value that was given to the key."""
+    if "=" in target:
+        return target
+    if target.startswith("sweep.axes."):
+        is_count = key.endswith("seeds") and value.isdecimal() and 0 < int(value) <= _MOST_SEEDS
+        return _copyable(target, ",".join(map(str, range(int(value)))) if is_count else value)
+    if key.startswith("sweep.axes.") or value.startswith("["):
+        return f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
+    kind = SCHEMA.get(target)
+    number = kind.number_in(value) if isinstance(kind, Number) else ""
+    return f"{target}={number or value}"
+
+
+def _copyable(key: str, value: str) -> str:
     """Return KEY=VALUE as it can be copied into a shell: an axis takes a list, and brackets need quotes."""
-    return _as_axis(key, "", value) if key.startswith("sweep.axes.") else f"{key}={value}"
-
-
-def _as_axis(axis: str, name: str, value: str) -> str:
-    count = int(value) if name in ("seeds", "n_seeds", "num_seeds") and value.isascii() and value.isdigit() else 0
-    if 0 < count <= _MOST_SEEDS:
-        value = ",".join(map(str, range(count)))
-    return "sweep.axes.gpus=auto" if value == "auto" else f"'{axis}={_in_brackets(value)}'"
+    if not key.startswith("sweep.axes."):
+        return f"{key}={value}"
+    return "sweep.axes.gpus=auto" if value == "auto" else f"'{key}={_in_brackets(value)}'"
 
 
 def _in_brackets(value: str) -> str:

@@ -126,10 +126,7 @@ class Unit:
 
 
 def suited(unit: str, *values: float) -> Unit:
-    """Return the common unit for these values, given in `unit`: it suits the smallest value; NaN is ignored.
-
-    Units other than time, energy, and time of GPUs or workers are kept.
-    """
+    """Return the common unit for these values, given in `unit`: it suits the smallest value; NaN is ignored."""
     # The smallest value decides: in a larger unit it would lose its digits.
     family = next((sizes for sizes in _FAMILIES if unit in sizes), {unit: 1.0})
     known = [abs(value) for value in values if not math.isnan(value) and value]

@@ -65,10 +65,7 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
-    """Return a cell's one short label: `2×128 linear, model=mlp` for 2 GPUs, 128 per GPU and the linear rule.
-
-    `differing` are the further axes of the sweep (see `varying`). A row without `lr_rule` has no rule in its label.
-    """
+    """Return a cell's one short label: `2×128 linear, model=mlp` for 2 GPUs, 128 per GPU and the linear rule."""
     rule = f" {row['lr_rule']}" if "lr_rule" in row else ""
     label = f"{row['gpus']:g}×{numbers.fact(row['device_batch_size'])}{rule}"
     return ", ".join([label, *([named(row, differing)] if differing else [])])
@@ -79,10 +76,7 @@ _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
 
 
 def trial_label(columns: Row) -> str:
-    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`.
-
-    `columns` are those of the trial's row, with its axes together under `axes`.
-    """
+    """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
     others = {axis: value for axis, value in columns["axes"].items() if axis not in _IN_LABEL}
     return cell_label({**columns, **others}, list(others))
 
@@ -143,11 +137,7 @@ _FEWEST_TOGETHER = 3
 
 
 def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
-    """Return a line for each cell that is not ok; one line if a reason holds for all cells of some values.
-
-    `gpus=2, device_batch_size=32, lr_rule=linear: oom; CUDA out of memory`, or
-    `all 14 cells with gpus=4: infeasible; …`.
-    """
+    """Return a line for each cell that is not ok, or `all 14 cells with gpus=4: infeasible; …` for all such cells."""
     # Compared as text, because a frame has a missing value both for null and for an axis that a cell does not have.
     columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
     values = cells[columns].map(lambda value: str(numbers.config_value(value)))

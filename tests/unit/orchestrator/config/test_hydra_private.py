@@ -65,8 +65,8 @@ def test_groups_choices_and_state_of_the_program(tmp_path):
     (tmp_path / "model/mine.yaml").write_text("name: mine")
     before = GlobalHydra.instance().hydra
     with hydra_private.initialised_at(config_dir(), tmp_path, CHECKS):
-        assert {"model", "sweep"} <= set(hydra_private.groups_in("", "config", []))
-        assert {"mine", "small_cnn"} <= set(hydra_private.choices_in("model", "config", []))
+        assert {"model", "sweep"} <= set(hydra_private.names_in("", "config", [], groups=True))
+        assert {"mine", "small_cnn"} <= set(hydra_private.names_in("model", "config", []))
     assert GlobalHydra.instance().hydra is before
 
 

@@ -4,16 +4,16 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.schema import AXES, SCHEMA, key_errors
-from orchestrator.config.wrong_overrides import _AXES, _KEYS, RENAMED, dash_errors, meant, mode_meant, one_line
+from orchestrator.config.schema import AXES, SCHEMA
+from orchestrator.config.wrong_overrides import _ACTIONS, _HABITS, _REMARKS, dash_errors, meant, one_line
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
+    "resources.gpus=[1]": "sweep.axes.gpus=[1]",
     "batch_size=64": "sweep.axes.device_batch_size=[64]",
     "--gpus 2": "sweep.axes.gpus=[2]",
     "--batch-size=64": "sweep.axes.device_batch_size=[64]",
@@ -30,7 +30,7 @@ WISHES = {
     "dataset=digits": "data=digits",
     "workers=4": "trainable.loader.workers=4",
     "loader.workers=3": "trainable.loader.workers=3",
-    "strategy=fsd": "strategy=fsdp",
+    "strategy=zero3": "strategy=fsdp",
     "strategy=distributed": "strategy=ddp",
     "amp=true": "trainable.precision=bf16",
     "tensorboard=true": "tracker.tensorboard.enabled=true",
@@ -41,18 +41,6 @@ WISHES = {
     "wall_s=10m": "sweep.budget.wall_s=600",
     "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
 }
-
-
-@pytest.mark.parametrize("key", RENAMED)
-def test_old_key_names_the_new_one(key: str) -> None:
-    override = meant(key, "higher")
-    assert override.strip("'").partition("=")[0] in SCHEMA
-    *sections, name = key.split(".")
-    config: dict[str, Any] = {name: "higher"}
-    for section in reversed(sections):
-        config = {section: config}
-    (line,) = key_errors(config)
-    assert key in line and override in line
 
 
 def suggestion(line: str) -> str:
@@ -94,15 +82,25 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_suggestions_are_keys_or_groups() -> None:
-    own = {"trainable.lr", "trainable.loader.workers", "trainable.precision"}
-    assert {each.removeprefix("sweep.axes.") for each in _AXES} <= {*AXES}
-    assert {*_KEYS} <= {*SCHEMA, *own, "data", "optimizer", "schedule"}
+    trainable = {f"trainable.{key}" for key in ("lr", "loader.workers", "precision", "micro_batch")}
+    keys = {*SCHEMA, *trainable, "data", "optimizer", "schedule", *(f"sweep.axes.{axis}" for axis in AXES)}
+    assert {target.partition("=")[0] for target in _HABITS} <= keys and {*_REMARKS} <= {*_HABITS}
+
+
+def test_no_word_has_both_an_override_and_an_action() -> None:
+    words = [{word for text in texts for word in text.split()} for texts in (_HABITS.values(), _ACTIONS.values())]
+    assert words[0].isdisjoint(words[1])
 
 
 def test_unknown_words_have_no_suggestion() -> None:
-    assert meant("colour", "x") == mode_meant("colour") == ""
-    assert meant("resume", "true").startswith("mode=run") and meant("resume", "7") == ""
-    assert meant("gpus", "auto") == "sweep.axes.gpus=auto" and meant("gpus", "[1,2]") == "'sweep.axes.gpus=[1,2]'"
+    assert meant("colour", "x") == meant("mode", "colour") == ""
+    assert meant("resume", "true").startswith("write mode=run") and meant("resume", "7") == ""
+    assert meant("gpus", "auto") == "write sweep.axes.gpus=auto"
+    assert meant("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
+
+
+def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
+    assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {*re.findall(r"[a-z_.]+[a-z_]", meant("max_trials", "10"))}
 
 
 @pytest.mark.parametrize(
