@@ -12,18 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sweeps.layout import Layout
 from sweeps.trial import Batch
 from trainables import data
 from trainables.context import Context
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
-from trainables.process_group import RankGroup
 from trainables.rank import is_out_of_memory
 from trainables.registry import check_keys
 from trainables.step.compilation import uncompiled
 from trainables.step.sharding import without_communication
-from trainables.step.shares import out_of_memory
+from trainables.step.shares import Replicas, out_of_memory
 from trainables.step.training_step import Precision, correct_sum, loss_sum
 from trainables.supervised.settings import TrainingSettings
 from trainables.tokens import Corpus
@@ -37,7 +35,6 @@ class Workload:
     form: Form
     augmentation: Augmentation = Augmentation()
     precision: Precision
-    layout: Layout = Layout()
     input_shape: tuple[int, ...]
     """C, H, W of images; the length of sequences."""
     num_classes: int
@@ -68,7 +65,6 @@ class Workload:
             ),
             augmentation=Augmentation(**augment),
             precision=precision,
-            layout=context.layout,
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
         )
@@ -83,7 +79,6 @@ class Workload:
             split=Split(train=train, validation=validation, test=test),
             form=TokenForm(device=context.device),
             precision=precision.sharded() if context.layout.is_sharded else precision,
-            layout=context.layout,
             input_shape=(length,),
             num_classes=int(config["model"].get("vocabulary") or corpus.vocabulary),
             epoch_size=corpus.epoch_tokens and max(1, corpus.epoch_tokens // length),
@@ -119,20 +114,21 @@ class Evaluation:
     """A set of which each rank holds a slice, so that every sample counts exactly once."""
 
     def __init__(
-        self, part: Part | Sequences, workload: Workload, settings: TrainingSettings, *, gang: RankGroup, most: int
+        self, part: Part | Sequences, workload: Workload, settings: TrainingSettings, replicas: Replicas
     ) -> None:
-        """Move the rank's slice of the part to its device.
-
-        Sequences are evaluated `most` at a time, those of a training pass, because their outputs are large.
-        """
+        """Move the rank's slice of the part to its device."""
+        context, gang = replicas.context, replicas.gang
         self._form, self._precision, self._gang = workload.form, workload.precision, gang
         inputs, targets = part.take(gang.share_of(len(part)))
         self._inputs, self._targets = self._form.place(inputs), targets.to(self._form.device)
         self._count = len(part)
         # A forward pass of a sharded model needs all ranks, which therefore take the same number of passes.
-        self._together = workload.layout.is_sharded
+        self._together = context.layout.is_sharded
         self._most = math.ceil(self._count / gang.data_ranks) if self._together else len(self._targets)
-        size = min(settings.eval_batch_size, most) if workload.sequence_length else settings.eval_batch_size
+        size = settings.eval_batch_size
+        # The outputs of sequences are large: a pass has no more of them than a training pass.
+        if workload.sequence_length:
+            size = min(size, max(context.batch.shares))
         self._batch_size = max(1, min(size, self._most))  # so that halving shrinks the first batch
         self._shrinks, self._mirrored = settings.micro_batch == "auto", settings.eval_mirrored
         # A rank without samples takes its passes with one of another rank.

@@ -198,8 +198,7 @@ class SupervisedTrial:
 
     def evaluation(self, part: Part | Sequences) -> Evaluation:
         """Return the evaluation of a part of the data by all ranks."""
-        most = max(self._replicas.context.batch.shares)
-        return Evaluation(part, self.workload, self.settings, gang=self._replicas.gang, most=most)
+        return Evaluation(part, self.workload, self.settings, self._replicas)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):

@@ -10,6 +10,7 @@ from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.inputs import Form, Part, Split
 from trainables.process_group import RankGroup
+from trainables.step.shares import Replicas
 from trainables.step.training_step import PRECISIONS
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import TrainingSettings
@@ -39,7 +40,8 @@ def evaluation(
         num_classes=3,
     )
     settings = TrainingSettings(**{"eval_batch_size": 2} | other)
-    return Evaluation(part, workload, settings, gang=gang or process_group.join(Context.alone()), most=1)
+    alone = Context.alone()
+    return Evaluation(part, workload, settings, Replicas.of(alone, gang or process_group.join(alone)))
 
 
 def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
