@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.backends.inprocess import Alarm
+from orchestrator.backends.inprocess import RunningTrial
 from orchestrator.config.settings import Settings
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
@@ -112,11 +112,9 @@ def trial_cost(folder: Path) -> float:
 
             def whole(each: Any = each, outcome: TrialOutcome = outcome) -> None:
                 session.started(each)
-                alarm = Alarm(Settings(hang_s=1800))
-                with alarm:
+                with RunningTrial(each, session, Settings(hang_s=1800)) as running:
                     for epoch in range(ROWS):
-                        alarm.moved()
-                        session.reported(each, [{"epoch": epoch, "loss": 0.5, "val_accuracy": 0.5}])
+                        running.emit({"epoch": epoch, "loss": 0.5, "val_accuracy": 0.5})
                 session.finished(each, outcome)
 
             costs.append(seconds(whole))

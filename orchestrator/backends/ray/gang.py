@@ -30,7 +30,6 @@ from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
 from orchestrator.store.record import TrialOutcome
-from orchestrator.telemetry.sampler import Sampling
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers
 from sweeps.rank_exit import Cause, RankExit
@@ -292,9 +291,9 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"request": RankRequest, "settings": Settings, "lost": GPUs in quarantine}. Every result has the
-    "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's callbacks, each
-    result contains the figures of the last row as well.
+    Its config is {"request": RankRequest, "settings": Settings, "sampling": Sampling, "lost": GPUs in quarantine}.
+    Every result has the "rows" reported since the previous one, and the last result also the trial's "outcome". For
+    Tune's callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -382,13 +381,12 @@ class Supervisor:
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         peers = self._ranks if len(self._ranks) > 1 else ()
-        sampling = Sampling(hz=self._settings.telemetry.hz)
         self._running: dict[Any, int] = {}
         for rank, actor in enumerate(self._ranks):
             own = replace(request, rank=rank, gang_id=self._workers.gang_id)
             # The name is for Ray's dashboard, which shows each call.
             call = actor.run.options(name=f"{trial.label}/rank{rank}")
-            self._running[call.remote(self._turn, own, meeting, sampling, peers)] = rank
+            self._running[call.remote(self._turn, own, meeting, config["sampling"], peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""

@@ -30,6 +30,7 @@ from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.telemetry.sampler import Sampling
 from orchestrator.trackers.tracking import run_of
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
@@ -172,11 +173,16 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
             return None
         trial, starting = start.trial, self._starting
         trial_dir = starting.results_dir / "trials" / trial.trial_id
-        request = RankRequest(trial=trial, trial_dir=trial_dir, driver_node=starting.driver_node)
         attempt = Attempt(
             self._experiment.spec["run"],
             trial,
-            given={"request": request, "settings": starting.settings, "lost": sorted(starting.quarantine.devices)},
+            given={
+                "request": RankRequest(trial=trial, trial_dir=trial_dir, driver_node=starting.driver_node),
+                "settings": starting.settings,
+                # Made here, because it names the driver, whose load is not foreign.
+                "sampling": Sampling(hz=starting.settings.telemetry.hz),
+                "lost": sorted(starting.quarantine.devices),
+            },
             shown={"params": dict(run_of(trial, starting.secrets).params)},
             trial_id=f"{trial.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
             storage=self._experiment.storage,

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,14 @@ def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
     alive.remove(B_queue)
     here = next(each for each in given if there[each.trial_id] == A_queue)
     return SimpleNamespace(here=here, lost=next(each for each in given if each is not here))
+
+
+def test_supervisor_learns_which_process_drives_it(queue: QueueSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(tune, "Attempt", lambda name, spec, **known: given.append(known["given"]))
+    queue.next_trial()
+    assert given[0]["sampling"].driver_pid == os.getpid()
+    assert given[0]["request"].trial_dir.parts[-2:] == ("trials", "0")
 
 
 def test_stranded_trial_is_taken_back(alive: list[Node], queue: QueueSearch) -> None:
