@@ -14,6 +14,7 @@ from tests.drivers.ray_head import free_port
 SMALL = {
     "backend": "inprocess",
     "trainable": "noop",
+    "report.html": False,
     "sweep": {"name": "mine", "axes": {"gpus": [1], "device_batch_size": [8], "seed": [0, 1]}},
 }
 

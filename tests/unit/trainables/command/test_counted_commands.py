@@ -84,7 +84,8 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
 
 
 def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
-    context = run(tmp_path, "{python} train.py slow", gpus=1, batch=10, tokens_per_sample=64)
+    """A frozen part of the model calls `eval` in each step, which leaves out none of them."""
+    context = run(tmp_path, "{python} train.py slow frozen", gpus=1, batch=10, tokens_per_sample=64)
     metrics = context.metrics
     assert metrics["tokens_per_s"] == pytest.approx(64 * metrics["samples_per_s"])
     assert metrics["step_s"] == pytest.approx(
@@ -93,12 +94,6 @@ def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> N
     assert (metrics["steps"], metrics["samples"]) == (100, 1000) and metrics["window_steps"] > 50
     assert metrics["samples_per_s"] == pytest.approx(10 / metrics["step_s"]) and "workers" not in metrics
     assert context.remarks == []
-
-
-def test_a_frozen_part_of_a_model_is_no_evaluation(tmp_path: Path) -> None:
-    """Its `eval` in each step would otherwise leave out half of the steps, and wait for the GPU in them."""
-    metrics = run(tmp_path, "{python} train.py slow frozen", gpus=1, batch=10).metrics
-    assert (metrics["steps"], metrics["samples"]) == (100, 1000) and metrics["window_steps"] > 50
 
 
 @pytest.mark.slow
@@ -142,13 +137,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        pytest.param(argv, id=name, marks=[pytest.mark.slow] * (place > 0))
-        for place, (name, argv) in enumerate(WRONG.items())
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", WRONG.values(), ids=WRONG)
 def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path) -> None:
     context = run(tmp_path, argv)
     assert context.metrics["workers"] == 1 and len(context.remarks) >= 1
@@ -188,17 +178,15 @@ def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> No
 
 
 def test_without_the_hook_nothing_is_counted(tmp_path: Path) -> None:
-    metrics = run(tmp_path, "{python} train.py", gpus=1, adapter="off").metrics
-    assert "steps" not in metrics and not (tmp_path / "trial/hook").exists()
-
-
-def test_another_sitecustomize_runs_as_well(tmp_path: Path) -> None:
+    """The program prints whether it has the hook, and whether it has the user's own `sitecustomize`."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = True")
-    context = run(tmp_path, ["{python}", "-c", "import sys; print('{{\"truth\": %d}}' % sys.mine)"], gpus=1)
-    assert context.metrics["truth"] == 1
+    code = "import sys; print('{{\"truth\": %d, \"loss\": %d}}' % (sys.mine, 'sweep_files' in sys.modules))"
+    for adapter, is_hooked in (("off", False), ("auto", True)):
+        metrics = run(tmp_path, ["{python}", "-c", code], gpus=1, adapter=adapter).metrics
+        assert (metrics["truth"], metrics["loss"]) == (1, is_hooked)
+        assert (tmp_path / "trial/hook").exists() is is_hooked
 
 
-@pytest.mark.parametrize("code", ["import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)", "import torch"])
-def test_a_command_that_trains_nothing_fails(code: str, tmp_path: Path) -> None:
+def test_a_command_that_trains_nothing_fails(tmp_path: Path) -> None:
     with pytest.raises(UntrainedError):
-        run(tmp_path, ["{python}", "-c", code], gpus=1)
+        run(tmp_path, ["{python}", "-c", "import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)"], gpus=1)

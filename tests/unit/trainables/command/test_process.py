@@ -178,20 +178,23 @@ def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line:
     return process.run(command, listener, CpuTimes())
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "while True: print('a' * 99)",
-        "while True: print('1' * 9999, end='')",
-        "while True: sys.stdout.buffer.write(os.urandom(100_000))",
-        "os.kill(os.getpid(), signal.SIGSTOP)",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: print('a' * 99)",
-        "os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: os.kill(os.getppid(), signal.SIGSTOP)",
-    ],
-    ids=["lines", "one line", "binary", "stopped", "deaf", "stops its guard", "stops it again"],
-)
-def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+ENDLESS = {
+    "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "deaf": f"{DEAF}while True: print('a' * 99)",
+    "stops its guard": "os.kill(os.getppid(), signal.SIGSTOP)\nwhile True: pass",
+}
+SLOW_ENDLESS = {
+    "lines": "while True: print('a' * 99)",
+    "one line": "while True: print('1' * 9999, end='')",
+    "binary": "while True: sys.stdout.buffer.write(os.urandom(100_000))",
+    "stops it again": f"{DEAF}while True: os.kill(os.getppid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("how", [*ENDLESS, *(pytest.param(how, marks=pytest.mark.slow) for how in SLOW_ENDLESS)])
+def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    code = (ENDLESS | SLOW_ENDLESS)[how]
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
         monkeypatch.setattr(process, name, number)
     monkeypatch.setattr(process_tree, "KILL_S", 1.0)

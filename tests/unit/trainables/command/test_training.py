@@ -1,9 +1,6 @@
 """Commands as trainables, in real processes."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -16,6 +13,7 @@ import pytest
 
 from sweeps.layout import Layout
 from sweeps.trial import Batch
+from tests.unit.trainables.ranks import Processes
 from trainables.command.process import CommandError
 from trainables.command.training import train
 from trainables.context import Context, DivergedError, TrialTimeoutError
@@ -278,25 +276,18 @@ def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
 
 def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
     script(tmp_path, TREE)
-    here = Path(__file__).parents[3]
-    code = f"""
-        import sys
-        sys.path[:0] = {[str(here)]!r}
-        from pathlib import Path
-        from tests.unit.trainables.command.test_training import PYTHON, run
-        run(Path({str(tmp_path)!r}), [*PYTHON, "train.py"])
-    """
-    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    parent = Processes(1)
     output = tmp_path / "trial/stdout.log"
     deadline = time.monotonic() + 60
-    while not (output.exists() and output.read_text().count("up") == 3) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(processes_of(tmp_path)) >= 4
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    while processes_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_of(tmp_path) == []
+    with ThreadPoolExecutor() as background:
+        answer = background.submit(parent.call, run, (tmp_path, [*PYTHON, "train.py"]))
+        while not (output.exists() and output.read_text().count("up") == 3) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(processes_of(tmp_path)) >= 4
+        parent.kill()
+        with pytest.raises(EOFError):
+            answer.result()
+    wait_until_gone(tmp_path)
 
 
 def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
