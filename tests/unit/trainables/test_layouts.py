@@ -156,7 +156,13 @@ CASES: dict[str, dict[str, Any]] = {
     "uneven shares": {"shares": (3, 2, 2, 1)},
     "lamb": {"optimizer": {"name": "lamb", "weight_decay": 0.1}},
     "images": IMAGES,
-    "layers divided, accumulation": {"tensor": 2, "shares": (2, 2), "grad_accum_steps": 2, "val_fraction": 0.25},
+    "layers divided, accumulation": {
+        "tensor": 2,
+        "shares": (2, 2),
+        "grad_accum_steps": 2,
+        "val_fraction": 0.25,
+        "steps": 3,
+    },
 }
 SLOW_CASES: dict[str, dict[str, Any]] = {
     # A rank alone computes as `single` does, also where sharding would round otherwise.
