@@ -1,6 +1,7 @@
 """A rehearsal: rank 0 alone takes real steps in any layout; its figures are those of a trial."""
 
-import subprocess
+import os
+import socket
 import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Pipe
@@ -18,6 +19,7 @@ from tests.unit.trainables.ranks import request, run
 from trainables import process_group
 from trainables.context import Context
 from trainables.step.strategies import Exchange, register_hook
+from trainables.supervised import rehearsal
 from trainables.supervised.rehearsal import MemoryPeaks
 
 FIGURES = {
@@ -115,17 +117,15 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
     assert peaks.optimizer_gb == pytest.approx(4 / 2**10)
 
 
-def test_the_process_answers_each_request() -> None:
-    requests = [request("trainables.supervised.rehearsal:rehearse", shares=(shares,)) for shares in (64, 10**6)]
+def test_the_process_answers_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = Pipe()
-    command = [sys.executable, "-m", "trainables.supervised.rehearsal", str(there.fileno())]
-    process = subprocess.Popen(command, pass_fds=[there.fileno()])
-    there.close()
-    for asked in requests:
-        here.send(asked)
+    for shares in (64, 10**6):
+        here.send(request("trainables.supervised.rehearsal:rehearse", shares=(shares,)))
+    with socket.socket(fileno=os.dup(here.fileno())) as requests:
+        requests.shutdown(socket.SHUT_WR)
+    monkeypatch.setattr(sys, "argv", ["rehearsal", str(os.dup(there.fileno()))])
+    rehearsal.main()
     first, second = here.recv(), here.recv()
-    here.close()
-    assert process.wait() == 0
     assert first["status"] == "ok" and first["figures"]["step_s"] > 0 and first["took_s"] > 0
     assert second["status"] == "failed" and "1000000" in second["note"] and second["figures"] == {}
 
