@@ -119,16 +119,6 @@ class Precision:
         """Return the format of matrix products."""
         return self.autocast or self.gathers or self.parameters
 
-    def with_master_weights(self, master_weights: str) -> Precision:
-        """Return this precision with parameters in `bf16`, which is also the format of all computations, or as is."""
-        if master_weights == "fp32":
-            return self
-        return replace(self, parameters=torch.bfloat16, autocast=None)
-
-    def sharded(self) -> Precision:
-        """Return this precision for a sharded language model, which computes on gathered copies without autocast."""
-        return replace(self, autocast=None, gathers=self.autocast)
-
     def casting(self, device: str) -> AbstractContextManager[object]:
         """Return the context of a forward pass, which may be entered repeatedly but not nested."""
         if self.autocast is None:
@@ -153,14 +143,18 @@ PRECISIONS = {
 }
 
 
-def precision_on(name: str, device: str) -> Precision:
-    """Return the precision of a valid name. Raises ValueError if the device lacks it."""
+def precision_on(name: str, device: str, *, master_weights: str) -> Precision:
+    """Return the precision of a valid name. Raises ValueError if the device lacks it.
+
+    `master_weights` is the format of parameters; `bf16` is then also the format of all computations.
+    """
     on_gpu = torch.device(device).type == "cuda"
     if name == "tf32" and not on_gpu:
         raise ValueError("precision=tf32 is a format of GPUs; the CPU has fp32, bf16, fp16 and fp64")
     if on_gpu and name in ("tf32", "bf16") and torch.cuda.get_device_capability()[0] < 8:
         raise ValueError(f"precision={name} needs compute capability 8.0; {torch.cuda.get_device_name()} has less")
-    return PRECISIONS[name]
+    precision = PRECISIONS[name]
+    return precision if master_weights == "fp32" else replace(precision, parameters=torch.bfloat16, autocast=None)
 
 
 OPTIMIZER = "optimizer"

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from trainables.registry import check_keys
 from trainables.step.compilation import uncompiled
 from trainables.step.sharding import without_communication
 from trainables.step.shares import Replicas, out_of_memory
-from trainables.step.training_step import Precision, correct_sum, loss_sum
+from trainables.step.training_step import Precision, correct_sum, loss_sum, precision_on
 from trainables.supervised.settings import TrainingSettings
 from trainables.tokens import Corpus
 
@@ -44,11 +44,12 @@ class Workload:
     bytes_per_token: float | None = None
 
     @staticmethod
-    def of(config: Mapping[str, Any], settings: TrainingSettings, precision: Precision, context: Context) -> Workload:
+    def of(config: Mapping[str, Any], settings: TrainingSettings, context: Context) -> Workload:
         """Load the config's data for a trial, whose seed draws the validation set.
 
-        Raises DataError, and ValueError for wrong keys.
+        Raises DataError, and ValueError for wrong keys and for a precision that the device lacks.
         """
+        precision = precision_on(settings.precision, context.device, master_weights=settings.master_weights)
         dataset = data.load(config["data"], device=context.device)
         if isinstance(dataset, Corpus):
             return Workload._of_texts(dataset, config, settings, precision, context)
@@ -73,12 +74,15 @@ class Workload:
     def _of_texts(
         corpus: Corpus, config: Mapping[str, Any], settings: TrainingSettings, precision: Precision, context: Context
     ) -> Workload:
+        # A sharded language model computes on gathered copies of its parameters, without autocast.
+        if context.layout.is_sharded:
+            precision = replace(precision, autocast=None, gathers=precision.autocast)
         length = int(corpus.sequence_length or config["model"]["sequence_length"])
         train, validation, test = parts_of(corpus, length, val_fraction=settings.val_fraction, seed=context.seed)
         return Workload(
             split=Split(train=train, validation=validation, test=test),
             form=TokenForm(device=context.device),
-            precision=precision.sharded() if context.layout.is_sharded else precision,
+            precision=precision,
             input_shape=(length,),
             num_classes=int(config["model"].get("vocabulary") or corpus.vocabulary),
             epoch_size=corpus.epoch_tokens and max(1, corpus.epoch_tokens // length),

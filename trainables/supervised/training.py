@@ -26,7 +26,6 @@ from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.shares import Replicas
-from trainables.step.training_step import precision_on
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
@@ -80,7 +79,7 @@ class SupervisedTrial:
         replica_type: type[Replica] = Replica,
     ) -> None:
         """`settings` are those of the section `trainable`."""
-        # The process: its gang, its clock, its random numbers and number formats.
+        # The process: its gang, its clock and its random numbers.
         self._context = context
         self.settings = settings
         self._target = Target.of(config)
@@ -90,13 +89,11 @@ class SupervisedTrial:
         own, gang = self._replicas.context, self._replicas.gang
         # All ranks of a model draw the same initial weights.
         torch.manual_seed(own.seed)
-        precision = precision_on(settings.precision, context.device)
-        precision = precision.with_master_weights(settings.master_weights)
-        precision.set_flags(context.device)
 
-        # Data, then the model with its inputs and its step.
+        # Data and number formats, then the model with its inputs and its step.
         self._model_config = config["model"]
-        self.workload = Workload.of(config, settings, precision, own)
+        self.workload = Workload.of(config, settings, own)
+        self.workload.precision.set_flags(context.device)
         restored = context.restored(self._passed_no_branch_point) if settings.checkpoint == "epochs" else None
         # On another layout the shares must be settled again, by its ranks' speeds and memory.
         settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
