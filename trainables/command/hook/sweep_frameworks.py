@@ -14,20 +14,7 @@ import weakref
 
 import sweep_training
 from sweep_files import ENDED_S, FOLDER
-
-
-def emit(row):
-    """Append a row to this process's file."""
-    text = json.dumps(row, default=lambda value: value.item() if hasattr(value, "item") else str(value)) + "\n"
-    try:
-        path = os.path.join(FOLDER, f"{os.getpid()}.jsonl")
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(file, text.encode())
-        finally:
-            os.close(file)
-    except OSError as error:
-        print(f"sweep hook: {error}", file=sys.stderr)
+from sweep_torch import noted
 
 
 def emit_row(epoch, step, values, at_s=None):
@@ -40,7 +27,15 @@ def emit_row(epoch, step, values, at_s=None):
             row[key] = float(value)
         except (TypeError, ValueError):
             continue
-    emit(row)
+    try:
+        path = os.path.join(FOLDER, f"{os.getpid()}.jsonl")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(file, json.dumps(row, default=float).encode() + b"\n")
+        finally:
+            os.close(file)
+    except OSError as error:
+        print(f"sweep hook: {error}", file=sys.stderr)
 
 
 @functools.cache
@@ -237,13 +232,11 @@ def watch_keras(module):
 
 def watch_keras_batches(module):
     """Have the batch size of each training of Keras noticed."""
-    begin = module.EpochIterator.__init__
 
-    def begin_noted(self, *args, **kwargs):
-        begin(self, *args, **kwargs)
-        sweep_training.TRAINING.keras_iterator = weakref.ref(self)
+    def keep(result, iterator, *args, **kwargs):
+        sweep_training.TRAINING.keras_iterator = weakref.ref(iterator)
 
-    module.EpochIterator.__init__ = begin_noted
+    noted(module.EpochIterator, "__init__", after=keep)
 
 
 def watch_fastai(module):
