@@ -7,6 +7,7 @@ command. Only `launch.setup` is written as it is: it consists of commands.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Form, KeyKind, Number
+from orchestrator.config.kinds import Form, KeyKind, Number, seconds_in
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
@@ -71,10 +72,6 @@ _OPTIONS: Mapping[str, KeyKind] = {
 
 _SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d\d?(:\d\d){0,2}|(?i:infinite|unlimited)")
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
-_DURATION = re.compile(
-    r"(?:(\d+) ?d(?:ays?)?)? ?(?:(\d+) ?h(?:ours?|r)?)? ?(?:(\d+) ?m(?:in(?:utes?)?)?)? ?(?:(\d+) ?s(?:ec)?)?", re.I
-)
-
 _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
 """Labels that Ray gives to all nodes."""
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=", "cluster.gpus_per_node=")
@@ -151,11 +148,7 @@ def slurm_time(text: str) -> str | None:
     """Return a duration (`2h`, `90m`, `1d12h`) or a time in Slurm's form as `sbatch` reads it; None for other text."""
     if _SLURM_TIME.fullmatch(text):
         return text
-    duration = _DURATION.fullmatch(text)
-    if not text or not duration:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in duration.groups())
-    minutes += (hours + 24 * days) * 60 + -(-seconds // 60)  # Slurm has a resolution of one minute
+    minutes = math.ceil((seconds_in(text) or 0) / 60)  # Slurm has a resolution of one minute
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00" if minutes else None
 
 

@@ -68,8 +68,8 @@ class Number(KeyKind):
         """Return the number in `$2.50`, or the seconds in `10m`; empty if the text is neither, or no such key's."""
         # People copy prices with their currency, and write durations as in other tools.
         if self.unit == "seconds":
-            parts = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text.lower())
-            return f"{float(parts[1]) * _SECONDS[parts[2]]:g}" if parts and parts[2] in _SECONDS else ""
+            seconds = seconds_in(text)
+            return "" if seconds is None else f"{seconds:g}"
         price = re.fullmatch(r"[^\w.-]?([0-9.]+) ?(?:[^\w.:]|[A-Z]{3})?", text) if not self.unit else None
         return price[1] if price else ""
 
@@ -79,7 +79,21 @@ class Number(KeyKind):
         return bool(self.above < value < self.below and value >= self.at_least)
 
 
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SECONDS = {
+    **dict.fromkeys(("s", "sec"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+}
+
+
+def seconds_in(text: str) -> float | None:
+    """Return the seconds of a duration such as `90m`, `1.5h` or `1d12h`; None for other text."""
+    parts = re.findall(r"(\d+(?:\.\d+)?) ?([a-z]+) ?", text.lower())
+    is_duration = re.fullmatch(r"(?:\d+(?:\.\d+)? ?[a-z]+ ?)+", text.lower()) and {unit for _, unit in parts} <= {
+        *_SECONDS
+    }
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts) if is_duration else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,6 +212,7 @@ def test_missing_values_are_errors(target, given, told):
         ("2h", "0-02:00:00"),
         ("90m", "0-01:30:00"),
         ("1d12h", "1-12:00:00"),
+        ("1.5h", "0-01:30:00"),
         ("1h 30min", "0-01:30:00"),
         ("90s", "0-00:02:00"),
         ("1-00:00:00", "1-00:00:00"),
@@ -223,7 +224,7 @@ def test_slurm_times_are_converted(given, told):
     assert f"#SBATCH --time={told}\n" in written("slurm", time_limit=given)
 
 
-@pytest.mark.parametrize("given", ["two hours", "2x", "1.5h", "-1", "0h", "", "1:2:3:4", 0.5])
+@pytest.mark.parametrize("given", ["two hours", "2x", "-1", "0h", "", "1:2:3:4", 0.5])
 def test_other_times_are_refused(given):
     with pytest.raises(ConfigError, match="launch.options.time_limit must be .*90m"):
         written("slurm", time_limit=given)
