@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -194,6 +195,7 @@ def write_project(config: Mapping[str, Any]) -> int:
     sources = {file.with_name(file.name.replace("gitignore", ".gitignore")): text for file, text in sources.items()}
     # The user may have edited a file since an earlier mode=init.
     kept = [file for file in sorted(sources) if file.exists()]
+    is_new = not target.exists()
     written: list[Path] = []
     try:
         for file in sorted(sources.keys() - kept):
@@ -204,6 +206,8 @@ def write_project(config: Mapping[str, Any]) -> int:
         # Another attempt would keep half-written files.
         for file in written:
             file.unlink(missing_ok=True)
+        if is_new:
+            shutil.rmtree(target, ignore_errors=True)
         raise ConfigError([f"init.dir={section['dir']} cannot be written: {error.strerror}"]) from error
     for file in written:
         print(file)
