@@ -89,10 +89,19 @@ def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
     The record of the sweep's end has the digests of its tables. Before that end, the tables are older than the journal:
     they may lack trials, but must not have any that the journal does not have.
     """
+    again = "mode=report makes it again"
     if history.missing is not None:
-        yield from _changed_tables(layout, history.tables)
+        present = table_digests(layout)
+        for name, wanted in history.tables.items():
+            if present.get(name) != wanted:
+                change = "changed" if name in present else "lost"
+                yield f"{layout.table(name)}: {change} since the sweep ended; {again}"
         return
-    yield from _torn_tables(layout)
+    # A full disk leaves tables without their end.
+    for path in sorted(layout.tables.iterdir()) if layout.tables.is_dir() else ():
+        end = _END_OF_TABLES.get(path.suffix)
+        if end is not None and path.is_file() and not path.read_bytes().endswith(end):
+            yield f"{path}: its end is missing; {again}"
     table = layout.table("trials.csv")
     if not table.is_file():
         return
@@ -100,7 +109,7 @@ def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
         rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
         unknown = [row["trial_id"] for row in rows if row["trial_id"] not in history.rows]
     except (ValueError, KeyError, csv.Error) as error:
-        yield f"{table}: not a table ({error!r}); mode=report makes it again"
+        yield f"{table}: not a table ({error!r}); {again}"
         return
     yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in unknown)
 
@@ -111,23 +120,6 @@ def table_digests(layout: ResultsFolder) -> dict[str, str]:
     paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
     tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
     return {path.name: digest(path) for path in tables}
-
-
-def _torn_tables(layout: ResultsFolder) -> Iterator[str]:
-    """Yield tables without their end, as a full disk leaves them."""
-    paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
-    for path in (path for path in paths if path.suffix in _END_OF_TABLES and path.is_file()):
-        if not path.read_bytes().endswith(_END_OF_TABLES[path.suffix]):
-            yield f"{path}: its end is missing; mode=report makes it again"
-
-
-def _changed_tables(layout: ResultsFolder, expected: Mapping[str, str]) -> Iterator[str]:
-    """Yield tables that are lost, or differ from those that the sweep has written at its end."""
-    present = table_digests(layout)
-    for name, wanted in expected.items():
-        change = "lost" if name not in present else "changed" if present[name] != wanted else ""
-        if change:
-            yield f"{layout.table(name)}: {change} since the sweep ended; mode=report makes it again"
 
 
 class JournalCheck:

@@ -211,7 +211,8 @@ class Scheduler:
         if len(self._blocked) == len(self._batches):
             return None
         for batch, trial in self._candidates(now_s):
-            if batch.shape not in self._blocked and (start := self._try(batch, trial, now_s)):
+            start = None if batch.shape in self._blocked else self._try(batch, trial, now_s)
+            if start is not None:
                 return start
         return None
 
