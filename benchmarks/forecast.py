@@ -7,7 +7,7 @@
 
 A row of `GRID` is a kind: a model in a layout, with an optimizer and four micro-batches. Rehearsals are those that
 `mode=forecast` would make on two GPUs, or with --alone on one. Then every cell runs through `trainables.rank.run`,
-those of one GPU side by side. Needs PyTorch and numpy only.
+cells of one GPU side by side. Needs PyTorch and numpy only.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def end_of(results: Path) -> str:
     command = [sys.executable, "-m", "orchestrator", "mode=report", f"results_dir={results}"]
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "LINES": "50"}
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-    lines = _ESCAPE.sub("", printed).splitlines()
+    # A spinner follows, which hides the cursor.
+    lines = _ESCAPE.sub("", printed.partition("\x1b[?25l")[0]).splitlines()
     # The folder of README's command.
     return "\n".join(lines).replace(str(results), "results/batch_scaling")
 

@@ -6,7 +6,7 @@ test accuracy against the reference cell, the time and cost to reach a target ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,27 +33,6 @@ from orchestrator.statistics.intervals import (
 )
 from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from sweeps.status import Status, cost_of
-
-
-def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
-    """Return a row for each of these cells with its seeds' values, padded with NaN to the most seeds of a cell."""
-    return _tables(cell_ids, ok, [column])[column]
-
-
-def _tables(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, columns: Iterable[str]) -> dict[str, Array]:
-    """Return `by_cell` of several columns, for which cells and seeds are looked up only once."""
-    row, cells = pd.factorize(ok["cell_id"])
-    order = np.argsort(row, kind="stable")
-    place = np.empty_like(row)  # among the seeds of its cell
-    place[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
-    shape = len(cells) + 1, place.max(initial=-1) + 1  # the last row: of cells without any
-    wanted = pd.Index(cells).get_indexer(pd.Index(cell_ids))
-    tables = {}
-    for column in columns:
-        table = np.full(shape, np.nan)
-        table[row, place] = ok[column].to_numpy(dtype="float64")
-        tables[column] = table[wanted]
-    return tables
 
 
 def by_seed(
@@ -88,9 +67,9 @@ class Differences:
             seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
         )
         return Differences(
-            paired=by_cell(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
-            own=Moments.of(by_cell(cell_ids, ok, column)),
-            other=Moments.of(by_cell(others, ok, column)),
+            paired=by_seed(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
+            own=Moments.of(by_seed(cell_ids, ok, column)),
+            other=Moments.of(by_seed(others, ok, column)),
         )
 
     @property
@@ -123,57 +102,26 @@ class Differences:
         ]
 
 
-OF_VERDICT = ("accuracy_verdict", "accuracy_power")
-
-
-def _add_accuracy_verdict(cells: pd.DataFrame, differences: Differences, least: Array, margin: float) -> None:
-    """Add OF_VERDICT: the verdict and the power to show equivalence at this n; the reference cell has neither."""
-    pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
-    compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
-    tested = [
-        _verdict(difference, margin, int(n)) if wanted else ("", np.nan)
-        for difference, n, wanted in zip(differences.tested(least), pairs, compared, strict=True)
-    ]
-    for place, column in enumerate(OF_VERDICT):
-        cells[column] = [row[place] for row in tested]
-
-
-def _verdict(difference: Difference, margin: float, n: int) -> tuple[str, float]:
-    verdict = difference.verdict(margin)
-    return (verdict, power(margin, difference.error * n**0.5, n)) if verdict else ("", np.nan)
-
-
 def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     """Return the note of each cell, the worst first."""
-    of_seeds = _seed_notes(trials)
-    disturbed_by_baseline = (
-        ~is_invalid(cells["timing_valid"])
-        & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
-    )
-    parts = (
-        [of_seeds.get(cell_id, "") for cell_id in cells.index],
-        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
-        [
-            f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
-            for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
-        ],
-        [
-            f"timed from {timed} of {n_ok} seeds" if timed < n_ok else ""
-            for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
-        ],
-        [
-            f"{count} of {n_ok} seeds collapsed" if count else ""
-            for count, n_ok in zip(cells["n_collapsed"], cells["n_ok"], strict=True)
-        ],
-        np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        [
-            f"superlinear: {efficiency:.2f} of the ideal speed-up; likely cause: {cause}" if cause else ""
-            for efficiency, cause in zip(cells["efficiency"], superlinear_causes(cells), strict=True)
-        ],
-        np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
-        np.where(cells["status"].eq(Status.FAILED.value), "rerun=failed runs it again", ""),
-    )
-    return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
+    of_seeds, causes = _seed_notes(trials), superlinear_causes(cells)
+    baseline_is_disturbed = is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
+    notes = []
+    for row, cause, is_disturbed in zip(cells.to_dict("records"), causes, baseline_is_disturbed, strict=True):
+        n_ok = row["n_ok"]
+        parts = [
+            of_seeds.get(row["cell_id"], ""),
+            "seeds ran on different device models (cluster.gpu_type chooses one)" if row[MIXED] else "",
+            f"target reached by {row['n_reached']} of {n_ok} seeds" if 0 < row["n_reached"] < n_ok else "",
+            f"timed from {row['n_timed']} of {n_ok} seeds" if row["n_timed"] < n_ok else "",
+            f"{row['n_collapsed']} of {n_ok} seeds collapsed" if row["n_collapsed"] else "",
+            "not paired: other ok seeds than the baseline's" if row["speedup_paired"] is False else "",
+            f"superlinear: {row['efficiency']:.2f} of the ideal speed-up; likely cause: {cause}" if cause else "",
+            "the baseline's timing is not valid" if is_disturbed and row["timing_valid"] is not False else "",
+            "rerun=failed runs it again" if row["status"] == Status.FAILED.value else "",
+        ]
+        notes.append("; ".join(filter(None, parts)))
+    return notes
 
 
 def superlinear_causes(cells: pd.DataFrame) -> list[str]:
@@ -273,7 +221,8 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("speedup_paired", "n_reached", *OF_VERDICT, *OF_TARGET, "noise_scale_samples", *OF_SCALING, "n_timed"),
+    *("speedup_paired", "n_reached", "accuracy_verdict", "accuracy_power", *OF_TARGET),
+    *("noise_scale_samples", *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
     *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
     "timed_with",
@@ -297,11 +246,7 @@ _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 
 def summary_frame(
-    trials: pd.DataFrame,
-    comparison: Comparison,
-    *,
-    report: ReportSection,
-    metrics: Sequence[str] = (),
+    trials: pd.DataFrame, comparison: Comparison, *, report: ReportSection, metrics: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Return a row for each cell, in the order of first trials: `COLUMNS`, `FURTHER`, the further axes, `metrics`.
 
@@ -330,7 +275,7 @@ def summary_frame(
     cells["note"] = cell_notes(cells, trials)
     for metric in metrics:
         if f"{metric}_lo" not in cells:
-            _put(cells, metric, mean_interval(by_cell(cells.index, ok.assign(value=_numbers(ok, metric)), "value")))
+            _put(cells, metric, mean_interval(by_seed(cells.index, ok.assign(value=_numbers(ok, metric)), "value")))
     of_metrics = (f"{metric}{end}" for metric in metrics for end in ("", "_lo", "_hi"))
     columns = dict.fromkeys((*COLUMNS, *FURTHER, *comparison.axis_columns.values(), *of_metrics))
     return cells[list(columns)].reset_index(drop=True)
@@ -396,13 +341,13 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
-    counted = {samples: _numbers(ok, samples).where(ok[column].notna()) for column, samples in SAMPLES.items()}
     log_of = {column: f"log {column}" for column in _TIMES}
-    tables = _tables(cells.index, ok.assign(**counted), [*_MEANS, *log_of.values(), *counted])
-    means = {column: mean_interval(tables[column]) for column in _MEANS}
-    means |= {column: mean_interval(tables[log]).map(np.exp) for column, log in log_of.items()}
+    means = {column: mean_interval(by_seed(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: mean_interval(by_seed(cells.index, ok, log)).map(np.exp) for column, log in log_of.items()}
     for column, samples in SAMPLES.items():
-        means[column] = proportion_interval(tables[column], tables[samples])
+        counted = _numbers(ok, samples).where(ok[column].notna())
+        of_samples = by_seed(cells.index, ok.assign(samples_of=counted), "samples_of")
+        means[column] = proportion_interval(by_seed(cells.index, ok, column), of_samples)
     for column, interval in means.items():
         # Only the figures that readers compare have an interval: two columns each would hide the rest.
         cells[column] = interval.point
@@ -472,8 +417,7 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
     # Empty for the baseline itself, which is compared with nothing, and where no interval says how sure it is.
     compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
     cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
-    at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
-    cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
+    cells["speedup_to_target"] = cells["time_to_target_s"].reindex(baseline).to_numpy() / cells["time_to_target_s"]
 
 
 def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison, margin: float) -> None:
@@ -484,7 +428,14 @@ def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: 
     interval = differences.interval()
     least = _least_error(cells, ok, interval.point)
     _put(cells, "accuracy_difference", at_least(interval, least))
-    _add_accuracy_verdict(cells, differences, least, margin)
+    pairs = np.minimum(differences.own.n, differences.other.n).astype(int).tolist()
+    verdicts, powers = [], []
+    for own, other, difference, n in zip(cells["cell_id"], reference, differences.tested(least), pairs, strict=True):
+        # The reference cell has neither a verdict nor the power to show equivalence at this n.
+        verdict = difference.verdict(margin) if own != other else ""
+        verdicts.append(verdict)
+        powers.append(power(margin, difference.error * n**0.5, n) if verdict else np.nan)
+    cells["accuracy_verdict"], cells["accuracy_power"] = verdicts, powers
 
 
 def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:

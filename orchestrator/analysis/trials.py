@@ -94,27 +94,23 @@ _OWN_PARTS = ("step_data_s", "step_host_s", "step_compute_s")
 def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
     """Return a note by trial for each ok trial that is slow among those with the same steps, or has a slow rank."""
     slow = timing_gate.slow_timings(records)
-    ok = [record for record in records if record.status is Status.OK]
-    notes = {record.trial_id: _straggling(record, slow.get(record.trial_id)) for record in ok}
-    return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
-
-
-def _straggling(record: TrialRecord, times: float | None) -> str:
-    sentences = []
-    imbalance_s = figure(record.metrics, "step_imbalance_s")
-    # Without the communication, in which fast ranks wait for the slow one.
-    own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
-    slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
-    if slowest >= timing_gate.SLOWER:
-        name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
-        sentences.append(f"straggler: {name} takes {slowest:.1f} times the median rank's time for a step")
-    if times:
-        host = record.provenance.get("host")
-        where = f" on {host}" if host else ""
-        sentences.append(
-            f"straggler: this trial{where} took {times:.1f} times as long as the median of trials with the same steps"
-        )
-    return "; ".join(sentences)
+    notes: dict[str, list[str]] = {}
+    for record in records:
+        if record.status is not Status.OK:
+            continue
+        imbalance_s = figure(record.metrics, "step_imbalance_s")
+        # Without the communication, in which fast ranks wait for the slow one.
+        own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
+        slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
+        if slowest >= timing_gate.SLOWER:
+            rank = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
+            note = f"straggler: {rank} takes {slowest:.1f} times the median rank's time for a step"
+            notes.setdefault(record.trial_id, []).append(note)
+        if times := slow.get(record.trial_id):
+            trial = f"this trial on {record.provenance['host']}" if record.provenance.get("host") else "this trial"
+            note = f"straggler: {trial} took {times:.1f} times as long as the median of trials with the same steps"
+            notes.setdefault(record.trial_id, []).append(note)
+    return {trial_id: "; ".join(sentences) for trial_id, sentences in notes.items()}
 
 
 MEASURED = (

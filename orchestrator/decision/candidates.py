@@ -32,6 +32,7 @@ from orchestrator.statistics.intervals import Array, Interval, Moments, logs, me
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.text.numbers import config_value
 from orchestrator.text.rows import cell_label, varying
 from sweeps.layout import LAYOUT_AXES, is_independent
 from sweeps.lr_rule import plainness
@@ -46,21 +47,6 @@ LATER = 0.5
 
 UNSOUND = 10
 """A cell at the reference batch is no baseline if another one is better by more than this multiple of the margin."""
-
-_SEED = 0
-"""Seed of the random draws, so that the same frames give the same recommendation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Untimed:
-    """A cell that cannot be chosen because its timing is not valid, with the figures of that timing."""
-
-    cell_id: str
-    name: str
-    objective: float
-    """Geometric mean over its seeds."""
-    score: float
-    """Mean over its seeds, as in `Metric`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +81,16 @@ class Contenders:
     """All cells of the sweep, whatever their status."""
     cells: pd.DataFrame
     """Rows of the summary, numbered from 0, with the `score` of each (see `Metric`)."""
-    names: Sequence[str]
-    """Their labels."""
+    further_axes: Sequence[str]
+    """The columns of the axes that a cell's name lists after GPUs, batch and rule (see `varying`)."""
     measure: Measure
     choice: Choice
     """Among the candidates."""
-    left_out: Sequence[Remark]
-    """A remark for each reason why other cells cannot be chosen."""
-    without_metric: frozenset[str]
-    """The `cell_id` of each ok cell that lacks the metric where others have it."""
-    untimed: Sequence[Untimed]
-    """Cells excluded only because their timing is not valid; the least objective first."""
+    eligible: Eligible
+    """Which of the cells that were tried may be chosen."""
+    untimed: pd.DataFrame
+    """Rows of `tried` that are excluded only because their timing is not valid, with their `objective`, the geometric
+    mean over the seeds; the least objective first."""
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
     poor_reference: int | None = None
@@ -150,17 +135,19 @@ class Contenders:
         return favourite if speed_is_known(self.cells, ids[favourite], baseline) else None
 
     @cached_property
-    def seem_better(self) -> list[Untimed]:
-        """Cells without a valid timing that seem to beat the favourite and may be within the margin; the best first.
+    def seem_better(self) -> Mapping[str, str]:
+        """Cells without a valid timing that seem to beat the favourite and may be within the margin, the best first.
 
-        As long as there is one, a slower cell is not recommended. Without a favourite all untimed cells count.
+        Names by `cell_id`. As long as there is one, a slower cell is not recommended. Without a favourite all untimed
+        cells count.
         """
         favourite = self.choice.favourite
         limit = math.inf if favourite is None else self.objectives[favourite] / (1 + TIE)
         least = -math.inf
         if self.baseline is not None:
             least = float(self.cells["score"][self.baseline]) - self.contest.margin
-        return [cell for cell in self.untimed if cell.objective < limit and not cell.score < least]
+        better = self.untimed[(self.untimed["objective"] < limit) & ~(self.untimed["score"] < least)]
+        return {row["cell_id"]: cell_label(row, self.further_axes) for row in better.to_dict("records")}
 
     @cached_property
     def objectives(self) -> Array:
@@ -178,6 +165,27 @@ class Contenders:
         return self.cells.to_dict("records")
 
     @cached_property
+    def names(self) -> Sequence[str]:
+        """The cells' names."""
+        return [cell_label(row, self.further_axes) for row in self.rows]
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        """The names with only those further axes in which each cell differs from the baseline.
+
+        Without a baseline, from the chosen cell; without that, too, the names.
+        """
+        if self.chosen is None:
+            return self.names
+        # The headline has these values, and repeating them would only hide the differences.
+        reference = self.rows[self.chosen if self.baseline is None else self.baseline]
+        usual = {axis: config_value(reference[axis]) for axis in self.further_axes}
+        return [
+            cell_label(row, [axis for axis, value in usual.items() if config_value(row[axis]) != value])
+            for row in self.rows
+        ]
+
+    @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:
         """The seeds of each cell's trials, whatever their status."""
         return list(self.trials.groupby("cell_id")["seed"].agg(list).reindex(self.cells["cell_id"]))
@@ -193,30 +201,19 @@ class Contenders:
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @cached_property
-    def n_ok(self) -> Array:
-        """How many seeds of each cell are ok."""
-        return self.cells["n_ok"].to_numpy(dtype="float64")
-
-    @cached_property
     def n_timed(self) -> Array:
-        """How many of these have a valid timing; `n_timed` of the summary counts all of them where none has one."""
+        """How many seeds have a valid timing; `n_timed` of the summary counts all ok ones where none has one."""
         timed: Array = self.cells["n_timed"].where(is_valid(self.cells["timing_valid"]), 0).to_numpy(dtype="float64")
         return timed
 
     def timed_once(self, row: int) -> bool:
         """Return whether only one of several seeds has a valid timing, which shows nothing about chance."""
-        return bool(self.n_timed[row] == 1 < self.n_ok[row])
+        return bool(self.n_timed[row] == 1 < self.cells["n_ok"][row])
 
     @property
     def on_cpu(self) -> bool:
         """True if `gpus` counts processes, because the machines have no GPUs."""
         return "cpu" in set(self.tried["device"])
-
-    @property
-    def at_reference(self) -> bool:
-        """True if the baseline is at the reference batch."""
-        row = self.baseline
-        return row is not None and self.cells["cell_id"][row] == self.cells["reference_cell_id"][row]
 
     @staticmethod
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
@@ -245,12 +242,9 @@ class Contenders:
         rows = eligible.kept | eligible.repeats | (tried.index == baseline)
         own = tried[rows].reset_index(drop=True)
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
-        totals = {
-            "time": _total(trials, own, terms, "time"),
-            "total_time": _total(trials, own, terms, "time", whole=True),
-            "energy": _total(trials, own, terms, "energy"),
-            "cost": _total(trials, own, terms, "cost"),
-        }
+        of_score = SAMPLES.get(terms.metric.name)
+        totals = {name: _total(trials, own, terms, name) for name in ("time", "energy", "cost")}
+        totals["total_time"] = _total(trials, own, terms, "time", whole=True)
         contest = Contest(
             objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
             accuracy=_by_seed(trials, own, trials["score"]),
@@ -259,32 +253,35 @@ class Contenders:
             margin=terms.report.margin + ROUNDING,
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
-            samples=_samples(trials, terms),
+            samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
             hours=totals["cost"].means(),
         )
-        better = better_than_baseline(contest)
+        untimed = tried[eligible.untimed]
+        objectives = np.exp(Moments.of(logs(_by_seed(trials, untimed, trials["objective"]))).mean)
+        better, reference = better_than_baseline(contest), contest.baseline
+        if better is not None:
+            contest = replace(contest, baseline=better)
         contenders = Contenders(
             terms=terms,
             trials=trials,
             tried=tried,
             cells=own,
-            names=[cell_label(row, differing) for row in own.to_dict("records")],
+            further_axes=differing,
             measure=measure,
-            choice=_chosen(contest if better is None else replace(contest, baseline=better)),
-            left_out=eligible.left_out,
-            without_metric=eligible.without_metric,
-            untimed=_untimed(tried[eligible.untimed], trials, differing),
+            choice=choose(contest, _generator()),
+            eligible=eligible,
+            untimed=untimed.assign(objective=objectives).sort_values("objective", kind="stable"),
             totals=totals,
-            poor_reference=None if better is None else contest.baseline,
+            poor_reference=None if better is None else reference,
         )
         return contenders._by_total_time()
 
     def _by_total_time(self) -> Contenders:
         """Return the contenders compared by total times if a cell that qualifies ends before the favourite."""
         whole = measured(self.trials, self.terms, self.terms.report.objective, whole=True)
-        totals = _by_seed(self.trials, self.cells, whole.values)
-        row, favourite = self._ends_sooner(totals), self.choice.favourite
+        objective = _by_seed(self.trials, self.cells, whole.values)
+        row, favourite = self._ends_sooner(objective), self.choice.favourite
         if row is None or favourite is None:
             return self
         times = {name: self.totals[name].means().tolist() for name in ("time", "total_time")}
@@ -296,15 +293,10 @@ class Contenders:
             total_of_other=times["total_time"][row],
         )
         cost = _total(self.trials, self.cells, self.terms, "cost", whole=True)
-        objective = np.where(np.isnan(self.contest.objective).all(axis=1, keepdims=True), np.nan, totals)
+        objective = np.where(np.isnan(self.contest.objective).all(axis=1, keepdims=True), np.nan, objective)
         contest = replace(self.contest, objective=objective, hours=cost.means())
-        return replace(
-            self,
-            measure=whole,
-            choice=_chosen(contest),
-            totals={**self.totals, "cost": cost},
-            ends_later=ends_later,
-        )
+        choice, totals = choose(contest, _generator()), {**self.totals, "cost": cost}
+        return replace(self, measure=whole, choice=choice, totals=totals, ends_later=ends_later)
 
     def _ends_sooner(self, totals: Array) -> int | None:
         """Return the cell that ends before the favourite with probability SURE; None if there is none.
@@ -322,25 +314,9 @@ class Contenders:
         return int(np.where(sooner, difference.point, np.inf).argmin()) if sooner.any() else None
 
 
-def _chosen(contest: Contest) -> Choice:
-    return choose(contest, np.random.default_rng(_SEED))
-
-
-def _untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Untimed]:
-    if cells.empty:
-        return []
-    objectives = np.exp(Moments.of(logs(_by_seed(trials, cells, trials["objective"]))).mean).tolist()
-    untimed = [
-        Untimed(cell_id=row["cell_id"], name=cell_label(row, differing), objective=objective, score=row["score"])
-        for row, objective in zip(cells.to_dict("records"), objectives, strict=True)
-    ]
-    return sorted(untimed, key=lambda cell: cell.objective)
-
-
-def _samples(trials: pd.DataFrame, terms: Terms) -> float:
-    """Return the fewest samples of which a score is the share; NaN if it is no share, or unknown."""
-    column = SAMPLES.get(terms.metric.name)
-    return float(trials[column].min()) if column in trials else math.nan
+def _generator() -> np.random.Generator:
+    """Return a generator of the draws, so that the same frames give the same recommendation."""
+    return np.random.default_rng(0)
 
 
 def _restarts(trials: pd.DataFrame, cells: pd.DataFrame) -> Restarts | None:

@@ -1,22 +1,13 @@
 """Chooses the best cell by an objective among those that keep their accuracy, and estimates how certain that is.
 
 Objectives are compared by their logarithms, accuracies by their differences from the baseline's. Probabilities come
-from draws of each cell's true value: the objective from its moderated t around its mean (a flat prior on the means),
-the accuracy pooled over cells with similar batches and recipes (`statistics.pooling`), because independent draws would
-overstate the chance of being best. "Best" means that no cell within the margin is more than TIE better, as in ranking
-and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics 25, 1954):
-cells that do the same work do not split the probability between them.
-
-Rules that weigh a cell's gain against the chance that it misses the margin (time divided by probability; the expected
-opportunity cost of Chick and Inoue, "New two-stage and sequential procedures for selecting the best simulated system",
-Operations Research 49, 2001, with a miss counted as training twice) were tried in simulated sweeps: none has fewer
-misses and less regret at every number of seeds (docs/results/statistics.md). Therefore the plain rule stays, with a
-bound on how far its choice may be behind the best. Among the cells that may be the best, the order is mostly chance.
-One with the fewest device-hours is chosen, and of several the most accurate one.
-
-A seed's common effect on all cells is removed first; then the remaining variances inform each other, those of
-accuracies along a trend over the batch and the loss (`statistics.variances`). Shrinking variances of differences would
-count the baseline's error once per cell.
+from draws of each cell's true value: the objective from its moderated t (a flat prior on the means), the accuracy
+pooled over cells with similar batches and recipes (`statistics.pooling`). "Best" means that no cell within the margin
+is more than TIE better (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics
+25, 1954), so that cells that do the same work do not split the probability. Among the cells that may be the best, one
+with the fewest device-hours is chosen, and of several the most accurate one. Rules that weigh a cell's gain against the
+chance that it misses the margin did no better in simulated sweeps (docs/results/statistics.md). A seed's common effect
+on all cells is removed first; then the remaining variances inform each other (`statistics.variances`).
 """
 
 from __future__ import annotations
@@ -308,10 +299,6 @@ class Choice:
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
-    @cached_property
-    def _accuracies(self) -> Means:
-        return accuracies(self.contest)
-
     @property
     def most_accurate(self) -> int | None:
         """The cell with the best pooled metric; None if the metric is not compared."""
@@ -324,11 +311,16 @@ class Choice:
             return math.nan
         return float(self.pooled_difference[self.most_accurate] - self.pooled_difference[self.favourite])
 
-    def is_sure(self, probability: float) -> bool:
-        """Return whether a probability suffices for CLEAR; NaN does not."""
+    @cached_property
+    def needed_probability(self) -> float:
+        """The least probability that suffices for CLEAR."""
         n = Moments.of(self.contest.objective).n
         some_have_more_seeds = len(set(n[n > 0])) > 1
-        return probability >= (SURE_OF_SELECTED if some_have_more_seeds else SURE)
+        return SURE_OF_SELECTED if some_have_more_seeds else SURE
+
+    def is_sure(self, probability: float) -> bool:
+        """Return whether a probability suffices for CLEAR; NaN does not."""
+        return probability >= self.needed_probability
 
     @property
     def qualified(self) -> Array:
@@ -339,11 +331,6 @@ class Choice:
     def tied(self) -> npt.NDArray[np.bool_]:
         """Which of the cells that qualify are within TIE of their least objective."""
         return _tied(self.qualified)
-
-    @property
-    def all_tie(self) -> bool:
-        """True if several cells qualify and all of them tie."""
-        return bool(self.tied.sum() > 1 and self.tied.sum() == (~np.isnan(self.qualified)).sum())
 
     def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
         """Return the cell to use among these; None if none of them qualifies.
@@ -374,7 +361,7 @@ class Choice:
 
     def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which cells have a better metric than this one, with probability SHOWN_BETTER for all tied cells."""
-        difference = self._accuracies.minus(row)
+        difference = accuracies(self.contest).minus(row)
         least = least_error(difference.point, self.contest.samples * difference.n)
         p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(ROUNDING)
         # Each tied cell is a further chance of a false difference (Bonferroni).
@@ -460,15 +447,13 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     favourite = choice.best_of(np.full(len(own), True))
     if favourite is None:
         return replace(choice, p_best=np.full_like(p_best, np.nan))
-    behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
+    # A draw of minus infinity has no cell within the margin.
+    behind = math.expm1(float(np.quantile(np.maximum(times[:, favourite] - least[:, 0], 0.0), LOSS_QUANTILE)))
+    if np.isnan(p_best[favourite]):
+        behind = math.nan
     safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
     return replace(choice, favourite=favourite, safe=safe, behind=behind)
 
 
 def _tied(level: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(level <= np.fmin.reduce(level, initial=np.inf) + math.log1p(TIE))  # NaN left out
-
-
-def _at_most(behind: Array) -> float:
-    """Return the bound as a fraction of the best; a draw of minus infinity has no cell within the margin."""
-    return max(0.0, math.expm1(float(np.quantile(np.maximum(behind, 0.0), LOSS_QUANTILE))))

@@ -7,7 +7,7 @@ each number of GPUs, and the cells that need more seeds with the command that ru
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,18 +19,20 @@ from orchestrator.analysis.trials import parsed_cell
 from orchestrator.config.overrides import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.choice import TIE
 from orchestrator.decision.explain import (
     caveats,
     chosen_cell,
     no_cell,
     reasons,
+    runner_up,
     sensitivity,
     too_few_workers,
     why_not,
     without_objective,
 )
 from orchestrator.decision.gpu_steps import gpu_steps
-from orchestrator.decision.more_seeds import further_seeds, more_seeds, unsettled
+from orchestrator.decision.more_seeds import further_seeds, unsettled
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
@@ -40,6 +42,8 @@ from orchestrator.decision.recommendation import (
     UNDECIDED,
     Figure,
     GpuCount,
+    LargerBatch,
+    MoreSeeds,
     Recommendation,
     Setting,
     remark,
@@ -97,6 +101,7 @@ def _setting(
     return Setting(
         cell_id=str(cell["cell_id"]),
         name=contenders.names[row],
+        label=contenders.labels[row],
         baseline_cell_id=_plain(cell["baseline_cell_id"]),
         axes=axes,
         values={column: _plain(cell[column]) for column in _VALUES},
@@ -110,7 +115,7 @@ def _setting(
         },
         timing_valid=_plain(cell["timing_valid"]),
         n_timed=int(contenders.n_timed[row]),
-        n_ok=int(contenders.n_ok[row]),
+        n_ok=int(cell["n_ok"]),
         note=str(cell["note"]),
         on_front=on_front,
         p_best=contenders.p_best(row),
@@ -161,32 +166,54 @@ def largest_batch(contenders: Contenders, chosen: int) -> int | None:
     return int(np.where(near, contenders.choice.log_objective.point, np.inf).argmin())
 
 
-def gpu_counts(contenders: Contenders) -> tuple[GpuCount, ...]:
-    """Return the best cell for each number of GPUs tried, from the fewest to the most.
+def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
+    """Return the chances of the larger global batches to keep the margin; those of unknown chance are left out."""
+    batch, p_within = contenders.cells["global_batch_size"], contenders.choice.p_within
+    rows = np.flatnonzero((batch > batch[chosen]) & ~np.isnan(p_within)).tolist()
+    likeliest: dict[int, int] = {}
+    for row in sorted(rows, key=lambda row: (batch[row], -p_within[row])):
+        likeliest.setdefault(int(batch[row]), row)
+    ids = contenders.cells["cell_id"]
+    return tuple(
+        LargerBatch(global_batch_size=size, cell_id=ids[row], p_within_margin=float(p_within[row]))
+        for size, row in likeliest.items()
+    )
+
+
+def cheapest(contenders: Contenders, chosen: int) -> int | None:
+    """Return the eligible cell that costs the least; None if the chosen one costs hardly more."""
+    cost = contenders.totals["cost"].means()
+    eligible = np.where(np.isnan(contenders.choice.qualified), np.nan, cost)
+    if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
+        return None
+    return int(np.nanargmin(eligible))
+
+
+def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
+    """Yield the best cell for each number of GPUs tried, from the fewest to the most; none if there is one number.
 
     The rule is that of the recommendation, among the cells with that number; at the favourite's number it is the
-    favourite. Empty if only one number was tried.
+    favourite.
     """
-    counts = sorted(set(contenders.tried["gpus"].astype("float64")))
-    return tuple(_best(contenders, count) for count in counts) if len(counts) > 1 else ()
-
-
-def _best(contenders: Contenders, gpus: float) -> GpuCount:
-    choice, name = contenders.choice, gpus_in_words(gpus, on_cpu=contenders.on_cpu)
-    known = ~np.isnan(choice.log_objective.point) & (contenders.cells["gpus"].to_numpy(dtype="float64") == gpus)
-    row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
-    if row is not None:
-        return GpuCount(gpus=gpus, name=name, cell_id=str(contenders.cells["cell_id"][row]))
-    ok = (contenders.tried["gpus"] == gpus) & (contenders.tried["status"] == Status.OK.value)
-    if known.any():
-        why = remark("none_keeps_margin")
-    elif not ok.any():
-        why = remark("no_ok_cell")
-    elif set(contenders.tried.loc[ok, "cell_id"]) <= contenders.without_metric:
-        why = contenders.remark("none_has_metric")
-    else:
-        why = contenders.remark("none_has_figure")
-    return GpuCount(gpus=gpus, name=name, cell_id=None, why_none=why)
+    choice, tried = contenders.choice, contenders.tried
+    counts = sorted(set(tried["gpus"].astype("float64")))
+    for gpus in counts if len(counts) > 1 else ():
+        known = ~np.isnan(choice.log_objective.point) & (contenders.cells["gpus"].to_numpy(dtype="float64") == gpus)
+        row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
+        ok = (tried["gpus"] == gpus) & (tried["status"] == Status.OK.value)
+        if row is not None:
+            why = None
+        elif known.any():
+            why = remark("none_keeps_margin")
+        elif not ok.any():
+            why = remark("no_ok_cell")
+        elif set(tried.loc[ok, "cell_id"]) <= contenders.eligible.without_metric:
+            why = contenders.remark("none_has_metric")
+        else:
+            why = contenders.remark("none_has_figure")
+        cell_id = None if row is None else str(contenders.cells["cell_id"][row])
+        name = gpus_in_words(gpus, on_cpu=contenders.on_cpu)
+        yield GpuCount(gpus=gpus, name=name, cell_id=cell_id, why_none=why)
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
@@ -198,12 +225,15 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     chosen, baseline = contenders.chosen, contenders.baseline
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
-    counts = gpu_counts(contenders)
-    others = [] if chosen is None else rivals(contenders, chosen)
-    safe = None if chosen is None or contenders.choice.safe == chosen else contenders.choice.safe
-    largest = None if chosen is None else largest_batch(contenders, chosen)
+    counts = tuple(gpu_counts(contenders))
+    others: list[int] = []
+    safe = largest = least_cost = None
+    if chosen is not None:
+        others = rivals(contenders, chosen)
+        safe = None if contenders.choice.safe == chosen else contenders.choice.safe
+        largest, least_cost = largest_batch(contenders, chosen), cheapest(contenders, chosen)
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
-    named = [ids[row] for row in (safe, largest, contenders.poor_reference, *others) if row is not None]
+    named = [ids[row] for row in (safe, largest, least_cost, contenders.poor_reference, *others) if row is not None]
     cells_discussed = shortlist(contenders, [*named, *(count.cell_id for count in counts if count.cell_id)])
     outcome = Recommendation(
         terms=terms,
@@ -219,11 +249,11 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         gpu_steps=gpu_steps(contenders),
         on_cpu=contenders.on_cpu,
         deciding_time=contenders.deciding_time,
-        left_out=tuple(contenders.left_out),
+        left_out=tuple(contenders.eligible.left_out),
         shortlist=cells_discussed,
         probabilities={
             cell_id: (float(contenders.choice.p_within[row]), contenders.p_best(row))
-            for row, cell_id in enumerate(contenders.cells["cell_id"].astype(str))
+            for row, cell_id in enumerate(ids.values())
         },
     )
     if chosen is None:
@@ -241,6 +271,9 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         name=contenders.names[chosen],
         safe_cell_id=ids.get(safe),
         largest_batch_cell_id=ids.get(largest),
+        cheapest_cell_id=ids.get(least_cost),
+        larger_batches=larger_batches(contenders, chosen),
+        runner_up=runner_up(contenders, chosen),
         verdict=settled if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
         rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),
         provisional=bool(doubtful) or baseline is None,
@@ -250,6 +283,9 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         behind=math.nan if len(contenders.candidates) == 1 else contenders.choice.behind,
         reasons=tuple(reasons(contenders)),
         sensitivity=(*sensitivity(contenders, chosen), *unsettled(contenders, chosen)),
-        more_seeds=tuple(more_seeds(contenders, asked, needed)),
+        more_seeds=tuple(
+            MoreSeeds(cell_id=ids[row], name=contenders.names[row], seeds=needed - len(contenders.seeds[row]))
+            for row in asked
+        ),
         commands=(settle_command(terms.arguments),) if asked or times_again else (),
     )

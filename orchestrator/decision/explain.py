@@ -7,6 +7,7 @@ each code. Nothing here chooses a cell: `decision.choice` does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,44 +57,49 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     # The gain over the baseline is stated anyway, and a choice with the fewest GPUs has no gain of GPUs.
     if fewest is not None and (fewest == other or gpus[row] <= gpus[fewest]):
         fewest = None
+    is_as_baseline = contenders.labels[row] == cell_label(cell)
+    of_both = contenders.labels if is_as_baseline else contenders.names
     first = contenders.remark(
         "fastest" if baseline is None else "use",
-        cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "global_batch_size", "lr_rule")},
+        cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "lr", "lr_rule")},
+        # The headline has all axes of the chosen cell, and those of the baseline if they are not the same.
         name=contenders.names[row],
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
+        baseline=None if other is None else of_both[other],
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
+        difference=math.nan if other is None else float(contenders.choice.accuracy_difference.point[row]),
         of_gpus=None if fewest is None else gain_over(contenders, fewest, row),
         fewest=None if fewest is None else gpus[fewest],
+        best_of_fewest=None if fewest is None else contenders.labels[fewest],
         cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
-    later = [*_superlinear(contenders.tried, cell), *([contenders.ends_later] if contenders.ends_later else [])]
+    later = _superlinear(contenders.tried, cell)
+    if contenders.ends_later:
+        later.append(contenders.ends_later)
     if baseline is None:
         return [first, *later, *_without_accuracy(contenders, row)]
-    if contenders.poor_reference is not None:
-        return [first, _poor_reference(contenders, row, contenders.poor_reference), *later]
-    return [first, *([remark("is_baseline")] if baseline == row else []), *later]
+    reference = contenders.poor_reference
+    if reference is None:
+        return [first, *([remark("is_baseline")] if baseline == row else []), *later]
+    difference = float(contenders.choice.accuracy_difference.point[reference])
+    poor = contenders.remark(
+        "poor_reference",
+        name=contenders.labels[reference],
+        baseline=None if row == baseline else contenders.labels[baseline],
+        difference=difference,
+        margins=-difference / contenders.contest.margin,
+        objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
+        of_chosen=contenders.objectives[row],
+    )
+    return [first, poor, *later]
 
 
 def _superlinear(cells: pd.DataFrame, cell: Mapping[Any, Any]) -> list[Remark]:
     """Return a remark if the speed-up of one of the cells is more than linear, with the likely cause."""
     cause = dict(zip(cells["cell_id"], superlinear_causes(cells), strict=True))[cell["cell_id"]]
     return [remark("superlinear", efficiency=float(cell["efficiency"]), cause=cause)] if cause else []
-
-
-def _poor_reference(contenders: Contenders, row: int, reference: int) -> Remark:
-    """Return why a cell at the reference batch is not the baseline, and how its objective compares with `row`'s."""
-    difference = float(contenders.choice.accuracy_difference.point[reference])
-    return contenders.remark(
-        "poor_reference",
-        name=contenders.names[reference],
-        baseline=None if row == contenders.baseline else contenders.names[contenders.baseline or 0],
-        difference=difference,
-        margins=-difference / contenders.contest.margin,
-        objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
-        of_chosen=contenders.objectives[row],
-    )
 
 
 def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
@@ -113,21 +119,16 @@ def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
     is_known = speed_is_known(contenders.tried, cell["cell_id"], cell["baseline_cell_id"])
     if is_known and cell["cell_id"] != cell["baseline_cell_id"] and not math.isnan(cell["speedup"]):
         remarks.append(remark("speedup", value=float(cell["speedup"])))
-    remarks.append(accuracy_unknown(contenders))
+    remarks.append(contenders.remark("accuracy_unknown", on_test_set=not contenders.tried["accuracy"].isna().all()))
     own = float(accuracy[row])
     if not math.isnan(own) and (top := int(np.nanargmax(accuracy))) != row:  # the fastest may not be the best
-        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=contenders.names[top]))
+        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=contenders.labels[top]))
     return remarks
-
-
-def accuracy_unknown(contenders: Contenders) -> Remark:
-    """Return the remark that accuracies cannot be compared."""
-    return contenders.remark("accuracy_unknown", on_test_set=not contenders.tried["accuracy"].isna().all())
 
 
 def no_cell(contenders: Contenders) -> list[Remark]:
     """Return remarks on why no cell is recommended."""
-    left_out = contenders.left_out
+    left_out = contenders.eligible.left_out
     not_considered = [remark("not_considered", left_out=left_out)] if left_out else []
     codes = {reason.code for reason in left_out}
     if contenders.choice.favourite is not None or (len(contenders.candidates) == 0 and "cells_not_timed" in codes):
@@ -135,19 +136,14 @@ def no_cell(contenders: Contenders) -> list[Remark]:
     if len(contenders.candidates):
         lost = contenders.remark("none_within_margin", baseline=contenders.names[contenders.baseline or 0])
         return [lost, *not_considered]
-    if ending := _commonest_end(contenders.trials):
-        return [remark("none_ok", left_out=left_out), ending]
+    trials = contenders.trials
+    if len(trials) and not (trials["status"] == Status.OK.value).any():
+        ends = trials.groupby(["status", "note"], sort=False).size()
+        status, note = ends.index[int(ends.to_numpy().argmax())]
+        commonest = remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
+        return [remark("none_ok", left_out=left_out), commonest]
     to_report = contenders.measure.unit == "s" and "no_figure" in codes
     return [contenders.remark("none_measured", left_out=left_out, to_report=to_report)]
-
-
-def _commonest_end(trials: pd.DataFrame) -> Remark | None:
-    """Return how most trials ended; None if a trial is ok."""
-    if trials.empty or (trials["status"] == Status.OK.value).any():
-        return None
-    ends = trials.groupby(["status", "note"], sort=False).size()
-    status, note = ends.index[int(ends.to_numpy().argmax())]
-    return remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
 
 
 def _no_speed(contenders: Contenders) -> list[Remark]:
@@ -157,8 +153,8 @@ def _no_speed(contenders: Contenders) -> list[Remark]:
     if favourite is None:
         return [no_speed(contenders.trials)]
     if better:
-        headline = no_speed(contenders.trials, [cell.cell_id for cell in better])
-        named = [cell.name for cell in better[: 1 + _MOST_NAMED]]
+        headline = no_speed(contenders.trials, better)
+        named = list(better.values())[: 1 + _MOST_NAMED]
         return [headline, remark("may_be_better", names=named, more=len(better) - len(named), than=names[favourite])]
     assert baseline is not None  # the favourite itself has a valid timing
     headline = no_speed(contenders.trials, [contenders.cells["cell_id"][baseline]])
@@ -191,9 +187,8 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
 
 def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[Remark]:
     """Return the outcome of the claims and the largest speed-up among the cells of a summary."""
-    verdicts = [verdict.verdict for verdict in judged]
-    counts = {verdict: verdicts.count(verdict) for verdict in (CONFIRMED, REFUTED, INCONCLUSIVE)}
-    claims = [remark("claims", counts={name: count for name, count in counts.items() if count})] if judged else []
+    verdicts = sorted((verdict.verdict for verdict in judged), key=(CONFIRMED, REFUTED, INCONCLUSIVE).index)
+    claims = [remark("claims", counts=dict(Counter(verdicts)))] if judged else []
     return [*claims, *_largest_speedup(trials, cells), remark("not_requested")]
 
 
@@ -219,7 +214,8 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
     if count == 1:
         yield remark("only_cell")
     elif compared and tied > 1:
-        yield contenders.remark("all_tie" if choice.all_tie else "ties", **ranked, tied=tied, by=_tie_break(contenders))
+        code = "all_tie" if tied == (~np.isnan(choice.qualified)).sum() else "ties"
+        yield contenders.remark(code, **ranked, tied=tied, by=_tie_break(contenders))
     else:
         yield contenders.remark("least", **ranked)
     if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
@@ -228,9 +224,11 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
         yield remark("no_target", why=contenders.measure.why)
     if worse := int((choice.p_within < SHOWN).sum()):
         yield contenders.remark("shown_worse", count=worse)
-    if contenders.left_out:
-        yield remark("not_considered", left_out=contenders.left_out)
-    if compared and not contenders.at_reference and contenders.poor_reference is None:
+    if contenders.eligible.left_out:
+        yield remark("not_considered", left_out=contenders.eligible.left_out)
+    row, poor_reference = contenders.baseline, contenders.poor_reference
+    at_reference = contenders.cells["cell_id"] == contenders.cells["reference_cell_id"]
+    if row is not None and poor_reference is None and not at_reference[row]:
         yield contenders.remark("no_reference")
 
 
@@ -250,16 +248,16 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
     level, accuracy = choice.log_objective.point, choice.accuracy_difference.point
     if row == chosen:
         return None
-    if contenders.cells["cell_id"][row] in contenders.without_metric:
+    if contenders.cells["cell_id"][row] in contenders.eligible.without_metric:
         return contenders.remark("metric_unknown")
     if math.isnan(level[row]):
         return contenders.remark("objective_unknown")
     if chosen is None and choice.passes[row]:
-        better = contenders.seem_better
-        return remark("better_is_untimed", name=better[0].name) if better else remark("no_speed_of_baseline")
+        better = list(contenders.seem_better.values())
+        return remark("better_is_untimed", name=better[0]) if better else remark("no_speed_of_baseline")
     if chosen is None or not choice.passes[row]:
         return contenders.remark("accuracy_too_low", **_accuracy(contenders, row))
-    name = contenders.names[chosen]
+    name = contenders.labels[chosen]
     above = level[row] - level[chosen]
     if above > math.log1p(TIE):
         return contenders.remark("above_chosen", by=math.expm1(above), name=name)
@@ -272,6 +270,24 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
         reason = "needs_no_more" if above >= 0 else "more_certain"
     by = float(accuracy[chosen] - accuracy[row])
     return contenders.remark("ties_with_chosen", name=name, why=reason, by=by)
+
+
+def runner_up(contenders: Contenders, chosen: int) -> Remark | None:
+    """Return how the next eligible cell compares with the chosen one; None if no other cell is eligible."""
+    choice = contenders.choice
+    noticed = np.where(choice.p_best >= NOTICED, choice.p_best, 0.0)
+    # Smaller probabilities are noise of the draws, so that the objective ranks the cells that have them.
+    ranked = [row for row in np.lexsort([choice.log_objective.point, -noticed]).tolist() if row != chosen]
+    row = next((row for row in ranked if not math.isnan(choice.qualified[row])), None)
+    if row is None:
+        return None
+    return contenders.remark(
+        "runner_up",
+        name=contenders.labels[row],
+        ratio=gain_over(contenders, row, chosen),
+        p_best=float(choice.p_best[row]),
+        why=why_not(contenders, chosen, row),
+    )
 
 
 def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
@@ -323,7 +339,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 
 def _named(contenders: Contenders, row: int) -> dict[str, Any]:
-    return {"name": contenders.names[row], "objective": float(contenders.objectives[row])}
+    return {"name": contenders.labels[row], "objective": float(contenders.objectives[row])}
 
 
 def _rounded_up(value: float) -> float:
@@ -355,12 +371,12 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if len(contenders.candidates) == 1:
         yield remark("nothing_to_compare")
     if not chance_unknown and not contenders.choice.is_sure(p_best):
-        yield remark("may_not_be_best", p_best=p_best)
+        yield remark("may_not_be_best", p_best=p_best, needed=contenders.choice.needed_probability)
     if not chance_unknown and compared and not contenders.choice.is_sure(p_within):
-        yield contenders.remark("may_miss_margin", p_within=p_within)
-    choice, margin = contenders.choice, contenders.contest.margin
-    if choice.most_accurate is not None and choice.below_best > margin:
-        best = contenders.names[choice.most_accurate]
+        yield contenders.remark("may_miss_margin", p_within=p_within, needed=contenders.choice.needed_probability)
+    choice = contenders.choice
+    if choice.most_accurate is not None and choice.below_best > contenders.contest.margin:
+        best = contenders.labels[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":
         yield remark("target_missed")
@@ -382,7 +398,7 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         difference = ended_s[chosen] - ended_s[other]
         later = difference[~np.isnan(difference)]
         if len(later) and (later > 0).all():
-            yield remark("ended_later", n=len(later), name=contenders.names[other], by=float(later.mean()))
+            yield remark("ended_later", n=len(later), name=contenders.labels[other], by=float(later.mean()))
             return
 
 
@@ -412,11 +428,11 @@ def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return which cells have stragglers, of the chosen one and its baseline, or a chosen cell with only one timing."""
     for row in dict.fromkeys([chosen, contenders.baseline]):
         if row is not None and contenders.stragglers[row]:
-            counts = {"timed": int(contenders.n_timed[row]), "n": int(contenders.n_ok[row])}
+            counts = {"timed": int(contenders.n_timed[row]), "n": int(contenders.cells["n_ok"][row])}
             stragglers = int(contenders.stragglers[row])
             yield remark("straggler", of_baseline=row != chosen, stragglers=stragglers, **counts)
     if not contenders.stragglers[chosen] and contenders.timed_once(chosen):
-        yield remark("timed_once", n=int(contenders.n_ok[chosen]))
+        yield remark("timed_once", n=int(contenders.cells["n_ok"][chosen]))
 
 
 def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
@@ -425,4 +441,4 @@ def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = jeffreys(hits, n)
     share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}
-    return contenders.remark(code, name=contenders.names[row], drop=float(lost.drop[row]), **share)
+    return contenders.remark(code, name=contenders.labels[row], drop=float(lost.drop[row]), **share)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
@@ -20,7 +19,6 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNDECIDED, WORTH, Figure, GpuStep, StepSpeed
-from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
 
@@ -36,46 +34,35 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     choice = contenders.choice
     timed = ~np.isnan(choice.log_objective.point)
     reference, best = choice.best_of(own < gpus), choice.best_of(own == gpus)
-    p_worth = _p_worth(contenders, reference, timed & (own == gpus))
+    p_worth, rows = math.nan, timed & (own == gpus)
+    if reference is not None and rows.any():
+        compared = ~np.isnan(choice.accuracy_difference.point)
+        faster = choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
+        # NaN if one of the chances is unknown.
+        p_worth = float((faster * np.where(compared, choice.p_within, 1.0))[rows].max())
     cost = contenders.totals["cost"].means()
     ratio, is_costly = math.nan, False
     if reference is not None and best is not None and not contenders.on_cpu:
         ratio = float(cost[best] / cost[reference])
         is_costly = choice.is_costly(best, reference)
+    worth = UNDECIDED
+    if p_worth >= SURE:
+        worth = COSTLY if is_costly else WORTH
+    elif reference is not None and p_worth <= 1 - SURE:
+        untimed = contenders.untimed
+        may_be_faster = (untimed["gpus"] == gpus) & (untimed["objective"] < contenders.objectives[reference])
+        worth = UNDECIDED if may_be_faster.any() else NOT_WORTH
+    word = gpu_word(on_cpu=contenders.on_cpu, one=True)
     return GpuStep(
         gpus=gpus,
         fewer=fewer,
-        name=f"2nd {gpu_word(on_cpu=contenders.on_cpu, one=True)}"
-        if gpus == 2
-        else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
-        worth=_worth(contenders, reference, gpus, p_worth, is_costly=is_costly),
+        name=f"2nd {word}" if gpus == 2 else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
+        worth=worth,
         p_worth=p_worth,
         gain=gain_over(contenders, reference, best),
         cost=ratio,
         by_batch=tuple(_by_batch(contenders, fewer, gpus)),
     )
-
-
-def _p_worth(contenders: Contenders, reference: int | None, rows: npt.NDArray[np.bool_]) -> float:
-    """Return the probability that one of the rows is worth it; NaN if that is not known."""
-    if reference is None or not rows.any():
-        return math.nan
-    compared = ~np.isnan(contenders.choice.accuracy_difference.point)
-    faster = contenders.choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
-    chances: Array = (faster * np.where(compared, contenders.choice.p_within, 1.0))[rows]
-    return math.nan if np.isnan(chances).any() else float(chances.max())
-
-
-def _worth(contenders: Contenders, reference: int | None, gpus: float, p_worth: float, *, is_costly: bool) -> str:
-    if reference is None or math.isnan(p_worth):
-        return UNDECIDED
-    if p_worth >= SURE:
-        return COSTLY if is_costly else WORTH
-    cells = contenders.tried.set_index("cell_id")["gpus"]
-    may_be_faster = any(
-        cells[cell.cell_id] == gpus and cell.objective < contenders.objectives[reference] for cell in contenders.untimed
-    )
-    return NOT_WORTH if p_worth <= 1 - SURE and not may_be_faster else UNDECIDED
 
 
 def best_with_fewest(contenders: Contenders) -> int | None:

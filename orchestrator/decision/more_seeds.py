@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, MoreSeeds, Remark, remark
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, Remark, remark
 from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
 
 _MOST_RIVALS = 3
@@ -41,8 +41,8 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     """Return rivals that no practical number of seeds separates from the choice, and cells too close to the margin."""
     choice = contenders.choice
     unsure = [row for row in _rivals(contenders, chosen) if _settles(contenders, chosen, row) is None]
-    equal = [contenders.names[row] for row in unsure if not _is_faster(contenders, chosen, row)]
-    near: list[str | None] = [contenders.names[row] for row in unsure if _is_faster(contenders, chosen, row)]
+    equal = [contenders.labels[row] for row in unsure if not _is_faster(contenders, chosen, row)]
+    near: list[str | None] = [contenders.labels[row] for row in unsure if _is_faster(contenders, chosen, row)]
     may_miss = not math.isnan(choice.accuracy_difference.point[chosen]) and not choice.is_sure(choice.p_within[chosen])
     if may_miss and _settles_margin(contenders, chosen) is None:
         near = [None, *near]
@@ -89,13 +89,6 @@ def _seeds(gap: float, variance: float, error: float) -> int | None:
     if math.isnan(gap) or math.isnan(variance):
         return 0
     return seeds_to_tell(gap, variance, error, SURE)
-
-
-def more_seeds(contenders: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:
-    """Yield how many further seeds each cell should get."""
-    for row in asked:
-        cell_id = str(contenders.cells["cell_id"][row])
-        yield MoreSeeds(cell_id=cell_id, name=contenders.names[row], seeds=needed - len(contenders.seeds[row]))
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:

@@ -59,6 +59,15 @@ class MoreSeeds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LargerBatch:
+    """A global batch larger than the chosen cell's, by the cell with this batch that is likeliest within the margin."""
+
+    global_batch_size: int
+    cell_id: str
+    p_within_margin: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuCount:
     """The best cell for a number of GPUs."""
 
@@ -130,6 +139,8 @@ class Setting:
 
     cell_id: str
     name: str
+    label: str
+    """The name with only those further axes in which the cell differs from the baseline (`Contenders.labels`)."""
     baseline_cell_id: str | None
     """The baseline of `speedup` and `efficiency`."""
     axes: Mapping[str, Any]
@@ -188,6 +199,12 @@ class Recommendation:
     need only be more likely than not; None if chance is unknown."""
     largest_batch_cell_id: str | None = None
     """The most accurate cell with the largest global batch, if that is larger than the chosen cell's."""
+    larger_batches: tuple[LargerBatch, ...] = ()
+    """From the next larger global batch to the largest one; empty if accuracies are not compared."""
+    cheapest_cell_id: str | None = None
+    """The eligible cell that costs the least, if it costs less than the chosen one by more than `choice.TIE`."""
+    runner_up: Remark | None = None
+    """How the eligible cell that comes after the chosen one compares with it; None if there is none."""
     headline: Remark
     """The recommendation in one sentence, or why there is none."""
     details: tuple[Remark, ...] = ()

@@ -1,22 +1,19 @@
 """Verdicts on a sweep's claims: looks up both sides of each claim in the frames and judges them.
 
-The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as in all tables
-(`statistics.intervals`); accuracies and other values that may be 0 by left minus right. The verdict follows from a 95%
-interval: *confirmed* if all of it agrees with the claim, *refuted* if none of it does, else *inconclusive*. The margin,
+The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right; accuracies and other
+values that may be 0 by left minus right. A claim is *confirmed* if all of the 95% interval agrees with it, *refuted* if
+none of it does, else *inconclusive*, as it is with too few seeds or epochs, or with seeds that are copies. The margin,
 in the units of the sides, favours the claim: `a >= b` with a margin of 0.01 holds unless a is below b − 0.01, and
-`a == b`, which needs a margin, also requires `a <= b + 0.01`. The interval is Student's t below ten seeds and the
-bootstrap from ten seeds on. A claim is inconclusive with fewer seeds or epochs than the claim needs. It is also
-inconclusive if all seeds have the same value of a quantity that varies by chance: such seeds are copies.
-
-Each verdict is for its claim alone. For all claims of a sweep together it has a p-value adjusted by Holm, "A simple
-sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979): some verdict with an
-adjusted p below 5% is wrong in at most 5% of sweeps, whatever the number of claims.
+`a == b` also requires `a <= b + 0.01`. All claims together have p-values adjusted by Holm, "A simple sequentially
+rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979): some verdict with an adjusted p below
+5% is wrong in at most 5% of sweeps, whatever the number of claims.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,13 +78,6 @@ class Sides:
         equal = abs(apart[0]) > _ROUNDING and bool(np.ptp(apart) < _ROUNDING)
         return equal and self.samples is not None and math.isnan(self.samples)
 
-    @property
-    def least_error(self) -> float:
-        """The standard error of the mean difference that the number of samples implies; 0 if unknown."""
-        if self.by_ratio or self.samples is None:
-            return 0.0
-        return float(least_error(self.compared().mean(), np.asarray(self.samples)))
-
     def compared(self, shift: float = 0.0) -> Array:
         """Logarithm of left / (right + shift), or left − (right + shift)."""
         right = self.right + shift
@@ -129,10 +119,26 @@ class Verdict:
 def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     """Judge a claim; `epochs` is the fewest of its trials, NaN if one does not report it."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
-    tests, least = _tests(order, claim.margin, sides), sides.least_error if n else 0.0
-    reading = _read(order, tests, least) if n else INCONCLUSIVE
+    # Values by seed that are above (or not below) 0 if the claim holds; an equality has two bounds.
+    below, above = sides.compared(-claim.margin), -sides.compared(claim.margin)
+    tests = [below, above] if order == "==" else [below if order in (">", ">=") else above]
+    # The standard error of the mean difference that the number of samples implies.
+    least = 0.0
+    if n and not sides.by_ratio and sides.samples is not None:
+        least = float(least_error(sides.compared().mean(), np.asarray(sides.samples)))
+    ends = [_interval(test, least)[1:] for test in tests]
+    holds = operator.gt if order in "<>" else operator.ge
+    reading = INCONCLUSIVE
+    if not np.isnan(ends).any():
+        if all(holds(lo, 0) for lo, _ in ends):
+            reading = CONFIRMED
+        elif not all(holds(hi, 0) for _, hi in ends):
+            reading = REFUTED
     why = _why(claim, sides, epochs) or (_UNDECIDED if reading == INCONCLUSIVE else "")
-    point, lo, hi = _interval(sides.compared(), least, back=np.exp if sides.by_ratio else np.asarray)
+    point, lo, hi = _interval(sides.compared(), least)
+    if sides.by_ratio:
+        with np.errstate(over="ignore"):
+            point, lo, hi = np.exp([point, lo, hi]).tolist()
     return Verdict(
         claim=claim,
         verdict=INCONCLUSIVE if why else reading,
@@ -166,21 +172,6 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
     return ""
 
 
-def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
-    """Return values by seed that are above (or not below) 0 if the claim holds; for an equality, both bounds."""
-    below, above = sides.compared(-margin), -sides.compared(margin)
-    return [below, above] if order == "==" else [below if order in (">", ">=") else above]
-
-
-def _read(order: str, tests: Sequence[Array], least: float) -> str:
-    ends = [_interval(test, least)[1:] for test in tests]
-    if any(math.isnan(end) for both in ends for end in both):
-        return INCONCLUSIVE
-    if all(_holds(order, lo) for lo, _ in ends):
-        return CONFIRMED
-    return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
-
-
 def _p_value(tests: Sequence[Array], least: float) -> float:
     """Return p of the test that decides: the strongest against the claim, or the weakest for it."""
     from scipy.special import ndtr, stdtr
@@ -203,15 +194,11 @@ def adjusted(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return adjusted
 
 
-def _holds(order: str, value: float) -> bool:
-    return value > 0 if order in "<>" else value >= 0
-
-
-def _interval(values: Array, least: float, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
+def _interval(values: Array, least: float) -> tuple[float, float, float]:
     """Return the mean and the ends of its interval, for a standard error of at least this; NaN without values."""
     if not len(values):
         return math.nan, math.nan, math.nan
-    interval = at_least(mean_interval(values[None, :]), np.asarray(least)).map(back)
+    interval = at_least(mean_interval(values[None, :]), np.asarray(least))
     return float(interval.point[0]), float(interval.lo[0]), float(interval.hi[0])
 
 

@@ -41,12 +41,17 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = "") -> str:
     """Return the plan as a table for people."""
+    table, shared = _without_shared(_table(plan))
+    values = ", ".join(f"{key}={value}" for key, value in shared.items())
+    counts = f"{len(plan.to_run)} to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
+    reasons = Counter(plan.infeasible.values())
     return "\n".join(
         [
-            *_aligned(_table(plan)),
+            *_aligned(table),
             "",
-            f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible",
-            *(f"{trials} infeasible: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
+            *([f"all trials: {values}"] if shared else ()),
+            f"trials: {counts}",
+            *(f"{counted(trials, 'trial', 'trials')} infeasible: {why}" for why, trials in reasons.items()),
             f"on {', '.join(describe(node) for node in plan.nodes)}",
             *_expected(plan, price_per_gpu_hour, currency),
             *(f"note: {remark}" for remark in remarks),
@@ -245,6 +250,13 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
     # A narrow terminal must show the rest.
     empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", _UNKNOWN) for cells in shown)]
     return [{key: value for key, value in cells.items() if key not in empty} for cells in shown]
+
+
+def _without_shared(shown: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows without the columns in which several rows have one value, and these values."""
+    first = shown[0] if len(shown) > 1 else {}
+    shared = {key: value for key, value in first.items() if key != "state" and all(row[key] == value for row in shown)}
+    return [{key: value for key, value in row.items() if key not in shared} for row in shown], shared
 
 
 def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -16,40 +16,12 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST
-from orchestrator.analysis.summary import by_cell
+from orchestrator.analysis.summary import by_seed
 from orchestrator.analysis.validity import only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.report.plot import (
-    ABOUT_INTERVALS,
-    FADED,
-    GREY,
-    MOST_BARS,
-    PALE,
-    TIP,
-    ZOOM,
-    Plot,
-    Spec,
-    bars,
-    category,
-    clipped,
-    doubling,
-    filter_value,
-    fixed_batch,
-    in_panels,
-    interval,
-    is_on_cpu,
-    label_of,
-    lines_in_panels,
-    mark,
-    panel_places,
-    picked,
-    quantity,
-    ranked_panels,
-    short_names,
-    spanning,
-    word,
-)
+from orchestrator.report import plot as vega
+from orchestrator.report.plot import Plot, Spec
 from orchestrator.report.speedup_plots import speedup, speedup_by_batch, why_not_linear
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
@@ -71,7 +43,7 @@ def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
     sound = only_sound(trials)
     ok = sound[sound["status"] == Status.OK.value]
-    seconds = mean_interval(logs(by_cell(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
+    seconds = mean_interval(logs(by_seed(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
     ends = zip(_ENDS, (seconds.point, seconds.lo, seconds.hi), strict=True)
     return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})
 
@@ -84,40 +56,37 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     records = ordered.to_dict("records")
     first = _first(records, recommendation)
-    panels = {
-        "panel": _of_speed(cells),
-        "target_panel": [*differing, "lr_rule"],
-        "count_panel": [*differing, "gpus"],
-    }
-    titles = {name: [_panel_title(row, columns, cells) for row in records] for name, columns in panels.items()}
-    ranks = {name: ranked_panels(records, titles[name], columns, first) for name, columns in panels.items()}
-    places = {name: panel_places(cells, columns, _panel_title) for name, columns in panels.items()}
+    panels = {"panel": _of_speed(cells), "target_panel": [*differing, "lr_rule"], "count_panel": [*differing, "gpus"]}
     whole = recommendation.deciding_time == "total_time"
     columns = _COLUMNS | {f"time{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
     columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
     rows: list[dict[str, Any]] = []
     for index, record in enumerate(records):
         row = {
-            "cell": label_of(cell_label(record, differing)),
-            "batch_cell": label_of(cell_label({key: record[key] for key in record if key != "lr_rule"}, differing)),
+            "cell": vega.label_of(cell_label(record, differing)),
+            "batch_cell": vega.label_of(
+                cell_label({key: record[key] for key in record if key != "lr_rule"}, differing)
+            ),
             "order": index if record is not first else -1,  # charts with few bars begin with the chosen cell
             "gpus": record["gpus"],
             "fixed_batch": record[fixed],
             "global_batch": record["global_batch_size"],
-            "rule": label_of(str(record["lr_rule"])),
+            "rule": vega.label_of(str(record["lr_rule"])),
             "ideal": record["speedup"] / record["efficiency"],
             "compared": record["cell_id"] != record["baseline_cell_id"],
             "timing": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
             # Cells that differ from the chosen one in the rate alone have its speed: its own rate is drawn, if any.
             "rate_rank": sum(first is None or record[name] != first[name] for name in ("lr_rule", "lr_multiplier")),
             "role": role_of(record, recommendation),
+            "label": vega.label_of(named.label) if (named := recommendation.setting(record["cell_id"])) else "",
         }
         row |= {name: record.get(column, math.nan) for name, column in columns.items()}
-        row |= {name: titles[name][index] for name in panels}
-        row |= {f"{name}_order": ranks[name][index] for name in panels}
-        row |= {f"{name}_place": places[name][titles[name][index]] for name in panels}
-        row |= {f"axis:{name}": filter_value(record[name]) for name in (*differing, *ALWAYS)}
-        rows.append(row)
+        rows.append(row | {f"axis:{name}": vega.filter_value(record[name]) for name in (*differing, *ALWAYS)})
+    for name, axes in panels.items():
+        titles = [_panel_title(record, axes, cells) for record in records]
+        ranks, places = vega.ranked_panels(records, titles, axes, first), vega.panel_places(cells, axes, _panel_title)
+        for row, title, rank in zip(rows, titles, ranks, strict=True):
+            row |= {name: title, f"{name}_order": rank, f"{name}_place": places[title]}
     front = _front(pd.DataFrame(rows), metric.sign)
     return [{**row, "on_front": index in front} for index, row in enumerate(rows)]
 
@@ -150,11 +119,11 @@ def _of_speed(cells: pd.DataFrame) -> list[str]:
 def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
     others = [column for column in columns if column not in ("lr_rule", "gpus")]
     parts = [
-        gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells)) if "gpus" in columns else "",
+        gpus_in_words(row["gpus"], on_cpu=vega.is_on_cpu(cells)) if "gpus" in columns else "",
         str(row["lr_rule"]) if "lr_rule" in columns else "",
-        *(f"{short}={filter_value(row[column])}" for column, short in short_names(others).items()),
+        *(f"{short}={vega.filter_value(row[column])}" for column, short in vega.short_names(others).items()),
     ]
-    return label_of(", ".join(filter(None, parts)))
+    return vega.label_of(", ".join(filter(None, parts)))
 
 
 def _front(rows: pd.DataFrame, sign: float) -> set[int]:
@@ -203,31 +172,32 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         return plot
     measure = recommendation.measure if recommendation.measure.startswith("time") else "time"
     margin = recommendation.terms.report.margin
-    baseline = _metric_of_baseline(cells, recommendation)
-    shown = known if baseline is None else _competing(known, metric.sign, baseline, margin)
+    # NaN without a baseline, or if it has no metric.
+    baseline = recommendation.baseline.value(metric.name) if recommendation.baseline else math.nan
+    shown = known if math.isnan(baseline) else _competing(known, metric.sign, baseline, margin)
     # So wide that the margin's line is in sight.
-    domain = clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], 4 * margin)
-    x = spanning("time", f"{measure} [s]", shown["time"])
+    domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], 4 * margin)
+    x = vega.spanning("time", f"{measure} [s]", shown["time"])
     ends = [0.85 * shown["time"].min(), 1.1 * shown["time"].max()]
     place = {
         "x": {**x, "scale": {"domain": ends, **x["scale"], "nice": False, "clamp": True}},
-        "y": quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
+        "y": vega.quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
     }
-    look: dict[str, Any] = {"color": category("gpus", word("gpus", cells))}
+    look: dict[str, Any] = {"color": vega.category("gpus", vega.word("gpus", cells))}
     # More than eight shapes cannot be told apart.
-    shapes = {"shape": category("rule", word("lr_rule", cells), sort=None, type="nominal")}
-    points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **PALE, **FADED, **TIP}
+    shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
+    points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **vega.POINT}
     drawn = "isValid(datum.time) && isValid(datum.metric)"
     # Many intervals hide the points.
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
-    labels = {**place, "text": {"field": "cell"}}
+    labels = {**place, "text": {"field": "label"}}
     layers = [
-        *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline is not None else ()),
-        *(interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
-        mark("line", place, where="datum.on_front", interpolate="step-after", color=GREY),
-        {**mark("point", points, where=drawn, size=70, filled=True), "params": [ZOOM, picked("gpus")]},
-        mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=GREY),
-        mark("text", labels, where="datum.role !== ''", dy=-15, clip=False),
+        *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline == baseline else ()),
+        *(vega.interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
+        vega.mark("line", place, where="datum.on_front", interpolate="step-after", color=vega.GREY),
+        {**vega.mark("point", points, where=drawn, size=70, filled=True), "params": [vega.ZOOM, vega.picked("gpus")]},
+        vega.mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=vega.GREY),
+        vega.mark("text", labels, where="datum.role !== ''", dy=-15, clip=False),
     ]
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})
 
@@ -251,19 +221,10 @@ def _margin_band(y: Spec, baseline: float, level: float) -> list[Spec]:
     ends = {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}, "y2": {"datum": baseline}}
     label = {"x": {"value": "width"}, "y": ends["y"], "text": {"value": "margin"}}
     return [
-        {**once, **mark("rect", ends, color=GREY, opacity=0.2)},
-        {**once, **mark("rule", {"y": ends["y"]}, strokeDash=[5, 4])},
-        {**once, **mark("text", label, align="right", dx=-4, dy=-6)},
+        {**once, **vega.mark("rect", ends, color=vega.GREY, opacity=0.2)},
+        {**once, **vega.mark("rule", {"y": ends["y"]}, strokeDash=[5, 4])},
+        {**once, **vega.mark("text", label, align="right", dx=-4, dy=-6)},
     ]
-
-
-def _metric_of_baseline(cells: pd.DataFrame, recommendation: Recommendation) -> float | None:
-    """Return the metric of the baseline; None without one."""
-    metric = recommendation.terms.metric
-    if metric.name not in cells:
-        return None
-    values = cells.loc[cells["cell_id"] == recommendation.baseline_cell_id, metric.name].dropna()
-    return float(values.iloc[0]) if len(values) else None
 
 
 def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
@@ -275,17 +236,17 @@ def accuracy(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> Plot:
         name="accuracy",
         title=f"{'Accuracy' if metric == VAL_ACCURACY else metric.label.capitalize()} by batch size",
         about=f"{title.capitalize()} by global batch: up to which batch each learning-rate rule works."
-        f" {ABOUT_INTERVALS}",
+        f" {vega.ABOUT_INTERVALS}",
         absent=why_none(cells, metric),
     )
     if plot.absent:
         return plot
     # Two seeds have intervals so wide that they would hide the differences of the points.
-    domain = clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
-    y = quantity("metric" if is_known else "accuracy", title, domain=domain, nice=False)
-    x = doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
-    rules = category("rule", word("lr_rule", cells), sort=None, type="nominal")
-    return replace(plot, spec=lines_in_panels(x, y, rules, "count_panel"))
+    domain = vega.clipped(cells[f"{column}_lo"], cells[column], cells[f"{column}_hi"])
+    y = vega.quantity("metric" if is_known else "accuracy", title, domain=domain, nice=False)
+    x = vega.doubling("global_batch", "global batch", cells["global_batch_size"].tolist())
+    rules = vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")
+    return replace(plot, spec=vega.lines_in_panels(x, y, rules, "count_panel"))
 
 
 def time_to_target(cells: pd.DataFrame) -> Plot:
@@ -302,16 +263,14 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
     if plot.absent:
         return plot
     encoding = {
-        "x": category("gpus", word("gpus", cells), axis={"labelAngle": 0}),
-        "y": spanning("to_target", "time to target [s]", cells.loc[reached, "time_to_target_s"]),
-        "color": category("fixed_batch", fixed_batch(cells)),
-        **PALE,
-        **FADED,
-        **TIP,
+        "x": vega.category("gpus", vega.word("gpus", cells), axis={"labelAngle": 0}),
+        "y": vega.spanning("to_target", "time to target [s]", cells.loc[reached, "time_to_target_s"]),
+        "color": vega.category("fixed_batch", vega.fixed_batch(cells)),
+        **vega.POINT,
     }
-    points = mark("point", encoding, where="isValid(datum.to_target)", size=70, filled=True)
+    points = vega.mark("point", encoding, where="isValid(datum.to_target)", size=70, filled=True)
     missed = f"{numbers.counted(never, 'cell', 'cells')} not drawn: not every seed reached the target."
-    spec = in_panels([{**points, "params": [picked("fixed_batch")]}], field="target_panel")
+    spec = vega.in_panels([{**points, "params": [vega.picked("fixed_batch")]}], field="target_panel")
     return replace(plot, spec=spec, remarks=[missed] if never else [])
 
 
@@ -327,15 +286,12 @@ def memory(cells: pd.DataFrame) -> Plot:
     if plot.absent:
         return plot
     # Rules share the memory of a batch, so they share a bar.
-    over_rules = [
-        {"op": "max", "field": "memory", "as": "memory"},
-        {"op": "min", "field": "order", "as": "order"},
-    ]
+    over_rules = [{"op": "max", "field": "memory", "as": "memory"}, {"op": "min", "field": "order", "as": "order"}]
     fullest = [
         {"filter": "isValid(datum.memory)"},
         {"aggregate": over_rules, "groupby": ["batch_cell"]},
         {"window": [{"op": "row_number", "as": "bar_rank"}], "sort": [{"field": "order"}]},
-        {"filter": f"datum.bar_rank <= {MOST_BARS}"},
+        {"filter": f"datum.bar_rank <= {vega.MOST_BARS}"},
         {"calculate": "datum.batch_cell + ': ' + format(datum.memory, '.3~r') + ' GB'", "as": "tip"},
     ]
-    return replace(plot, spec={"transform": fullest, **bars("batch_cell", "memory", "peak memory [GB]")})
+    return replace(plot, spec={"transform": fullest, **vega.bars("batch_cell", "memory", "peak memory [GB]")})

@@ -15,25 +15,8 @@ import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.curves import WITH_CURVE
-from orchestrator.report.plot import (
-    FADED,
-    MOST_SERIES,
-    TIP,
-    ZOOM,
-    Plot,
-    Spec,
-    band,
-    doubling,
-    in_panels,
-    is_on_cpu,
-    label_of,
-    mark,
-    picked,
-    quantity,
-    ranked_panels,
-    spanning,
-    word,
-)
+from orchestrator.report import plot as vega
+from orchestrator.report.plot import Plot, Spec
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import TELEMETRY, ResultsFolder
 from orchestrator.text import numbers
@@ -76,15 +59,15 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     drawn = spread(list(with_curve["cell_id"]), first, MOST_CURVES)
     records = with_curve[with_curve["cell_id"].isin(drawn)].to_dict("records")
     # As many as colours that can be told apart.
-    together = len(records) <= MOST_SERIES
+    together = len(records) <= vega.MOST_SERIES
     points = _over_seeds(losses[losses["cell_id"].isin(drawn)])
     by_cell = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
     titles = ["" if together else _panel_title(row, differing, cells) for row in records]
     best = next((row for row in records if row["cell_id"] in first), None)
     rows = []
     places = {title: place for place, title in enumerate(dict.fromkeys(titles))}
-    for row, title, rank in zip(records, titles, ranked_panels(records, titles, columns, best), strict=True):
-        name = label_of(cell_label(row, differing))
+    for row, title, rank in zip(records, titles, vega.ranked_panels(records, titles, columns, best), strict=True):
+        name = vega.label_of(cell_label(row, differing))
         line = name if together else numbers.fact(row[batch])
         for point in by_cell[row["cell_id"]].to_dict("records"):
             values = {"epoch": point["epoch"], "loss": point["loss"]}
@@ -96,26 +79,23 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     remarks = []
     if len(drawn) < len(with_curve):
         remarks.append(f"{len(drawn)} of {len(with_curve)} cells are drawn; tables/curves.parquet has all.")
-    spec = _loss_spec(points["loss"], None if together else word(batch, cells))
+    y = vega.spanning("loss", "training loss", points["loss"])
+    look = {"x": vega.quantity("epoch", "epoch", zero=False, nice=False), "y": y}
+    look |= _lines(None if together else vega.word(batch, cells))
+    marks = vega.mark("point", {**look, **vega.FADED, **vega.TIP}, size=18, filled=True)
+    layers = [
+        vega.band(look, where="true"),
+        vega.mark("line", {**look, **vega.FADED}),
+        {**marks, "params": [vega.ZOOM, vega.picked("line")]},
+    ]
+    tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
+    spec = vega.in_panels(layers, [{"calculate": tip, "as": "tip"}], field="panel")
     return replace(plot, spec=spec, rows=rows, remarks=remarks)
 
 
 def _panel_title(row: Row, differing: Sequence[str], cells: pd.DataFrame) -> str:
-    gpus = gpus_in_words(row["gpus"], on_cpu=is_on_cpu(cells))
-    return label_of(", ".join(filter(None, [f"{gpus} {row['lr_rule']}", named(row, differing)])))
-
-
-def _loss_spec(losses: pd.Series[Any], legend: str | None) -> Spec:
-    x, y = quantity("epoch", "epoch", zero=False, nice=False), spanning("loss", "training loss", losses)
-    look = {"x": x, "y": y, **_lines(legend)}
-    points = mark("point", {**look, **FADED, **TIP}, size=18, filled=True)
-    layers = [
-        band(look, where="true"),
-        mark("line", {**look, **FADED}),
-        {**points, "params": [ZOOM, picked("line")]},
-    ]
-    tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
-    return in_panels(layers, [{"calculate": tip, "as": "tip"}], field="panel")
+    gpus = gpus_in_words(row["gpus"], on_cpu=vega.is_on_cpu(cells))
+    return vega.label_of(", ".join(filter(None, [f"{gpus} {row['lr_rule']}", named(row, differing)])))
 
 
 def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
@@ -145,7 +125,7 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
     """Return the chart of batches by the tokens after which they branched off, with the largest within the margin."""
     rows = [
         {
-            "cell": label_of(row["group"]),
+            "cell": vega.label_of(row["group"]),
             "tokens": row["tokens"],
             "batch": row["global_batch_size"],
             "within": "worse" if row["beyond"] else "within the margin" if row["within"] else "not shown",
@@ -154,16 +134,16 @@ def critical_batch(branches: pd.DataFrame) -> Plot:
         }
         for row in branches.to_dict("records")
     ]
-    x = spanning("tokens", "tokens before the branch", branches["tokens"])
-    y = doubling("batch", "global batch", branches["global_batch_size"].tolist())
+    x = vega.spanning("tokens", "tokens before the branch", branches["tokens"])
+    y = vega.doubling("batch", "global batch", branches["global_batch_size"].tolist())
     several = branches["group"].nunique() > 1
-    colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **FADED}
+    colour = {"color": {"field": "cell", "type": "nominal", "title": None, "sort": None}, **vega.FADED}
     look = {"x": x, "y": y, **(colour if several else {})}
     shape = {"field": "within", "type": "nominal", "title": None, "sort": ["within the margin", "not shown", "worse"]}
-    points = mark("point", {**look, "shape": shape, **TIP}, size=60)
+    points = vega.mark("point", {**look, "shape": shape, **vega.TIP}, size=60)
     layers = [
-        mark("line", look, where="datum.largest"),
-        {**points, "params": [ZOOM, *([picked("cell")] if several else [])]},
+        vega.mark("line", look, where="datum.largest"),
+        {**points, "params": [vega.ZOOM, *([vega.picked("cell")] if several else [])]},
     ]
     return Plot(
         name="critical_batch",
@@ -197,7 +177,7 @@ def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Finding]:
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
     if not names:
         return []
-    more = f", and {len(names) - 1} more" if len(names) > 1 else ""
+    more = f", and {numbers.counted(len(names) - 1, 'more trial', 'more trials')}" if len(names) > 1 else ""
     return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
@@ -273,7 +253,7 @@ def utilisation(cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], firs
         about=f"{busy} during one trial of the cell.",
         absent="No trial recorded samples of its devices.",
     )
-    y = quantity("value", "GPU busy" if on_gpu else "cores busy", **({"domain": [0, 1.05]} if on_gpu else {}))
+    y = vega.quantity("value", "GPU busy" if on_gpu else "cores busy", **({"domain": [0, 1.05]} if on_gpu else {}))
     y = {**y, "axis": {"format": "~%" if on_gpu else "~r", "tickCount": 5}}
     return _over_time(plot, cells, telemetry, "gpu_util" if on_gpu else "cpu_util", y, first)
 
@@ -286,7 +266,7 @@ def power(cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], first: Seq
         about="Power of each device during one trial of the cell.",
         absent="No device reported its power.",
     )
-    return _over_time(plot, cells, telemetry, "power_w", quantity("value", "power [W]"), first)
+    return _over_time(plot, cells, telemetry, "power_w", vega.quantity("value", "power [W]"), first)
 
 
 def _over_time(
@@ -302,15 +282,15 @@ def _over_time(
     records.sort(key=lambda row: row["cell_id"] not in first)
     rows: list[dict[str, Any]] = []
     for place, row in enumerate(records, start=1):
-        name = label_of(cell_label(row, differing))
+        name = vega.label_of(cell_label(row, differing))
         frame = measured[row["cell_id"]]
         devices = frame[frame[column].notna()].groupby(["rank", "device"], sort=True)
-        for (rank, device), points in list(devices)[:MOST_SERIES]:
+        for (rank, device), points in list(devices)[: vega.MOST_SERIES]:
             line = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
             labels = {"cell": name, "line": line, "panel": name, "panel_order": place, "panel_place": place}
             values = zip(points["time_s"], points[column], strict=True)
             rows += [{**labels, "time": time, "value": value} for time, value in values]
-    line_of_device = mark("line", {"x": quantity("time", "time [s]"), "y": y, **_lines(None), **FADED})
-    spec = in_panels([{**line_of_device, "params": [ZOOM, picked("line")]}], field="panel")
+    line_of_device = vega.mark("line", {"x": vega.quantity("time", "time [s]"), "y": y, **_lines(None), **vega.FADED})
+    spec = vega.in_panels([{**line_of_device, "params": [vega.ZOOM, vega.picked("line")]}], field="panel")
     some = f"A trial of {len(measured)} of {len(cells)} cells is drawn."
     return replace(plot, spec=spec, rows=rows, remarks=[some] if len(measured) < len(cells) else [])

@@ -87,6 +87,7 @@ def key_facts(data: ReportData) -> list[tuple[str, str]]:
     counts = trials["status"].value_counts()
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
+    timed = int(is_valid(trials["timing_valid"]).sum())
     on_cpu = " (gpus counts worker processes)" if is_on_cpu(cells) else ""
     finished = trials["finished_at"].replace("", None).dropna()
     facts = [
@@ -94,7 +95,7 @@ def key_facts(data: ReportData) -> list[tuple[str, str]]:
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
         ("cells", f"{len(cells)}, {seeds_in_words(cells)} each"),
-        ("timings valid", f"{is_valid(trials['timing_valid']).sum()} of {ok}"),
+        ("timings valid", f"{timed} of {ok}" + (", none disturbed" if timed == ok else "")),
         ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
     ]
     return facts if facts[0][1] else facts[1:]
@@ -119,10 +120,10 @@ def provenance(
 
 def _distinct(column: pd.Series[Any]) -> str:
     values = list(dict.fromkeys(map(numbers.fact, column.dropna())))
-    return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
+    return ", ".join(values[:4]) + (f" and {len(values) - 4} more values" if len(values) > 4 else "")
 
 
 def not_ok_lines(cells: pd.DataFrame) -> list[str]:
     """Return the lines on cells that are not ok, and how many more there are."""
     lines = not_ok(cells, varying(cells))
-    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"{len(lines) - _MOST} more are in summary.csv"]
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"{len(lines) - _MOST} more lines: see summary.csv"]

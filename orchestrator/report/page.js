@@ -30,7 +30,7 @@ function showTip(_handler, event, _item, text) {
   const under = document.elementsFromPoint(event.clientX, event.clientY).map((element) => element.__data__?.datum?.tip);
   const texts = [...new Set([text, ...under].filter(Boolean))];
   const short = texts.slice(0, MOST_TIPS).map((one) => one.split("\n").slice(0, 5).join(" · "));
-  const more = texts.length > MOST_TIPS ? [`${texts.length - MOST_TIPS} more`] : [];
+  const more = texts.length > MOST_TIPS ? [`${texts.length - MOST_TIPS} more points`] : [];
   tellAt(event.clientX, event.clientY, texts.length < 2 ? text : [...short, ...more].join("\n"));
 }
 

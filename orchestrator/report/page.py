@@ -121,10 +121,16 @@ def plots_in(page: str) -> list[Plot]:
     if element is None:
         raise ValueError("this is not the page of a report")
     content = json.loads(element[1])
-    return [
-        Plot(name=name, title=plot["title"], spec=plot["spec"], rows=_by_row(content["data"][plot["data"]]))
-        for name, plot in content["plots"].items()
-    ]
+    plots = []
+    for name, plot in content["plots"].items():
+        columns = content["data"][plot["data"]]
+        for field, values in columns.items():
+            # The form of `_by_column`.
+            if isinstance(values, Mapping):
+                columns[field] = [values["texts"][place] for place in values["places"]]
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        plots.append(Plot(name=name, title=plot["title"], spec=plot["spec"], rows=rows))
+    return plots
 
 
 def _digest(text: str) -> str:
@@ -164,15 +170,6 @@ def _by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             columns[name] = values
     return columns
-
-
-def _by_row(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of `_by_column`."""
-    lists = {
-        name: [values["texts"][place] for place in values["places"]] if isinstance(values, Mapping) else values
-        for name, values in columns.items()
-    }
-    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
 def _short(value: Any) -> Any:

@@ -120,14 +120,6 @@ def _three(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _seeds_timed(row: Row) -> str:
-    return f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}"
-
-
-def _validity(row: Row) -> str:
-    return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
-
-
 def _chance(column: str) -> Callable[[Row], str]:
     return lambda row: "" if math.isnan(row[column]) else probability(row[column], short=True)
 
@@ -142,7 +134,7 @@ _OF_CELLS: Columns = {
     "efficiency": efficiency_text,
     "status": status,
     "seeds ok": lambda row: f"{row['n_ok']}/{row['n_seeds']}",
-    "seeds timed": _seeds_timed,
+    "seeds timed": lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}",
     "total [s]": _timed("total_s"),
     "test accuracy": _measured("accuracy", _three),
     "epoch [s]": _timed("epoch_s"),
@@ -166,7 +158,7 @@ _OF_TRIALS: Columns = {
     "val. accuracy": _measured("val_accuracy", _three),
     "to target [s]": _measured("time_to_target_s"),
     "wall [s]": _measured("wall_s"),
-    "timing": _validity,
+    "timing": lambda row: {True: "valid", False: "not valid"}.get(row["timing_valid"], ""),
     "note": lambda row: str(row["note"]),
     "trial": lambda row: str(row["trial_id"]),
 }

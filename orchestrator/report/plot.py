@@ -154,8 +154,8 @@ TIP = {"tooltip": {"field": "tip"}}
 
 FADED = {"opacity": {"condition": {"param": "pick", "value": 1}, "value": 0.12}}
 
-PALE = {"fillOpacity": {"condition": {"test": "datum.timing === false", "value": 0.25}, "value": 1}}
-"""Points without a valid timing are pale."""
+POINT = TIP | FADED | {"fillOpacity": {"condition": {"test": "datum.timing === false", "value": 0.25}, "value": 1}}
+"""The look of the points of cells; those without a valid timing are pale."""
 
 
 def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: str) -> Spec:
@@ -179,7 +179,7 @@ def lines_in_panels(
     """Return a chart with lines of one colour each, of compared cells if there is a dashed `level`."""
     drawn = f"isValid(datum.{y['field']})" + (" && datum.compared" if level is not None else "")
     look = {"x": x, "y": y, "color": colour}
-    points = mark("point", {**look, **FADED, **PALE, **TIP}, where=drawn, size=55, filled=True)
+    points = mark("point", {**look, **POINT}, where=drawn, size=55, filled=True)
     guide = {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}
     layers = [
         *([mark("rule", guide, strokeDash=[5, 4])] if level is not None else ()),

@@ -13,29 +13,8 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss, words_of
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.report.plot import (
-    ABOUT_INTERVALS,
-    FADED,
-    GREY,
-    MOST_BARS,
-    PALE,
-    TIP,
-    ZOOM,
-    Plot,
-    Spec,
-    band,
-    bars,
-    category,
-    doubling,
-    fixed_batch,
-    in_panels,
-    interval,
-    lines_in_panels,
-    mark,
-    picked,
-    quantity,
-    word,
-)
+from orchestrator.report import plot as vega
+from orchestrator.report.plot import Plot, Spec
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import numbers
 from orchestrator.text.rows import cell_label, varying
@@ -48,7 +27,7 @@ def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
 
 def speedup(cells: pd.DataFrame) -> Plot:
     """Return the chart of throughput relative to the baseline, beside the ideal speed-up."""
-    gpus = word("gpus", cells)
+    gpus = vega.word("gpus", cells)
     known = cells[cells["speedup"].notna()]
     # The reason stands in the page, so that a missing chart is no riddle.
     absent = ""
@@ -59,15 +38,15 @@ def speedup(cells: pd.DataFrame) -> Plot:
     plot = Plot(
         name="speedup",
         title=f"Speed-up of more {gpus}",
-        about=f"Throughput as a multiple of the baseline's, at the same {fixed_batch(cells)}"
+        about=f"Throughput as a multiple of the baseline's, at the same {vega.fixed_batch(cells)}"
         f" ({cells['scaling'].iloc[0]} scaling). Dashed: the ideal, in proportion to the {gpus}. Percentages: share of"
-        f" the ideal. {ABOUT_INTERVALS}",
+        f" the ideal. {vega.ABOUT_INTERVALS}",
         absent=absent,
     )
     if plot.absent:
         return plot
     layers = _one_step(known) if known["gpus"].nunique() <= 2 else _several_steps(known)
-    return replace(plot, spec=in_panels(layers, _ONE_RATE, field="panel"), remarks=one_process(cells))
+    return replace(plot, spec=vega.in_panels(layers, _ONE_RATE, field="panel"), remarks=one_process(cells))
 
 
 _ONE_RATE: Sequence[Spec] = (
@@ -89,20 +68,20 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for a single step of the GPUs: a row for each batch, with its ideal."""
     # Room for the labels right of the largest value.
     most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
-    x = {**quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
-    place = {"x": x, "y": category("fixed_batch", fixed_batch(known), axis={"grid": False})}
-    look = {"color": category("gpus", word("gpus", known))}
+    x = {**vega.quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
+    place = {"x": x, "y": vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})}
+    look = {"color": vega.category("gpus", vega.word("gpus", known))}
     drawn = "isValid(datum.speedup) && datum.compared"
-    points = mark("point", {**place, **look, **PALE, **FADED, **TIP}, where=drawn, size=70, filled=True)
+    points = vega.mark("point", {**place, **look, **vega.POINT}, where=drawn, size=70, filled=True)
     # At the right edge no line crosses the labels.
     edge = {**place, "x": {"datum": x["scale"]["domain"][1], "type": "quantitative", "scale": x["scale"]}}
-    texts = mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
+    texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
     label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
     return [
-        mark("rule", {"x": {"datum": 1}}, opacity=0.5),
-        mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=GREY),
-        interval("x", {**place, **look}, where=drawn, strokeWidth=3),
-        {**points, "params": [picked("gpus")]},
+        vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
+        vega.mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=vega.GREY),
+        vega.interval("x", {**place, **look}, where=drawn, strokeWidth=3),
+        {**points, "params": [vega.picked("gpus")]},
         {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]},
     ]
 
@@ -112,9 +91,9 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
     counts = list(known["gpus"].unique())
     # The ideal is a straight line only if both axes are logarithmic.
     scale = {"type": "log", "base": 2, "nice": False}
-    y = {**quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
-    place = {"x": doubling("gpus", word("gpus", known), counts), "y": y}
-    look = {"color": category("fixed_batch", fixed_batch(known))}
+    y = {**vega.quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
+    place = {"x": vega.doubling("gpus", vega.word("gpus", known), counts), "y": y}
+    look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
     drawn = "isValid(datum.speedup)"
     # The efficiency stands at the end of each line, that is at its most GPUs.
     at_end = [
@@ -124,14 +103,14 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
         {"calculate": "format(datum.efficiency, '.0%')", "as": "label"},
     ]
     ideal = {**place, "y": {**y, "field": "ideal", "aggregate": "max"}}
-    points = mark("point", {**place, **look, **PALE, **FADED, **TIP}, where=drawn, size=55, filled=True)
+    points = vega.mark("point", {**place, **look, **vega.POINT}, where=drawn, size=55, filled=True)
     texts = {**place, **look, "text": {"field": "label"}}
     return [
-        mark("line", ideal, where=drawn, strokeDash=[5, 4], color=GREY),
-        band({**place, **look}, where=drawn),
-        mark("line", {**place, **look, **FADED}, where=drawn),
-        {**points, "params": [ZOOM, picked("fixed_batch")]},
-        {**mark("text", texts, align="left", dx=7, fontSize=10, clip=False), "transform": at_end},
+        vega.mark("line", ideal, where=drawn, strokeDash=[5, 4], color=vega.GREY),
+        vega.band({**place, **look}, where=drawn),
+        vega.mark("line", {**place, **look, **vega.FADED}, where=drawn),
+        {**points, "params": [vega.ZOOM, vega.picked("fixed_batch")]},
+        {**vega.mark("text", texts, align="left", dx=7, fontSize=10, clip=False), "transform": at_end},
     ]
 
 
@@ -144,14 +123,14 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
     batches = scaled[FIXED_SIDE[cells["scaling"].iloc[0]]]
     if batches.nunique() < 3 or scaled["gpus"].nunique() < 2:
         return []
-    gpus, batch = word("gpus", cells), fixed_batch(cells)
-    x = doubling("fixed_batch", batch, batches.tolist())
+    gpus, batch = vega.word("gpus", cells), vega.fixed_batch(cells)
+    x = vega.doubling("fixed_batch", batch, batches.tolist())
     plot = Plot(
         name="speedup_by_batch",
         title="Speed-up by batch size",
-        about=f"The {batch} from which more {gpus} pay off. Dashed: as fast as the baseline. {ABOUT_INTERVALS}",
-        spec=lines_in_panels(
-            x, quantity("speedup", "speed-up"), category("gpus", gpus), "panel", level=1, transform=_ONE_RATE
+        about=f"The {batch} from which more {gpus} pay off. Dashed: as fast as the baseline. {vega.ABOUT_INTERVALS}",
+        spec=vega.lines_in_panels(
+            x, vega.quantity("speedup", "speed-up"), vega.category("gpus", gpus), "panel", level=1, transform=_ONE_RATE
         ),
     )
     return [plot]
@@ -163,7 +142,7 @@ _KEPT = {"efficiency": "kept"} | LOST_TO
 
 def why_not_linear(cells: pd.DataFrame) -> Plot:
     """Return the chart with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
-    gpus = word("gpus", cells)
+    gpus = vega.word("gpus", cells)
     known = cells[cells["lost_rest"].notna()]
     plot = Plot(
         name="why_not_linear",
@@ -181,7 +160,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     fold = [
         {"filter": "isValid(datum.lost_rest)"},
         {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
-        {"filter": f"datum.bar_rank <= {MOST_BARS}"},
+        {"filter": f"datum.bar_rank <= {vega.MOST_BARS}"},
         {"fold": list(_KEPT), "as": ["column", "share"]},
         {"calculate": f"{{{names}}}[datum.column]", "as": "part"},
         {"calculate": "datum.cell + '\\n' + datum.part + ': ' + format(datum.share, '.1%')", "as": "tip"},
@@ -192,14 +171,14 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     ]
     colour = {"field": "part", "type": "nominal", "title": None, "scale": {"domain": list(_KEPT.values())}}
     remarks = []
-    if len(known) > MOST_BARS:
-        remarks.append(f"{MOST_BARS} of {len(known)} cells are drawn: the filters choose others.")
+    if len(known) > vega.MOST_BARS:
+        remarks.append(f"{vega.MOST_BARS} of {len(known)} cells are drawn: the filters choose others.")
     if (known[list(LOST)] < -0.02).any(axis=None):
         remarks.append(
             "Parts that took less time than in the baseline are negative and not drawn, and the other losses are scaled"
             " to 100%; summary.csv has all."
         )
-    spec = {"transform": fold, **bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)}
+    spec = {"transform": fold, **vega.bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)}
     return replace(plot, spec=spec, remarks=remarks)
 
 

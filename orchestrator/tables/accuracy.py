@@ -6,8 +6,6 @@ metric, such as a loss, has that metric in the same table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 from orchestrator.analysis.summary import further_metrics
@@ -52,7 +50,10 @@ def accuracy_markdown(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str
         if worse:
             content += ["Worse than at the reference batch:", "", *worse, ""]
     if names := further_metrics(cells):
-        content += ["Other metrics, with 95% intervals:", "", markdown(metrics_frame(ordered, names)), ""]
+        rows = ordered.to_dict("records")
+        texts = {"cell": [cell_label(row, differing) for row in rows]}
+        texts |= {name: [figure(row, name) for row in rows] for name in names}
+        content += ["Other metrics, with 95% intervals:", "", markdown(pd.DataFrame(texts)), ""]
     failed = [numbers.plain(f"- {line}") for line in not_ok(ordered, differing)]
     if failed:
         content += ["Not ok:", "", *failed, ""]
@@ -68,13 +69,10 @@ def why_none(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
     known = cells[cells[column].notna()] if column in cells else cells.iloc[:0]
     if known.empty:
         return f"No trial reported {'an accuracy' if metric == VAL_ACCURACY else column}."
-    return _UNTRAINED.format(word) if is_untrained(known).all() else ""
-
-
-_UNTRAINED = (
-    f"No {{}} is shown: after fewer than {FEWEST_STEPS} optimizer steps, it says nothing about batches or"
-    " learning rates. summary.csv has it."
-)
+    if not is_untrained(known).all():
+        return ""
+    steps = f"after fewer than {FEWEST_STEPS} optimizer steps"
+    return f"No {word} is shown: {steps}, it says nothing about batches or learning rates. summary.csv has it."
 
 
 def shown_column(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> str:
@@ -99,15 +97,6 @@ def accuracy_frame(cells: pd.DataFrame, metric: Metric = VAL_ACCURACY) -> pd.Dat
     }
     grouped = texts.groupby([pd.Series(values, name=name) for name, values in keys.items()], sort=False, dropna=False)
     return grouped.agg(" / ".join).unstack("lr_rule").fillna("").reset_index().rename_axis(columns=None)
-
-
-def metrics_frame(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each cell with these metrics as text."""
-    differing = varying(cells)
-    rows = cells.to_dict("records")
-    return pd.DataFrame(
-        {"cell": cell_label(row, differing), **{name: figure(row, name) for name in names}} for row in rows
-    )
 
 
 def _order(cells: pd.DataFrame) -> list[str]:

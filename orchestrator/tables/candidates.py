@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 
 import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY
-from orchestrator.decision.choice import SHOWN
+from orchestrator.config.settings import AT_YOUR_PRICE
+from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     COSTLY,
     NOT_WORTH,
@@ -26,8 +28,8 @@ from orchestrator.decision.recommendation import (
 )
 from orchestrator.tables.sentences import probability, sentence
 from orchestrator.text import numbers
-from orchestrator.text.numbers import suited
-from orchestrator.text.rows import gpu_word, markdown
+from orchestrator.text.numbers import Unit, suited
+from orchestrator.text.rows import gpu_word, gpus_in_words, markdown
 from sweeps.sweep import STANDARD_AXES
 
 MOST_CANDIDATES = 12
@@ -86,22 +88,26 @@ class Candidates:
         wanted = [cell for cell_id in roles if (cell := recommendation.setting(cell_id))][:most]
         if not wanted:
             return None
-        cells = sorted(wanted, key=lambda cell: _objective(cell, recommendation))
+        objective = recommendation.terms.report.objective
+        figure = recommendation.deciding_time if objective == "time" else objective
+        # Cells without a figure come last.
+        cells = sorted(wanted, key=lambda cell: (math.isnan(cell.value(figure)), cell.value(figure)))
         columns = [column for column in _columns(recommendation, cells) if {*column.texts} - {"", "-"}]
-        ids = [cell.cell_id for cell in cells]
+        ids, reference = [cell.cell_id for cell in cells], "baseline" if recommendation.baseline else "chosen"
+        rest = f" (rest as {reference})" if any(cell.name != cell.label for cell in cells) else ""
         return Candidates(
             cells=cells,
             roles=[roles[cell.cell_id] for cell in cells],
             chosen=ids.index(recommendation.cell_id) if recommendation.cell_id in ids else None,
-            heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule",
+            heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule{rest}",
             columns=columns,
         )
 
     @property
     def labels(self) -> list[str]:
         """The names of the cells with their roles: `1×32 none (baseline)`."""
-        names = zip(self.cells, self.roles, strict=True)
-        return [f"{cell.name} ({role})" if role else cell.name for cell, role in names]
+        pairs = zip(self.cells, self.roles, strict=True)
+        return [f"{cell.label} ({role})" if role else cell.label for cell, role in pairs]
 
     def markdown(self) -> list[str]:
         """Return the table as lines of Markdown, the chosen cell in bold."""
@@ -145,21 +151,6 @@ def equal_rivals(recommendation: Recommendation) -> list[Setting]:
     return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
 
 
-def _objective(cell: Setting, recommendation: Recommendation) -> float:
-    objective = recommendation.terms.report.objective
-    value = cell.value(recommendation.deciding_time if objective == "time" else objective)
-    return math.inf if math.isnan(value) else value
-
-
-def _speed(cell: Setting, recommendation: Recommendation) -> float:
-    """Return the speed of a cell relative to the baseline; NaN unless both have a valid timing."""
-    baseline = recommendation.baseline
-    if baseline is None or cell.timing_valid is False or baseline.timing_valid is False:
-        return math.nan
-    # By the time that decides, so that all forms agree with the sentence.
-    return baseline.value(recommendation.deciding_time) / cell.value(recommendation.deciding_time)
-
-
 def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
     """Yield the columns of these cells; some of them may have no text."""
     rates = [cell.values["lr"] for cell in cells]
@@ -170,15 +161,17 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
     yield from _speeds(recommendation, cells)
     yield from _metric(recommendation, cells)
     if not recommendation.on_cpu:
-        yield _amount("cost", "cost", cells, rank=4)
-    yield _amount("energy", "energy", cells, rank=1 if recommendation.terms.report.objective == "energy" else 9)
+        yield _amount("cost", "cost", recommendation, cells, rank=4)
+    is_energy = recommendation.terms.report.objective == "energy"
+    yield _amount("energy", "energy", recommendation, cells, rank=1 if is_energy else 9)
     if recommendation.baseline:
-        yield Column(name="p_within", title="P(within)", texts=[_chance(cell.p_within_margin) for cell in cells])
-    yield Column(name="p_best", title="P(best)", texts=[_chance(cell.p_best) for cell in cells], rank=5)
+        title = f"P(within {recommendation.terms.report.margin:g})"
+        yield Column(name="p_within", title=title, texts=[_chance(cell.p_within_margin) for cell in cells])
+    yield Column(name="p_best", title="P(best)", texts=[_chance(cell.p_best) for cell in cells], rank=1)
     # An exclamation mark, because colour alone must carry no meaning.
     marks = ["" if cell.n_timed == cell.n_ok else " !" for cell in cells]
     texts = [f"{cell.n_timed}/{cell.n_ok}{mark}" for cell, mark in zip(cells, marks, strict=True)]
-    yield Column(name="timed", title="timed", texts=texts, rank=2 if any(marks) else 8)
+    yield Column(name="timed", title="seeds timed", texts=texts, rank=2 if any(marks) else 8)
 
 
 def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
@@ -194,15 +187,19 @@ def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator
     yield Column(name="interval", title="95% interval", texts=texts, rank=7)
     if any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells):
         other = "total_time" if time == "time" else "time"
-        yield _amount(other, titles[other], cells, rank=8)
+        yield _amount(other, titles[other], recommendation, cells, rank=8)
 
 
-def _amount(figure: str, title: str, cells: Sequence[Setting], rank: int) -> Column:
-    values = [cell.value(figure) for cell in cells]
-    unit = suited(cells[0].figures[figure].unit, *values) if figure in cells[0].figures else suited("s")
-    return Column(
-        name=figure, title=f"{title} [{unit.name}]", texts=[unit.number(value) for value in values], rank=rank
-    )
+def _amount(figure: str, title: str, recommendation: Recommendation, cells: Sequence[Setting], rank: int) -> Column:
+    unit = _unit(figure, recommendation)
+    texts = [unit.number(cell.value(figure)) for cell in cells]
+    return Column(name=figure, title=f"{title} [{unit.name}]", texts=texts, rank=rank)
+
+
+def _unit(figure: str, recommendation: Recommendation) -> Unit:
+    """Return the unit of a figure, which does not depend on the rows that are shown."""
+    values = [cell.value(figure) for cell in recommendation.shortlist]
+    return suited(recommendation.shortlist[0].figures[figure].unit, *values)
 
 
 def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
@@ -210,7 +207,10 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
 
     The factor of the GPUs is the throughput relative to fewer GPUs at the same batch; the rest is that of the batch.
     """
-    speeds = [_speed(cell, recommendation) for cell in cells]
+    time, baseline, counts = recommendation.deciding_time, recommendation.baseline, recommendation.gpu_counts
+    # By the time that decides, so that all forms agree with the sentence; NaN unless both have a valid timing.
+    of_baseline = math.nan if baseline is None or baseline.timing_valid is False else baseline.value(time)
+    speeds = [math.nan if cell.timing_valid is False else of_baseline / cell.value(time) for cell in cells]
     most = max((speed for speed in speeds if not math.isnan(speed)), default=math.nan)
     by_time = recommendation.terms.report.objective == "time"
     # By another objective, this figure is that of the energy or the cost.
@@ -220,32 +220,31 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         for speed, end in zip(speeds, ends, strict=True)
     ]
     yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
-    factors = [_factor_of_gpus(cell, recommendation) for cell in cells]
+    factors = []
+    for cell in cells:
+        gain, ideal = cell.value("gpu_speedup"), cell.value("gpu_speedup") / cell.value("efficiency")
+        # Without a cell on the fewest GPUs at the same batch, the summary compares with the fewest that had it.
+        is_over_fewest = bool(counts) and math.isclose(ideal, cell.values["gpus"] / counts[0].gpus)
+        factors.append(gain if is_over_fewest else math.nan)
     of_gpus = [_ratio(factor) for factor in factors]
     of_batch = [_ratio(speed / factor) for speed, factor in zip(speeds, factors, strict=True)]
     has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
     # Throughputs leave out the start-up that a total time includes.
-    if has_both and recommendation.deciding_time == "time":
+    if has_both and time == "time":
+        fewest = gpus_in_words(counts[0].gpus, on_cpu=recommendation.on_cpu)
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
-        is_batch = not set(cells[0].axes) - set(STANDARD_AXES)
-        yield Column(name="of_gpus", title=f"of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
-        yield Column(name="of_batch", title="of batch" if is_batch else "of the rest", texts=of_batch, rank=6)
-
-
-def _factor_of_gpus(cell: Setting, recommendation: Recommendation) -> float:
-    """Return the speed-up over the fewest GPUs at the same batch; NaN if no such cell was timed."""
-    counts, gain = recommendation.gpu_counts, cell.value("gpu_speedup")
-    # Without that cell, the summary compares with the fewest GPUs that had this batch.
-    of_fewest = bool(counts) and math.isclose(gain / cell.value("efficiency"), cell.values["gpus"] / counts[0].gpus)
-    return gain if of_fewest else math.nan
+        rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
+        yield Column(name="of_gpus", title=f"over {fewest}, same batch", texts=of_gpus, rank=6)
+        yield Column(name="of_batch", title=f"of {rest}, on {fewest}", texts=of_batch, rank=6)
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
     """Yield the metric of choice, and its difference from the baseline's with the allowed loss in its title."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
-    yield Column(
-        name="metric", title=metric.short_label, texts=[_three(cell.value(metric.name)) for cell in cells], rank=3
-    )
+    values = [cell.value(metric.name) for cell in cells]
+    # Three decimals show nothing of a small loss.
+    texts = ["" if math.isnan(value) else f"{value:{'.3g' if 0 < abs(value) < 0.01 else '.3f'}}" for value in values]
+    yield Column(name="metric", title=metric.short_label, texts=texts, rank=3)
     figures = [cell.figures.get(f"{metric.name}_difference") for cell in cells]
     if recommendation.baseline is None or not all(figures):
         return
@@ -262,7 +261,8 @@ def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         for figure, skip in zip(differences, is_baseline, strict=True)
     ]
     allowed = f"{'-' if metric.higher_is_better else '+'}{margin:g}"
-    yield Column(name="difference", title=f"against {allowed}", texts=texts, rank=6, bars=bars)
+    title = f"{metric.word} change ({allowed} allowed)"
+    yield Column(name="difference", title=title, texts=texts, rank=6, bars=bars)
 
 
 def _place(difference: float, margin: float) -> float:
@@ -278,20 +278,21 @@ def _ratio(value: float) -> str:
     return "" if math.isnan(value) else f"{numbers.times(value)}×"
 
 
-def _three(value: float) -> str:
-    # Three decimals show nothing of a small loss.
-    return "" if math.isnan(value) else f"{value:.3g}" if 0 < abs(value) < 0.01 else f"{value:.3f}"
+def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
+    """Return answers to the questions that a table of candidates leaves open, as (label, text)."""
+    return [*_steps(recommendation), *_larger_batch(recommendation), *_cost(recommendation)]
 
 
-def steps_in_words(recommendation: Recommendation) -> list[tuple[str, str]]:
-    """Return what more GPUs are worth as (label, text): a single step by batch, several steps in one text."""
+def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
+    """Return what more GPUs are worth: a single step by batch, several steps in one text."""
     steps = recommendation.gpu_steps
     if len(steps) == 1:
         return [(steps[0].name, _by_batch(steps[0], recommendation))]
     why_none = {count.gpus: sentence(count.why_none) for count in recommendation.gpu_counts}
     groups: dict[tuple[str, str], list[str]] = {}
     for step in steps:
-        gain = _gain_of_step(step, recommendation)
+        # Without a cell to use there is no gain.
+        gain = "" if why_none.get(step.gpus) else _gain_of_step(step, recommendation)
         text = f"{step.gpus:g} ({gain})" if gain else f"{step.gpus:g}"
         groups.setdefault((step.worth, why_none.get(step.gpus, "")), []).append(text)
     order = (WORTH, COSTLY, NOT_WORTH, UNDECIDED)
@@ -303,32 +304,34 @@ def steps_in_words(recommendation: Recommendation) -> list[tuple[str, str]]:
 
 
 def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
+    """Return `1.61× as fast as 1 at 1.24× the cost`; for an undecided step the probability that it is worth it."""
+    if step.worth == UNDECIDED and not math.isnan(step.p_worth):
+        return f"{probability(step.p_worth)} likely to be worth it"
     # A step that is not worth it has no gain to report.
     if step.worth not in (WORTH, COSTLY):
         return ""
     is_time = recommendation.terms.report.objective == "time"
-    gain = f"{numbers.times(step.gain.value)}× as fast" if is_time else ""
+    gain = f"{numbers.times(step.gain.value)}× as fast as {step.fewer:g}" if is_time else ""
     cost = "" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost"
     return " at ".join(filter(None, [gain, cost]))
 
 
 def _by_batch(step: GpuStep, recommendation: Recommendation) -> str:
-    """Return `not worth it: 0.71× the speed at batch 32 each, 0.92× at 128`."""
-    gain = _gain_of_step(step, recommendation)
+    """Return `not worth it: 0.71× the speed of 1 process at batch 32 each, 0.92× at 128`."""
+    gain = "" if step.worth == UNDECIDED else _gain_of_step(step, recommendation)
+    fewer = gpus_in_words(step.fewer, on_cpu=recommendation.on_cpu)
     is_accuracy = recommendation.terms.metric == VAL_ACCURACY
-    speeds = ", ".join(_speeds_by_batch(step, is_accuracy=is_accuracy))
-    return ": ".join(filter(None, [step.worth, f"{gain} ({speeds})" if gain and speeds else gain or speeds]))
-
-
-def _speeds_by_batch(step: GpuStep, *, is_accuracy: bool) -> Iterator[str]:
-    """Yield the speed at each batch, in full for the first."""
+    speeds = []
     for place, speed in enumerate(step.by_batch):
-        where = f"at {speed.batch}"
+        where = f"at {speed.batch:,}"
+        # In full for the first batch only.
         if place == 0:
-            where = f"the speed at batch {speed.batch}{' in all' if speed.is_global else ' each'}"
+            where = f"the speed of {fewer} at batch {speed.batch:,} {'in all' if speed.is_global else 'each'}"
         # Ends that look alike are one number.
         ends = dict.fromkeys((numbers.times(speed.lo), numbers.times(speed.hi)))
-        yield f"{'–'.join(ends)}× {where}{_loss(speed, is_accuracy=is_accuracy)}"
+        speeds.append(f"{'–'.join(ends)}× {where}{_loss(speed, is_accuracy=is_accuracy)}")
+    text = ", ".join(speeds)
+    return ": ".join(filter(None, [step.worth, f"{gain} ({text})" if gain and text else gain or text]))
 
 
 def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
@@ -338,3 +341,37 @@ def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
     if speed.p_within < SHOWN:
         return " (loses accuracy)" if is_accuracy else " (misses the margin)"
     return " (may lose accuracy)" if is_accuracy else " (may miss the margin)"
+
+
+def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
+    """Yield whether larger global batches than the chosen cell's keep the margin."""
+    batches, label = recommendation.larger_batches, "Larger batch"
+    if recommendation.chosen is None or recommendation.baseline is None:
+        return
+    if not batches:
+        yield label, "no larger global batch was measured"
+        return
+    safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
+    if safe:
+        verdict = "safe" if len(safe) == len(batches) else f"safe up to {safe[-1].global_batch_size:,}"
+    else:
+        verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
+    texts = []
+    for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin)):
+        # Most larger batches have no chance, which is said once.
+        first, *others = [f"{batch.global_batch_size:,}" for batch in group]
+        texts.append(f"{chance} at {first}{f' to {others[-1]}' if others else ''}")
+    texts[0] += " in all"
+    yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) is {', '.join(texts)}"
+
+
+def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
+    """Yield the cost of the chosen cell beside that of the cheapest one."""
+    chosen, cheapest = recommendation.chosen, recommendation.setting(recommendation.cheapest_cell_id)
+    if chosen is None or math.isnan(chosen.value("cost")):
+        return
+    unit = _unit("cost", recommendation)
+    own, *least = [unit.number(cell.value("cost")) for cell in (chosen, cheapest) if cell]
+    other = f"cheapest: {least[0]} ({cheapest.label})" if cheapest else "no eligible cell costs less"
+    own = f"{own} a training {AT_YOUR_PRICE}" if unit.name == AT_YOUR_PRICE else f"{own} {unit.name} a training"
+    yield "Cost", f"{own}; {other}"

@@ -24,13 +24,7 @@ _ONE_PROCESS = (
 
 
 def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
-    """Return the document with a row for each claim."""
-    table = _table(verdicts)
-    return Document(text=table.document(f"Claims: {sweep}"), tables=[table])
-
-
-def _table(verdicts: Sequence[Verdict]) -> TextTable:
-    """Return a row for each claim: its sentence, its verdict, and both sides with their ratio or difference."""
+    """Return the document with a row for each claim: its sentence, its verdict, and both sides, compared."""
     # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
@@ -49,7 +43,8 @@ def _table(verdicts: Sequence[Verdict]) -> TextTable:
     if any(verdict.one_process for verdict in verdicts):
         about.append(_ONE_PROCESS)
     rows = [_row(verdict, compared, several=judged > 1) for verdict in verdicts]
-    return TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
+    table = TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
+    return Document(text=table.document(f"Claims: {sweep}"), tables=[table])
 
 
 def _row(verdict: Verdict, compared: str, *, several: bool) -> dict[str, str]:
@@ -58,13 +53,14 @@ def _row(verdict: Verdict, compared: str, *, several: bool) -> dict[str, str]:
     order = Claimed.parse(claim.expression).order
     tolerated = f" {_TOLERATED[order[0]]} {claim.margin:g}" if claim.margin else ""
     sign = "×" if verdict.by_ratio else ""
+    p = "below 0.001" if verdict.p_together < 0.001 else f"{verdict.p_together:.3f}"
     seeds = f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"
     if verdict.seeds_to_settle:
         seeds += f"; {verdict.seeds_to_settle} would settle it"
     return {
         "claim": claim.sentence,
         "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-        "p of all": _p(verdict.p_together) if several and not verdict.why else "",
+        "p of all": p if several and not verdict.why else "",
         "measured": _four(verdict.left) if verdict.n else "",
         "claimed": f"{_IN_WORDS[order]} {_four(verdict.right)}{tolerated}" if verdict.n else "",
         compared: numbers.with_interval(verdict.point, verdict.lo, verdict.hi, _four, sign),
@@ -72,10 +68,6 @@ def _row(verdict: Verdict, compared: str, *, several: bool) -> dict[str, str]:
         "about": claim.about,
         "expression": claim.expression,
     }
-
-
-def _p(value: float) -> str:
-    return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _four(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.summary import Differences, by_cell, further_axes
+from orchestrator.analysis.summary import Differences, by_seed, further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
@@ -54,12 +54,7 @@ def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metri
 
 
 def comparison_markdown(
-    this: Frames,
-    other: Frames,
-    *,
-    names: tuple[str, str],
-    differences: Sequence[str] = (),
-    metric: Metric,
+    this: Frames, other: Frames, *, names: tuple[str, str], differences: Sequence[str] = (), metric: Metric
 ) -> str:
     """Return the comparison: the sides, a row for each cell of both (changed cells first), and the cells of one side.
 
@@ -77,7 +72,7 @@ def comparison_markdown(
     lines = ["# Comparison", "", *_sides(names, this[0], other[0]), ""]
     if differences:
         more = len(differences) - _MOST_DIFFERENCES
-        listed = [*differences[:_MOST_DIFFERENCES], *([f"… and {more} more"] if more > 0 else [])]
+        listed = [*differences[:_MOST_DIFFERENCES], *([f"… and {more} more differences"] if more > 0 else [])]
         lines += ["Their configurations differ (other → this):", "", *(f"- {plain(line)}" for line in listed), ""]
     about = changes.about() + _ambiguous(this[1], other[1], names[0]) + _ambiguous(other[1], this[1], names[1])
     if _timing_invalid(shared).any():
@@ -135,7 +130,7 @@ class _Changes:
         for trials, side in zip((this, other), _SIDES, strict=True):
             ok = trials[trials["status"] == Status.OK.value]
             timed = only_sound(trials).loc[ok.index]
-            rates.append(Moments.of(logs(by_cell(shared[f"cell_id_{side}"], timed, "samples_per_s"))))
+            rates.append(Moments.of(logs(by_seed(shared[f"cell_id_{side}"], timed, "samples_per_s"))))
             measured = ok[column] if column != metric.name else metric.sign * metric.score(ok)
             values.append(pd.DataFrame({"cell_id": side + ok["cell_id"], "seed": ok["seed"], column: measured}))
         speed = welch(*rates).map(np.exp)

@@ -159,11 +159,9 @@ def _difference(row: Row) -> str:
 
 def in_one_line(branched: pd.DataFrame) -> str:
     """Return the ranges in a sentence: `16 to 64 after 16,384 tokens, ≥ 64 after 65,536 (lr_rule=sqrt); …`."""
-    return "; ".join(_of_group(str(name), group) for name, group in branched.groupby("group", sort=False))
-
-
-def _of_group(name: str, group: pd.DataFrame) -> str:
-    parts = [
-        f"{_range(point)} after {tokens:,}" for tokens, point in group.groupby("tokens") if point["is_lower_end"].any()
-    ]
-    return f"{', '.join(parts)} tokens{f' ({name})' if name else ''}"
+    groups = []
+    for name, group in branched.groupby("group", sort=False):
+        points = [(tokens, point) for tokens, point in group.groupby("tokens") if point["is_lower_end"].any()]
+        ranges = ", ".join(f"{_range(point)} after {tokens:,}" for tokens, point in points)
+        groups.append(f"{ranges} tokens{f' ({name!s})' if name else ''}")
+    return "; ".join(groups)

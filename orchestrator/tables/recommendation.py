@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,24 +16,23 @@ import pandas as pd
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
+    CLEAR,
     NO_OBJECTIVE,
+    SPEED_ONLY,
     TIED,
     GpuCount,
     Recommendation,
     Setting,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.candidates import Candidates, equal_rivals, steps_in_words
+from orchestrator.tables.candidates import Candidates, answers, equal_rivals
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""
 
-_SHOWN_BESIDE = ("may_not_be_best", "may_miss_margin")
-"""Codes of caveats whose probabilities are beside the choice anyway."""
-
-_PROVISIONAL = "Provisional"
+_NOT_CLEAR = "Not CLEAR"
 """The label of the reasons why a recommendation is provisional."""
 
 Labelled = Sequence[tuple[str, str]]
@@ -51,12 +50,12 @@ class RecommendationText:
     """The recommendation in one sentence."""
     details: Sequence[str]
     """Sentences that belong to the lead; the first may be on a rival that is as likely to be the best."""
-    steps: Labelled
-    """Whether more GPUs are worth it."""
+    answers: Labelled
+    """Whether more GPUs are worth it, whether larger batches are safe, what it costs, and the runner-up."""
     facts: Labelled
     """What the choice holds for, and why it is provisional."""
-    unsettled: Sequence[str]
-    """Why no reasonable number of seeds would make the choice more certain."""
+    next: str
+    """What to do next, if no command makes the choice more certain; empty without a choice."""
     caveats: Sequence[str]
     """Reasons why it is provisional, as phrases."""
     behind: str
@@ -66,14 +65,10 @@ class RecommendationText:
     """Measurements or settings that would change it."""
 
     @property
-    def behind_lead(self) -> list[str]:
-        """The sentences after the lead: the details and the caveats, without probabilities that are shown anyway."""
-        return [*self.details, *(f"{label}: {text}." for label, text in self.facts if label == _PROVISIONAL)]
-
-    @property
     def sentence(self) -> str:
-        """The lead and the sentences after it."""
-        return " ".join([self.lead, *self.behind_lead])
+        """The lead, the details and the caveats."""
+        caveats = [f"{label}: {text}." for label, text in self.facts if label == _NOT_CLEAR]
+        return " ".join([self.lead, *self.details, *caveats])
 
 
 def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame, cells: pd.DataFrame) -> str:
@@ -83,27 +78,33 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame, cells
     again = trials[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
     count = sum(more.seeds for more in recommendation.more_seeds) + len(again)
     took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in recommendation.more_seeds)
-    return f"+{count} trials, about {_roughly(took_s + again['wall_s'].sum())}"
-
-
-def _roughly(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    took_s += again["wall_s"].sum()
+    about = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
+    return f"+{count} trials, about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
+    beside = _beside(recommendation)
+    caveats = [sentence(remark) for remark in recommendation.caveats]
+    # A sentence on a rival that may be the best has told of the runner-up.
+    runner_up = sentence(recommendation.runner_up) if not beside else ""
+    facts = []
+    if recommendation.tokens:
+        length = f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
+        facts.append(("Valid for", length))
+    if caveats:
+        facts.append((_NOT_CLEAR, "; ".join(caveats)))
     return RecommendationText(
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=sentence(recommendation.headline),
-        details=[*_beside(recommendation), *map(sentence, recommendation.details)],
-        steps=steps_in_words(recommendation),
-        facts=list(_facts(recommendation)),
-        unsettled=[sentence(remark) for remark in recommendation.sensitivity if remark.code in _UNSETTLED],
-        caveats=[sentence(remark) for remark in recommendation.caveats],
+        details=[*beside, *map(sentence, recommendation.details)],
+        answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
+        facts=facts,
+        next="" if recommendation.commands else _next(recommendation),
+        caveats=caveats,
         behind="" if no_choice else filled("behind", recommendation),
         reasons=[sentence(remark) for remark in recommendation.reasons],
         sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
@@ -118,16 +119,22 @@ def _beside(recommendation: Recommendation) -> list[str]:
     named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie else 1]
     if not named:
         return []
-    shown = [{"name": rival.name, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
+    shown = [{"name": rival.label, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
     more = len(rivals) - len(named)
     return [filled("beside", {"tied": tie, "rivals": shown, "more": more, "p_chosen": recommendation.p_best})]
 
 
-def _facts(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    if recommendation.tokens:
-        yield "Valid for", f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
-    if caveats := [sentence(remark) for remark in recommendation.caveats if remark.code not in _SHOWN_BESIDE]:
-        yield _PROVISIONAL, "; ".join(caveats)
+def _next(recommendation: Recommendation) -> str:
+    """Return what to do next where further seeds would not help."""
+    if recommendation.chosen is None:
+        return ""
+    remarks = {remark.code: remark for remark in reversed(recommendation.sensitivity)}
+    for code in (*_UNSETTLED, "at_the_edge"):
+        if code in remarks:
+            return sentence(remarks[code])
+    if recommendation.verdict in (CLEAR, SPEED_ONLY):
+        return f"nothing is left to settle: train with {recommendation.name}."
+    return "no further seed would help: see why it is not CLEAR."
 
 
 def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
@@ -167,6 +174,7 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "alternatives": [_setting(cell) for cell in others],
         "gpu_counts": [_gpu_count(count, recommendation) for count in recommendation.gpu_counts],
         "gpu_steps": [asdict(step) for step in recommendation.gpu_steps],
+        "larger_batches": [asdict(batch) for batch in recommendation.larger_batches],
         "undecided": {
             "would_change": text.sensitivity,
             "more_seeds": [asdict(more) for more in recommendation.more_seeds],

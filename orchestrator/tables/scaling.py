@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -88,19 +87,17 @@ def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[st
     # Samples per GPU-second at each count, as the geometric mean of the seeds.
     per_gpu = [math.exp(np.log(same_seeds[count]).mean()) / count for count in rates]
     extra_times = ", ".join(f"{before / after - 1:.0%}" for before, after in pairwise(per_gpu))
-    forecasts = {_FORECAST.format(factor): _extrapolated(same_seeds, factor) for factor in _FACTORS}
-    return row | {"extra GPU time": extra_times} | forecasts
+    row["extra GPU time"] = extra_times
+    for factor in _FACTORS:
+        try:
+            row[_FORECAST.format(factor)] = _interval(extrapolated(same_seeds, factor * max(same_seeds)))
+        except NoExtrapolationError as error:
+            row[_FORECAST.format(factor)] = str(error)
+    return row
 
 
 _FACTORS = (2, 4)
 _FORECAST = "{}× GPUs [samples/s]"
-
-
-def _extrapolated(rates: Mapping[float, Sequence[float]], factor: int) -> str:
-    try:
-        return _interval(extrapolated(rates, factor * max(rates)))
-    except NoExtrapolationError as error:
-        return str(error)
 
 
 def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

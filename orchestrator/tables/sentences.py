@@ -13,7 +13,7 @@ from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import SURE, Remark
 from orchestrator.text import numbers
 from orchestrator.text.numbers import suited
-from orchestrator.text.rows import gpu_word, gpus_in_words
+from orchestrator.text.rows import gpus_in_words
 
 UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""
@@ -58,7 +58,6 @@ def template() -> Any:
         "counted": numbers.counted,
         "infinity": math.inf,
         "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
-        "gpus_word": lambda on_cpu: gpu_word(on_cpu=on_cpu),
         "quantile": LOSS_QUANTILE,
         "sure": SURE,
         "tie": TIE,

@@ -22,7 +22,7 @@ from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, Recommenda
 from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
-from orchestrator.text.numbers import one_line
+from orchestrator.text.numbers import counted, one_line
 from sweeps.status import Status
 
 MOST_LINES = 20
@@ -30,13 +30,13 @@ MOST_LINES = 20
 _UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
 
-_INDENT = 14
+_INDENT = 15
 """Width of the labels before the lines below the table."""
 
 _LEAST_LABEL = 16
 """The fewest characters for the cells' labels."""
 
-_BEFORE_RANK = 6, 36
+_BEFORE_RANK = 4, 36
 """Columns of this rank or a higher one leave that much room for labels, where labels need it."""
 
 _STYLES = {CLEAR: "bold green"}
@@ -66,16 +66,6 @@ class SweepEnd:
         return self.recommendation.terms.report.objective != NO_OBJECTIVE
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fact:
-    """A labelled text below the table."""
-
-    label: str
-    text: str
-    rank: int = 0
-    """If there are too many lines, the facts of the highest rank are left out first."""
-
-
 def show(end: SweepEnd, console: Console) -> None:
     """Print the last lines of a sweep."""
     for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
@@ -84,16 +74,17 @@ def show(end: SweepEnd, console: Console) -> None:
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
     """Return the lines; with fewer candidates, then with fewer facts, if there would be more than MOST_LINES."""
-    text, facts = in_sentences(end.recommendation), _facts(end)
-    fewer_facts = [(3, count) for count in reversed(range(len(facts)))]
+    text = in_sentences(end.recommendation)
+    facts = _facts(end, text)
+    most_rows = [(rows, len(facts)) for rows in range(8, 3, -1)]
+    fewer_facts = [(rows, count) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
     lines: list[Text] = []
-    for rows, count in [*((rows, len(facts)) for rows in range(8, 2, -1)), *fewer_facts, (2, 0), (0, 0)]:
+    for rows, count in [*most_rows, *fewer_facts, (0, 0)]:
         lines = [
             *_wrapped(_heading(end), width, style="dim"),
-            *_block(_headline(text, width)),
+            *_headline(text, width),
             *_block(_table(Candidates.of(end.recommendation, rows), width)),
-            *_block([*_most_valuable(facts, count, width), *_settle(end, text, width)]),
-            Text(),
+            *_block([*_most_valuable(facts, count, width), *_next(end, text, width)]),
             _last(text, end.files),
         ]
         if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
@@ -109,13 +100,16 @@ def _heading(end: SweepEnd) -> str:
     """Return the sweep, its training, its devices and its counts."""
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
-    counts = f"{int(ok.sum())}/{len(ok)} ok"
+    counts = f"{len(ok)} trials ok" if ok.all() else f"{ok.sum()} of {len(ok)} trials ok"
+    statuses = end.trials.loc[~ok, "status"].value_counts()
+    parts = [counts, *(f"{count} {status}" for status, count in statuses.items())]
     # Timings matter only where cells are compared, and there is one only of an ok trial.
     if end.has_objective and ok.any():
-        counts += ", all timings undisturbed" if timed == ok.sum() else f", {timed} timed"
+        undisturbed = "undisturbed" if ok.all() else "timings undisturbed"
+        parts.append(undisturbed if timed == ok.sum() else f"{timed} of {ok.sum()} timings valid")
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else _duration(end.took_s)
-    return " · ".join(filter(None, [name, end.trained, " + ".join(devices), counts, took]))
+    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else f"took {_duration(end.took_s)}"
+    return " · ".join(filter(None, [name, end.trained, " + ".join(devices), ", ".join(parts), took]))
 
 
 def _duration(seconds: float) -> str:
@@ -125,12 +119,12 @@ def _duration(seconds: float) -> str:
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
-    # Further lines are aligned with the sentence, not with the verdict.
-    badge = f" {text.verdict}  " if text.verdict else " "
-    first, *others = _wrapped(text.lead, width - len(badge), style="bold")
-    others += [line for detail in text.details for line in _wrapped(detail, width - len(badge))]
-    head = Text.assemble((badge, _style(text)), first)
-    return [head, *(Text.assemble(" " * len(badge), line) for line in others)]
+    badge, indent = f" {text.verdict}  " if text.verdict else " ", "   "
+    # The verdict is part of the text that is wrapped, and then gets another style.
+    first, *others = _wrapped(f"{'_' * len(badge)}{text.lead}", width - len(indent), style="bold")
+    others += [line for detail in text.details for line in _wrapped(detail, width - len(indent))]
+    head = Text.assemble((badge, _style(text)), first[len(badge) :])
+    return [head, *(Text.assemble(indent, line) for line in others)]
 
 
 def _style(text: RecommendationText) -> str:
@@ -141,7 +135,7 @@ def _wrapped(text: str, room: int, style: str = "") -> list[Text]:
     """Return the text on as many lines as it needs, without control sequences."""
     # On one line first: a line feed within a message would break the indentation.
     plain = one_line(text, most=len(text) + 1)
-    lines = textwrap.wrap(plain, max(20, room), break_on_hyphens=False)
+    lines = textwrap.wrap(plain, max(_LEAST_LABEL, room), break_on_hyphens=False)
     return [Text(line, style) for line in lines or [""]]
 
 
@@ -154,14 +148,13 @@ def _table(candidates: Candidates | None, width: int) -> list[Text]:
     widths = [_column_width(column, divided=is_divided) for column in columns]
     label_width = max(_LEAST_LABEL, room - sum(2 + column_width for column_width in widths))
     label_width = min(label_width, max(map(cell_len, [candidates.heading, *candidates.labels])))
-    heads = [_title(column, divided=is_divided) for column in columns]
-    depth = max(map(len, heads), default=1)
-    rows = [[candidates.heading, *(head[-1] for head in heads)]]
-    # The words of a title end on the line of the labels' title.
-    above = [
-        ["", *(head[-1 - line] if len(head) > line else "" for head in heads)] for line in reversed(range(1, depth))
-    ]
-    lines = [line for row in [*above, *rows] for line in _row(row, widths, label_width, " ", "dim")]
+    heads = [[line.plain for line in _wrapped(candidates.heading, label_width)]]
+    heads += [_title(column, divided=is_divided) for column in columns]
+    lines: list[Text] = []
+    # Titles of fewer lines stand on the last ones.
+    for left in reversed(range(max(map(len, heads)))):
+        row = [head[-1 - left] if left < len(head) else "" for head in heads]
+        lines += _row(row, widths, label_width, " ", "dim")
     for place, label in enumerate(candidates.labels):
         is_chosen = place == candidates.chosen
         row = [label, *(column.texts[place] for column in columns)]
@@ -187,8 +180,9 @@ def _fitting(candidates: Candidates, room: int) -> tuple[list[Column], bool]:
     rank, wide = _BEFORE_RANK
     for most in sorted({column.rank for column in columns}, reverse=True):
         columns = [column for column in columns if column.rank <= most]
-        label_room = max(two_lines, min(longest, wide)) if most >= rank else two_lines
-        for is_divided in (False, True):
+        least = max(two_lines, min(longest, wide)) if most >= rank else two_lines
+        # A second line of titles takes less room than second lines of several labels.
+        for label_room, is_divided in ((longest, False), (longest, True), (least, False), (least, True)):
             if label_room + sum(2 + _column_width(column, divided=is_divided) for column in columns) <= room:
                 return columns, is_divided
     return columns, True
@@ -199,28 +193,31 @@ def _column_width(column: Column, *, divided: bool) -> int:
 
 
 def _title(column: Column, *, divided: bool) -> list[str]:
-    return column.title.split() if divided else [column.title]
+    """Return the lines of a title: one, or two that are as short as its words allow."""
+    if not divided:
+        return [column.title]
+    widths = range(max(map(len, column.title.split())), len(column.title) + 1)
+    return next(lines for width in widths if len(lines := textwrap.wrap(column.title, width)) <= 2)
 
 
-def _facts(end: SweepEnd) -> list[_Fact]:
-    """Return what to know about the choice and the trials; problems come last, next to the command that continues."""
-    text = in_sentences(end.recommendation)
-    facts = [_Fact(label=label, text=step, rank=1) for label, step in text.steps]
-    facts += [_Fact(label=label, text=fact, rank=1) for label, fact in text.facts]
-    counts = [*(_timings(end.trials) if end.has_objective else ()), *_not_ok(end.trials)]
-    facts += [_Fact(label=label, text=count, rank=2) for label, count in counts]
-    # The first problem is often the cause of the others.
-    return facts + [
-        _Fact(label=label, text=problem, rank=min(place, 1) * 3) for place, (label, problem) in enumerate(end.problems)
+def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
+    """Return what to know about the choice and the trials, as (rank, label, text); problems come last."""
+    doubts = [*text.facts, *(_timings(end.trials) if end.has_objective else ())]
+    return [
+        *((1, label, answer) for label, answer in text.answers),
+        *((2, label, doubt) for label, doubt in doubts),
+        # The first problem is often the cause of the others.
+        *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 
 
-def _most_valuable(facts: Sequence[_Fact], count: int, width: int) -> list[Text]:
-    """Return the lines of the most valuable facts, in their order, and a line on how many more there are."""
-    kept = sorted(range(len(facts)), key=lambda place: facts[place].rank)[:count]
-    lines = [line for place in sorted(kept) for line in _labelled(facts[place].label, facts[place].text, width)]
+def _most_valuable(facts: Sequence[tuple[int, str, str]], count: int, width: int) -> list[Text]:
+    """Return the lines of the facts of the lowest ranks, in their order, and a line on how many others there are."""
+    kept = sorted(facts, key=lambda fact: fact[0])[:count]
+    lines = [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
     if count < len(facts):
-        lines += _labelled("", f"{len(facts) - count} more in the report", width)
+        missing = counted(len(facts) - count, "further line is", "further lines are")
+        lines += _labelled("", f"{missing} in the report", width)
     return lines
 
 
@@ -277,22 +274,14 @@ def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
         yield "slow or throttled clocks"
 
 
-def _not_ok(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield the number of trials by each status that is not ok."""
-    counts = trials.loc[trials["status"] != Status.OK.value, "status"].value_counts()
-    if len(counts):
-        by_status = ", ".join(f"{count} {status}" for status, count in counts.items())
-        yield "Not ok", f"{int(counts.sum())} of {len(trials)} trials: {by_status}"
-
-
-def _settle(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
-    """Return the command that settles the verdict, with what it costs; on one line, so that it can be copied."""
+def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
+    """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
     if not end.recommendation.commands:
-        return [line for reason in text.unsettled[:1] for line in _labelled("Settle it", reason, width)]
+        return _labelled("Next", text.next, width) if text.next else []
     cost = f"({cost_of_settling(end.recommendation, end.trials, end.cells)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
-    line = Text.assemble(_label("Settle it"), command)
+    line = Text.assemble(_label("Next"), command)
     if line.cell_len + 3 + len(cost) <= width:
         return [line.append(f"   {cost}", "dim")]
     return [line, Text(" " * _INDENT + cost, "dim")]

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.summary import COLUMNS, Differences, by_cell, further_axes, summary_frame
+from orchestrator.analysis.summary import COLUMNS, Differences, by_seed, further_axes, summary_frame
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord
@@ -499,10 +499,12 @@ def against_a() -> Differences:
     return Differences.of(OK, "accuracy", CELLS, pd.Series(["a"] * len(CELLS), index=CELLS))
 
 
-def test_by_cell_gives_one_row_of_seeds_per_cell():
-    wanted = [[0.90, 0.92, 0.97], [0.93, 0.97, 0.96], [0.80, 0.90, 0.82], [0.5, NAN, NAN], [NAN] * 3]
-    np.testing.assert_array_equal(by_cell(CELLS, OK, "accuracy"), wanted)
-    np.testing.assert_array_equal(by_cell(CELLS[[2, 0, 2]], OK, "accuracy"), np.array(wanted)[[2, 0, 2]])
+def test_by_seed_gives_one_row_of_seeds_per_cell():
+    # Of seeds 0, 1, 2 and 5.
+    known = [[0.90, 0.92, 0.97, NAN], [0.93, 0.97, 0.96, NAN], [0.80, 0.90, NAN, 0.82], [0.5, NAN, NAN, NAN]]
+    wanted = np.array([*known, [NAN] * 4])
+    np.testing.assert_array_equal(by_seed(CELLS, OK, "accuracy"), wanted)
+    np.testing.assert_array_equal(by_seed(CELLS[[2, 0, 2]], OK, "accuracy"), wanted[[2, 0, 2]])
 
 
 def test_equal_seeds_are_paired_and_others_use_welch():

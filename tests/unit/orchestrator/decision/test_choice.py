@@ -31,7 +31,7 @@ def test_the_fastest_within_the_margin_is_chosen():
     assert choice.favourite == 1
     assert list(choice.p_within) == [1, 1, 0]
     assert list(choice.p_best) == [0, 1, 0]
-    assert not choice.all_tie
+    assert choice.tied.tolist() == [False, True, False]
 
 
 def test_the_safe_choice_is_the_fastest_that_surely_keeps_the_margin():
@@ -96,7 +96,7 @@ def test_tied_cells_both_count_as_best():
 
 def test_accuracy_chooses_if_all_objectives_tie():
     choice = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
-    assert choice.all_tie and choice.favourite == 1
+    assert choice.tied.all() and choice.favourite == 1
 
 
 def test_the_best_of_a_subset_follows_the_same_rule():

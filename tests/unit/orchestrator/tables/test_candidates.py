@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.candidates import Candidates, steps_in_words
+from orchestrator.tables.candidates import Candidates, answers
 from tests.unit.orchestrator.decision.deciding import decided, measured
 from tests.unit.orchestrator.records import record_of
 
@@ -83,9 +83,9 @@ def test_processes_have_no_cost() -> None:
 def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
     rates = {1: 100, 2: 200, 4: 201, 8: 390}
     found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
-    ((label, text),) = steps_in_words(found)
+    text = dict(answers(found))["More GPUs"]
     groups = dict(part.split(": ") for part in text.split("; "))
-    assert label == "More GPUs" and {worth: group.split()[0] for worth, group in groups.items()} == {
+    assert {worth: group.split()[0] for worth, group in groups.items()} == {
         "worth it": "2",
         "costly": "8",
         "not worth it": "4",

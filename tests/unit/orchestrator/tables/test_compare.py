@@ -122,7 +122,9 @@ def test_differences_of_configs_come_before_the_cells() -> None:
     asked = ["config.budget.epochs: 10 → 20", *(f"config.model.x{n}: 1 → 2" for n in range(13))]
     told = comparison_markdown(this, this, names=("a", "b"), differences=asked, metric=VAL)
     lines = told.partition("configurations differ (other → this):\n\n")[2].partition("\n\n")[0].splitlines()
-    assert lines[0] == "- config.budget.epochs: 10 → 20" and lines[-1] == "- … and 2 more" and len(lines) == 13
+    assert (
+        lines[0] == "- config.budget.epochs: 10 → 20" and lines[-1] == "- … and 2 more differences" and len(lines) == 13
+    )
     assert told.index("differ (other") < told.index("1 cell is in both")
     assert " more" not in comparison_markdown(this, this, names=("a", "b"), differences=asked[:12], metric=VAL)
     assert "differ (other" not in comparison_markdown(this, this, names=("a", "b"), metric=VAL)
