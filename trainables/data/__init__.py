@@ -65,7 +65,7 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset | 
     samples = _take(source.read(device), **subset)
     mean, std = channel_statistics(samples.train_x)
     return Dataset(
-        **samples._asdict(),
+        **vars(samples),
         mean=tuple(config.get("mean") or mean),
         std=tuple(config.get("std") or std),
         version=f"{config['name']}-{content_hash(samples)}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -13,22 +12,9 @@ class DataError(ValueError):
     """Data are missing, corrupt or malformed; the message is one line."""
 
 
-class Samples(NamedTuple):
-    """Images N×C×H×W and labels N or N×H×W, as a source reads them."""
-
-    train_x: torch.Tensor
-    train_y: torch.Tensor
-    test_x: torch.Tensor
-    test_y: torch.Tensor
-    num_classes: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """Images and labels in memory; the same tensors serve several trials, so they must not be changed.
-
-    Raises DataError if shapes, dtypes, counts or labels do not fit together.
-    """
+@dataclass(frozen=True)
+class Samples:
+    """Images and labels, as a source reads them."""
 
     train_x: torch.Tensor
     """uint8, N×C×H×W."""
@@ -37,6 +23,15 @@ class Dataset:
     test_x: torch.Tensor
     test_y: torch.Tensor
     num_classes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(Samples):
+    """Checked images and labels in memory; the same tensors serve several trials, so they must not be changed.
+
+    Raises DataError if shapes, dtypes, counts or labels do not fit together.
+    """
+
     mean: tuple[float, ...]
     """Mean of each channel, with pixels from 0 to 1."""
     std: tuple[float, ...]
