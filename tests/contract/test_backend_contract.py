@@ -221,7 +221,6 @@ def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> 
         ("sums", "collective", {}),
         ("sums again", "collective", {}),
         ("breaks", "collective", {"who": 1}),
-        ("killed", "failing", {"how": "kill", "who": 1}),
         ("crashed", "failing", {"how": "crash", "who": 0}),
     ]
     ray_backend.run(
@@ -248,7 +247,7 @@ def test_a_gang_computes_together(gangs: tuple[Recorder, Path]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rank", "cause"),
-    [("breaks", 1, "ValueError: no such luck"), ("killed", 1, "died"), ("crashed", 0, "Segmentation fault")],
+    [("breaks", 1, "ValueError: no such luck"), ("crashed", 0, "Segmentation fault")],
 )
 def test_the_failing_rank_is_named(gangs: tuple[Recorder, Path], name: str, rank: int, cause: str) -> None:
     outcome = gangs[0].outcomes[name]
@@ -263,7 +262,7 @@ def test_a_crash_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
 def test_sharing_trials_run_side_by_side(gangs: tuple[Recorder, Path]) -> None:
     started = [name for event, name in gangs[0].events if event == "started"]
     assert [gangs[0].outcomes[name].status for name in SHARING] == [Status.OK, Status.OK]
-    assert sorted(started[-2:]) == [*SHARING] and len(started) == 8
+    assert sorted(started[-2:]) == [*SHARING] and len(started) == 7
 
 
 @pytest.mark.slow

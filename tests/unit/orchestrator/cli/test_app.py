@@ -125,10 +125,7 @@ def compositions(tmp_path, monkeypatch):
     ("arguments", "status", "count"),
     [
         (RUN, 0, 1),
-        ((*RUN, "mode=plan"), 0, 1),
-        ((*RUN, "report.margn=1"), 2, 2),
         ((*RUN, "report.margn=1", "modle=mlp", "retries=-1"), 2, 2),
-        (("--cfg", "job", *RUN), 0, 1),
         (("--cfg", "job", *RUN, "modle=mlp"), 2, 3),
         (("--help",), 0, 1),
     ],

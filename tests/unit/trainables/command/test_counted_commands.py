@@ -171,6 +171,7 @@ def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
     assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
 
 
+@pytest.mark.slow
 def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> None:
     context = run(tmp_path, "{python} train.py", gpus=1, env={"SWEEP_LR": "0.3", "SWEEP_DEVICE_BATCH_SIZE": "50"})
     batch, lr = (remark for remark in context.remarks if "epoch" not in remark)
