@@ -43,14 +43,15 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     """Return the plan as a table for people."""
     table, shared = _without_shared(_table(plan))
     values = ", ".join(f"{key}={value}" for key, value in shared.items())
-    counts = f"{len(plan.to_run)} to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
+    to_run = counted(len(plan.to_run), "trial", "trials") or "no trials"
+    counts = f"{to_run} to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
     reasons = Counter(plan.infeasible.values())
     return "\n".join(
         [
             *_aligned(table),
             "",
             *([f"all trials: {values}"] if shared else ()),
-            f"trials: {counts}",
+            counts,
             *(f"{counted(trials, 'trial', 'trials')} infeasible: {why}" for why, trials in reasons.items()),
             f"on {', '.join(describe(node) for node in plan.nodes)}",
             *_expected(plan, price_per_gpu_hour, currency),

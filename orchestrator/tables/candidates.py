@@ -306,7 +306,7 @@ def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
 def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
     """Return `1.61× as fast as 1 at 1.24× the cost`; for an undecided step the probability that it is worth it."""
     if step.worth == UNDECIDED and not math.isnan(step.p_worth):
-        return f"{probability(step.p_worth)} likely to be worth it"
+        return f"{probability(step.p_worth)} likely"
     # A step that is not worth it has no gain to report.
     if step.worth not in (WORTH, COSTLY):
         return ""
@@ -362,7 +362,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         first, *others = [f"{batch.global_batch_size:,}" for batch in group]
         texts.append(f"{chance} at {first}{f' to {others[-1]}' if others else ''}")
     texts[0] += " in all"
-    yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) is {', '.join(texts)}"
+    yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) {', '.join(texts)}"
 
 
 def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:

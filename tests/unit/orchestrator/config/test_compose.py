@@ -63,7 +63,7 @@ def test_byte_order_mark_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep/mine.yaml").write_text(f"\ufeff# @package _global_\nsweep: {{name: x, {AXES}}}\n")
     assert main(["-cd", str(tmp_path), "sweep=mine", "mode=plan"]) == 0
-    assert "1 trials to run" in capsys.readouterr().out
+    assert "1 trial to run" in capsys.readouterr().out
 
 
 HOSTILE_FILES = {
