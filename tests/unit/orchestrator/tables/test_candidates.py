@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.recommendation import LargerBatch, Recommendation
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import Candidates, answers
-from tests.unit.orchestrator.decision.deciding import decided, measured
+from tests.unit.orchestrator.decision.deciding import AXES, decided, measured
 from tests.unit.orchestrator.records import record_of
 
 RATES = {(1, 32): 100, (1, 64): 180, (2, 32): 150, (2, 64): 342, (2, 128): 600}
@@ -91,3 +91,57 @@ def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
         "not worth it": "4",
     }
     assert "2.00×" in groups["worth it"] and not math.isnan(found.gpu_steps[2].cost)
+
+
+def test_labels_name_only_what_differs_from_the_baseline() -> None:
+    momentum = "optimizer.momentum"
+    rates = {(1, 0.9): 100, (2, 0.9): 190, (2, 0.5): 150}
+    trials = [
+        record_of(gpus, seed, axes={momentum: value}, metrics=measured(rate, 0.9))
+        for (gpus, value), rate in rates.items()
+        for seed in range(3)
+    ]
+    recommendation = decided(trials, axes=AXES | {momentum: momentum})
+    labels = {cell.name: cell.label for cell in recommendation.shortlist}
+    assert recommendation.name == f"2×32 none, {momentum}=0.9" and labels[recommendation.name] == "2×32 none"
+    assert labels[f"1×32 none, {momentum}=0.9"] == "1×32 none"
+    assert recommendation.runner_up is not None
+    assert recommendation.runner_up.values["name"] == f"2×32 none, {momentum}=0.5"
+    candidates = Candidates.of(recommendation)
+    assert candidates is not None and "baseline" in candidates.heading
+    assert candidates.labels == ["2×32 none", "1×32 none (baseline)"]
+    alone = Candidates.of(decided([record for record in trials if record.axes[momentum] == 0.9]))
+    assert alone is not None and "baseline" not in alone.heading
+
+
+def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommendation: Recommendation) -> None:
+    (larger,) = recommendation.larger_batches
+    assert (larger.global_batch_size, larger.cell_id) == (256, "2-128-none") and larger.p_within_margin < 0.05
+    # 2×64 costs 0.0351 EUR, 1×64 0.0333; 2×128 costs less and is not eligible.
+    assert recommendation.cheapest_cell_id == "1-64-none"
+    after = recommendation.runner_up
+    assert after is not None and after.values["name"] == "1×64 none"
+    assert after.values["ratio"].value == pytest.approx(342 / 180)
+    told = dict(answers(recommendation))
+    assert "256" in told["Larger batch"] and {"0.0351", "0.0333"} <= set(told["Cost"].split())
+
+
+@pytest.mark.parametrize(
+    ("chances", "told"),
+    [
+        ((), "no larger"),
+        ((0.99, 0.98), "safe: "),
+        ((0.99, 0.3), "safe up to 64: "),
+        ((0.6,), "doubtful: "),
+        ((0.01, 0.001), "not safe: "),
+    ],
+)
+def test_a_larger_batch_is_as_safe_as_its_probability(
+    recommendation: Recommendation, chances: tuple[float, ...], told: str
+) -> None:
+    batches = [
+        LargerBatch(global_batch_size=64 * 2**place, cell_id="", p_within_margin=chance)
+        for place, chance in enumerate(chances)
+    ]
+    text = dict(answers(replace(recommendation, larger_batches=tuple(batches))))["Larger batch"]
+    assert text.startswith(told)
