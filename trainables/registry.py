@@ -78,34 +78,51 @@ PLUGINS: Mapping[str, str] = {
 """{config section: entry point group of installed plugins}"""
 
 
-def _plugins(subject: str) -> dict[str, str]:
-    """Return {name: dotted path} of the plugins in installed packages."""
-    return {plugin.name: plugin.value for plugin in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
+GIVEN: Mapping[str, tuple[str, ...]] = {
+    "model": ("input_shape", "num_classes"),
+    "data": (),
+    "optimizer": ("params", "module", "lr"),
+    "schedule": ("progress",),
+}
+"""{config section: the arguments that its factory receives besides the section's keys}"""
+
+NOT_PASSED: Mapping[str, tuple[str, ...]] = {
+    "model": ("name", "batch_norm"),
+    "data": ("name", "subset", "mean", "std", "augment"),
+    "optimizer": ("name", "lr"),
+    "schedule": ("name",),
+}
+"""{config section: its keys that its factory does not receive}"""
 
 
-def path_of(names: Mapping[str, str], name: object, *, subject: str) -> str:
+def path_of(section: str, name: object) -> str:
     """Return the dotted path of a shipped name or a plugin, or the name itself if it is one. Raises ValueError."""
-    path = names.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
+    plugins = {plugin.name: plugin.value for plugin in entry_points(group=PLUGINS[section])}
+    path = FAMILIES[section].get(str(name)) or plugins.get(str(name)) or str(name)
     if ":" not in path:
-        choices = ", ".join([*names, *_plugins(subject)])
-        raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
+        choices = ", ".join([*FAMILIES[section], *plugins])
+        raise ValueError(f"{section} {name!r} is not one of {choices}, nor package.module:factory")
     return path
 
 
-def choose(names: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
-    """Import the factory of a shipped name, a plugin, or a dotted path `package.module:factory`.
+def factory_of(section: str, config: Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return the factory that a config section names, and the options for it, which are keys of the section.
 
-    A plugin is an entry point of an installed package, in the group `PLUGINS[subject]`. Raises ValueError with the
-    valid choices for an unknown name, RequestError if the module cannot be imported.
+    The name is a shipped one, that of a plugin, or a dotted path `package.module:factory`. A plugin is an entry point
+    of an installed package, in the group `PLUGINS[section]`. Raises ValueError with the valid choices for an unknown
+    name, RequestError if the module cannot be imported or the factory does not take the options.
     """
-    path = path_of(names, name, subject=subject)
+    subject = f"{section} {config['name']!r}"
+    path = path_of(section, config["name"])
     try:
         factory = pkgutil.resolve_name(path)
     except Exception as error:  # the user's module may raise anything
-        raise RequestError(f"{subject} {name!r} cannot be imported: {error}") from error
+        raise RequestError(f"{subject} cannot be imported: {error}") from error
     if not callable(factory):
-        raise RequestError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
-    return factory  # type: ignore[no-any-return]
+        raise RequestError(f"{subject} is a {type(factory).__name__}, not a function or class")
+    options = {key: value for key, value in config.items() if key not in NOT_PASSED[section]}
+    check_keys(factory, options, subject=subject, given=GIVEN[section])
+    return factory, options
 
 
 def taken(factory: Callable[..., Any], given: Mapping[str, Any], *, named: bool = True) -> dict[str, Any]:

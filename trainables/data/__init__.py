@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from trainables.data.dataset import DataError, Dataset, Samples, channel_statistics, content_hash
-from trainables.registry import DATA, check_keys, choose
+from trainables.registry import check_keys, factory_of
 from trainables.tokens import Corpus, Text, TokenError, TokenFiles
 
 __all__ = ["DataError", "Dataset", "load"]
@@ -73,10 +73,7 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset | 
 
 
 def _source(wanted: str) -> DataSource | TokenFiles | Text:
-    config = json.loads(wanted)
-    options = {key: value for key, value in config.items() if key not in ("name", "subset", "mean", "std")}
-    factory = choose(DATA, config["name"], subject="data")
-    check_keys(factory, options, subject=f"data {config['name']!r}", given=())
+    factory, options = factory_of("data", json.loads(wanted))
     source: DataSource | TokenFiles | Text = factory(**options)
     return source
 

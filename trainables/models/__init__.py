@@ -22,7 +22,7 @@ from torch.utils.checkpoint import (
 from trainables import data
 from trainables.context import RequestError
 from trainables.models.batch_norm import convert_batch_norm
-from trainables.registry import MODELS, check_keys, choose, taken
+from trainables.registry import factory_of, taken
 from trainables.tokens import Corpus
 from trainables.torch_private import recomputed
 
@@ -41,15 +41,13 @@ def build(
 
     Raises ValueError, in one line, for unknown names and keys, and for a model that does not take such images.
     """
-    options = {key: value for key, value in config.items() if key not in ("name", "batch_norm")}
-    subject = f"model {config['name']!r}"
-    factory = choose(MODELS, config["name"], subject="model")
+    factory, options = factory_of("model", config)
     of_data = {"input_shape": input_shape, "num_classes": num_classes}
-    check_keys(factory, options, subject=subject, given=tuple(of_data))
     with torch.device(device) if device and config["name"] in ("gpt", "llama") else nullcontext():
         module = _made(factory, of_data, options)
     if not isinstance(module, nn.Module):
-        raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
+        made = f"model {config['name']!r} made something of type {type(module).__name__}"
+        raise RequestError(f"{made}, not a torch.nn.Module")
     # The mark of a model of transformers, which need not be installed.
     if hasattr(module, "main_input_name"):
         module = LogitsModel(module)

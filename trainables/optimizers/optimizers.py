@@ -16,7 +16,7 @@ from torch import nn
 
 from trainables.context import RequestError
 from trainables.models import repeated_blocks
-from trainables.registry import OPTIMIZERS, check_keys, choose
+from trainables.registry import factory_of
 from trainables.shared_tensors import groups_of_parts, local
 
 
@@ -32,9 +32,7 @@ def build(
 
     Raises ValueError for unknown names and keys, and for values outside their range.
     """
-    options = {key: value for key, value in config.items() if key not in ("name", "lr")}
-    factory = choose(OPTIMIZERS, config["name"], subject="optimizer")
-    check_keys(factory, options, subject=f"optimizer {config['name']!r}", given=("params", "module", "lr"))
+    factory, options = factory_of("optimizer", config)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     # torch has fused updates of divided parameters for these only, and would loop over the others one by one.
     is_fused = config["name"] in ("adam", "adamw") or not any(groups_of_parts(parameter) for parameter in trained)

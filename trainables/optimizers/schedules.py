@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sweeps.trial import Batch
-from trainables.registry import SCHEDULES, check_keys, choose
+from trainables.registry import factory_of
 
 Schedule = Callable[[float, float], float]
 """`(position, length)` in samples -> the factor on the rate; beyond the end, the factor at the end."""
@@ -28,9 +28,7 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
     position, and a length that is not positive.
     """
     # A wrong key is reported before the training starts, not at the step that would use it.
-    options = {key: value for key, value in config.items() if key != "name"}
-    shape = choose(SCHEDULES, config["name"], subject="schedule")
-    check_keys(shape, options, subject=f"schedule {config['name']!r}", given=("progress",))
+    shape, options = factory_of("schedule", config)
 
     def factor(position: float, length: float) -> float:
         if position < 0 or length <= 0:

@@ -27,8 +27,7 @@ from trainables.registry import (
     OF_TOKENS,
     SCHEDULES,
     TEXTS,
-    check_keys,
-    choose,
+    factory_of,
     path_of,
 )
 from trainables.tokens import content_errors, shape_errors, tensor_errors
@@ -166,22 +165,6 @@ class TrainingSettings:
             )
 
 
-GIVEN = {
-    "model": ("input_shape", "num_classes"),
-    "data": (),
-    "optimizer": ("params", "module", "lr"),
-    "schedule": ("progress",),
-}
-"""The arguments that a factory receives besides its section's keys."""
-NOT_PASSED = {
-    "model": ("name", "batch_norm"),
-    "data": ("name", "subset", "mean", "std", "augment"),
-    "optimizer": ("name", "lr"),
-    "schedule": ("name",),
-}
-"""The keys of a section that its factory does not receive."""
-
-
 def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each error that shows without loading the data and without a device."""
     model, data = config.get("model") or {}, config.get("data") or {}
@@ -267,16 +250,16 @@ def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each section whose name is missing or unknown."""
-    for section, families in FAMILIES.items():
+    for section in FAMILIES:
         try:
-            path_of(families, config[section]["name"], subject=section)
+            path_of(section, config[section]["name"])
         except (ValueError, KeyError, TypeError) as error:
             yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"
 
 
 def _own_code_errors(config: Mapping[str, Any]) -> list[str]:
     """Return the errors of the user's own factories, which another process finds out, because it imports their code."""
-    sections = {section: config[section] for section in GIVEN}
+    sections = {section: config[section] for section in FAMILIES}
     own = [str(section["name"]) for section in sections.values() if ":" in str(section["name"])]
     trusted = config.get("trusted_modules") or []
     is_trusted = all(any(f"{name.partition(':')[0]}.".startswith(f"{module}.") for module in trusted) for name in own)
@@ -321,13 +304,10 @@ def own_factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
     Imports torch and the user's code.
     """
     unfit = False
-    for section, given in GIVEN.items():
-        name = str(config[section]["name"])
-        options = {key: value for key, value in config[section].items() if key not in NOT_PASSED[section]}
+    for section in FAMILIES:
         try:
-            if ":" in name:
-                factory = choose(FAMILIES[section], name, subject=section)
-                check_keys(factory, options, subject=f"{section} {name!r}", given=given)
+            if ":" in str(config[section]["name"]):
+                factory_of(section, config[section])
         except ValueError as error:
             unfit = True
             yield str(error)
