@@ -345,7 +345,7 @@ LAUNCHERS = {
     "accelerate": (
         ACCELERATE,
         "accelerate",
-        f"accelerate launch --cpu --num_processes {{gpus}} {MACHINES} train.py {{device_batch_size}} {{gpus_per_node}}",
+        f"accelerate launch --multi_gpu --num_processes {{gpus}} {MACHINES} train.py {{device_batch_size}}",
     ),
     "lightning": (LIGHTNING, "lightning", "{python} train.py {device_batch_size} {gpus_per_node} {nodes}"),
 }
@@ -361,18 +361,14 @@ def test_launchers_train_over_nodes(raylets):
         (folder / "train.toml").write_text(SETTINGS)
         (folder / "train.py").write_text(LAUNCHERS[name][0])
         own = (f"trainable.source_dir={folder}", f"trainable.python={sys.executable}", f"sweep.name={name}")
-        axes = ("sweep.axes.gpus=[1,4]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
+        # With one process accelerate refuses the flag by which it starts several without a GPU.
+        axes = ("sweep.axes.gpus=[2,4]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
         fixed = ("sweep.axes.seed=[0]", "warmup_epochs=0", "rerun_invalid=0", "trainable.optimizer=sgd")
         driver = raylets.start("sweep=batch_scaling", *own, *axes, *fixed, "--", *LAUNCHERS[name][2].split())
-        one, four = ended(raylets, name, driver)
-        assert (one["ranks"], four["ranks"], four["workers"]) == (1, 2, 4), name
-        assert (one["status"], four["status"], one["rate_source"], four["rate_source"]) == (
-            "ok",
-            "ok",
-            "counted",
-            "counted",
-        )
-        assert one["samples_per_s"] * one["step_s"] == pytest.approx(32), name
-        assert four["samples_per_s"] * four["step_s"] == pytest.approx(128), name
+        two, four = ended(raylets, name, driver)
+        assert (two["ranks"], two["workers"], four["ranks"], four["workers"]) == (1, 2, 2, 4), name
+        for row, samples in ((two, 64), (four, 128)):
+            assert (row["status"], row["rate_source"]) == ("ok", "counted"), name
+            assert row["samples_per_s"] * row["step_s"] == pytest.approx(samples), name
     if len(there) < len(LAUNCHERS):
         pytest.skip(f"not installed, and so not tried: {sorted(set(LAUNCHERS) - set(there))}")

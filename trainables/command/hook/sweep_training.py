@@ -151,6 +151,8 @@ class Training:
         """Count a step with these samples; `begun_s` is when its loader started, if that was after the last step."""
         counts = self.counts
         now_s = time.perf_counter()
+        if self.first_s is None:
+            write_at_ends()
         if now_s - self.noted_s >= CPU_EVERY_S:
             self.noted_s, counts.at_s, counts.cpu_s = now_s, time.time(), time.process_time()
         self.first_s = now_s if self.first_s is None else self.first_s
@@ -391,6 +393,19 @@ def write_last():
     if "torch" in sys.modules or TRAINING.is_marked:
         TRAINING.catch_up()
         TRAINING.write()
+
+
+def write_at_ends():
+    """Write the last counts where Python runs no exit functions, too.
+
+    Children of multiprocessing end without them, and a notebook's kernel is killed after its last cell.
+    """
+    util, ipython = sys.modules.get("multiprocessing.util"), sys.modules.get("IPython")
+    if util is not None:
+        util.Finalize(None, write_last, exitpriority=0)
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        shell.events.register("post_run_cell", lambda *_: write_last())
 
 
 os.register_at_fork(after_in_child=after_fork)

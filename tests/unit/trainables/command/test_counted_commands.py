@@ -112,10 +112,18 @@ def test_time_in_which_ranks_wait_for_an_evaluation_of_one_does_not_count(tmp_pa
     assert metrics["step_s"] == pytest.approx(metrics["truth"], rel=0.5)
 
 
+IN_A_CHILD = """
+import multiprocessing, runpy, sys
+child = multiprocessing.get_context("fork").Process(target=runpy.run_path, args=(sys.argv[1],))
+child.start(), child.join()
+"""
+
+
 @pytest.mark.slow
-def test_smaller_last_batches_count_with_their_samples(tmp_path: Path) -> None:
-    """Four steps of 80, 80, 80 and 10."""
-    metrics = run(tmp_path, "{python} train.py slow", gpus=1, batch=80).metrics
+@pytest.mark.parametrize("argv", [("{python}", "train.py"), ("{python}", "-c", IN_A_CHILD, "train.py")])
+def test_smaller_last_batches_count_with_their_samples(argv: Sequence[str], tmp_path: Path) -> None:
+    """Four steps of 80, 80, 80 and 10, also in a child process, which ends without exit functions."""
+    metrics = run(tmp_path, [*argv, "slow"], gpus=1, batch=80).metrics
     assert (metrics["steps"], metrics["samples"]) == (16, 1000)
     assert metrics["samples_per_s"] == pytest.approx(62.5 / metrics["step_s"])
 
