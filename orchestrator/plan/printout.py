@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 from orchestrator.config.request import Request
@@ -15,7 +14,7 @@ from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest, offers_of
 from orchestrator.schedule.cluster import Node
-from orchestrator.text.numbers import counted, number, suited
+from orchestrator.text.numbers import counted, duration, number, suited
 from sweeps.axes import is_number
 from sweeps.forecast import Estimate, Forecast
 from sweeps.identity import SHOWN_DIGITS
@@ -100,7 +99,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> It
         amount = f", cost {cost_of(hours, price_per_gpu_hour):.2f} {currency}".rstrip()
         cost = "" if price_per_gpu_hour is None else amount
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
-        yield f"expected duration: {timedelta(seconds=round(makespan_s))}; {used}{cost}{few}"
+        yield f"expected duration: {duration(makespan_s)}; {used}{cost}{few}"
 
 
 _NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")

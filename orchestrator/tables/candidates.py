@@ -21,6 +21,7 @@ from orchestrator.decision.recommendation import (
     TIED,
     UNDECIDED,
     WORTH,
+    Figure,
     GpuStep,
     Recommendation,
     Setting,
@@ -43,15 +44,6 @@ SHOWN_MARGINS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A mean and its interval on a scale from 0 to 1; NaN means not known."""
-
-    value: float
-    lo: float
-    hi: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Column:
     """A column of the table of candidates, with a text for each row; empty means not known."""
 
@@ -60,8 +52,8 @@ class Column:
     texts: Sequence[str]
     rank: int = 0
     """A narrow table leaves out the columns of the highest rank first, and never those of rank 0."""
-    bars: Sequence[Bar] = ()
-    """One for each row; empty if the column has none."""
+    bars: Sequence[Figure] = ()
+    """For each row a figure on a scale from 0 to 1; empty if the column has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +206,10 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
     most = max((speed for speed in speeds if not math.isnan(speed)), default=math.nan)
     by_time = recommendation.terms.report.objective == "time"
     # By another objective, this figure is that of the energy or the cost.
-    ends = [cell.figures.get("speedup") if by_time else None for cell in cells]
+    unknown = Figure(value=math.nan, unit="1")
+    ends = [cell.figures.get("speedup", unknown) if by_time else unknown for cell in cells]
     bars = [
-        Bar(value=speed / most, lo=end.lo / most if end else math.nan, hi=end.hi / most if end else math.nan)
+        Figure(value=speed / most, lo=end.lo / most, hi=end.hi / most, unit="1")
         for speed, end in zip(speeds, ends, strict=True)
     ]
     yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
@@ -252,7 +245,7 @@ def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
     # The better end of a bar is on the right, whichever direction of the metric is better.
     ends = [sorted((metric.sign * figure.lo, metric.sign * figure.hi)) for figure in differences]
     bars = [
-        Bar(value=_place(metric.sign * figure.value, margin), lo=_place(lo, margin), hi=_place(hi, margin))
+        Figure(value=_place(metric.sign * figure.value, margin), lo=_place(lo, margin), hi=_place(hi, margin), unit="1")
         for figure, (lo, hi) in zip(differences, ends, strict=True)
     ]
     is_baseline = [cell.cell_id == recommendation.baseline_cell_id for cell in cells]

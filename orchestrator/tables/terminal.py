@@ -22,7 +22,7 @@ from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, Recommenda
 from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
-from orchestrator.text.numbers import counted, one_line
+from orchestrator.text.numbers import counted, duration, one_line
 from sweeps.status import Status
 
 MOST_LINES = 20
@@ -108,14 +108,8 @@ def _heading(end: SweepEnd) -> str:
         undisturbed = "undisturbed" if ok.all() else "timings undisturbed"
         parts.append(undisturbed if timed == ok.sum() else f"{timed} of {ok.sum()} timings valid")
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else f"took {_duration(end.took_s)}"
+    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else f"took {duration(end.took_s)}"
     return " · ".join(filter(None, [name, end.trained, " + ".join(devices), ", ".join(parts), took]))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:

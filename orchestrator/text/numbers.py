@@ -59,6 +59,13 @@ def counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}" if count else ""
 
 
+def duration(seconds: float) -> str:
+    """Return `45s`, `5m49s`, `2h05m`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
 def config_value(value: Any) -> Any:
     """Return an axis's value as in a config: `null` for None, which a frame holds as a missing value."""
     return "null" if value is None or value != value else value
