@@ -67,8 +67,7 @@ class WatchedSweep:
         environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
         self._secrets = Secrets({**environment, **secrets.hidden})
         self._gpus = Gpus(len(gpu_models()))
-        self._journal: tuple[int, int] | None = None
-        """The size and the time of change of the journal as it was read."""
+        self._journal: tuple[int, int] | None = None  # the size and the time of change of the journal as it was read
         self._history = History()
         self._rows: Mapping[str, TrialRecord] = {}
         self._ended: Sequence[Mapping[str, Any]] = ()

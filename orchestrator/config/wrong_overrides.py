@@ -50,8 +50,7 @@ class CompositionError(ConfigError):
         """Find all overrides that do not compose; Hydra reported `error`, the first."""
         self._groups = groups
         self.composed: DictConfig | None = None
-        self._unfit: dict[str, str] = {}
-        """The explanation of each override that does not fit."""
+        self._unfit: dict[str, str] = {}  # the explanation of each override that does not fit
         with suppress(*WRONG):  # the primary config cannot be read, and overrides are not to blame
             self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.

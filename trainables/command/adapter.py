@@ -60,8 +60,7 @@ class Adapter:
         if is_on:
             self.folder.mkdir(mode=0o700)
         self._rows: dict[str, OutputLines] = {}
-        self._texts: dict[str, str] = {}
-        """The last file of each process, as it was read."""
+        self._texts: dict[str, str] = {}  # the last file of each process, as it was read
         self._counts: dict[str, Counts] = {}
         self._first: dict[str, Counts] = {}
         self._looked_s = -math.inf

@@ -29,8 +29,7 @@ class MetricsFile:
         self._path.unlink(missing_ok=True)  # of an earlier attempt
         self._lines = OutputLines(path)
         self._rows_read = 0
-        self._read: tuple[int, int] | None = None
-        """The size and modification time of the table when it was last read."""
+        self._read: tuple[int, int] | None = None  # the size and modification time of the table when it was last read
 
     def new(self, *, ended: bool = False) -> Iterator[str]:
         """Return the lines written since the last call, as lines of JSON; with `ended`, also an unfinished last one."""

@@ -57,45 +57,32 @@ class CommandMetrics:
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
         self._epoch_pattern = re.compile(settings.epoch_pattern or NAMED_EPOCH)
         self._step_pattern = re.compile(settings.step_pattern or NAMED_STEP)
-        self._named: float | None = None
-        """The epoch that a line has named last, perhaps before its first metric."""
-        self._names: dict[str, float] = {}
-        """The places of epochs that have no number."""
-        self._epoch: float | None = None
-        """The epoch of the open row; None if no line names epochs."""
+        self._named: float | None = None  # the epoch that a line has named last, perhaps before its first metric
+        self._names: dict[str, float] = {}  # the places of epochs that have no number
+        self._epoch: float | None = None  # the epoch of the open row; None if no line names epochs
         self._step: float | None = None
-        self._seen: dict[str, list[float]] = {}
-        """The finite values of each column, in their order."""
-        self._last: dict[str, float] = {}
-        """The last value of each column, finite or not."""
-        self._timed_epoch: float | None = None
-        """The epoch of the last `epoch_s`."""
-        self._open: dict[str, float] = {}
-        """The row that patterns have not completed yet."""
-        self.unclear: dict[str, str] = {}
-        """Why a number of a column was not read."""
-        self._process: str | None = None
-        """The mark of the process whose lines are read; None if lines have no mark."""
+        self._seen: dict[str, list[float]] = {}  # the finite values of each column, in their order
+        self._last: dict[str, float] = {}  # the last value of each column, finite or not
+        self._timed_epoch: float | None = None  # the epoch of the last `epoch_s`
+        self._open: dict[str, float] = {}  # the row that patterns have not completed yet
+        self.unclear: dict[str, str] = {}  # why a number of a column was not read
+        self._process: str | None = None  # the mark of the process whose lines are read; None if lines have no mark
         self._redraws = Redraws()
-        self._evaluation_s = 0.0
-        """The time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it."""
+        self._evaluation_s = 0.0  # the time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it
         self._rows = 0
-        self._json_rows: set[tuple[Any, ...]] = set()
-        """What each JSON line with an epoch was about."""
+        self._json_rows: set[tuple[Any, ...]] = set()  # what each JSON line with an epoch was about
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
-        self._steps = StepTimes(clock)
+        self.steps = StepTimes(clock)
         self._bars = ProgressBars(clock)
         self._reads_bars = any(reading.progress_bar for reading in self._readings)
         self.samples_per_step: float | None = None
         """The mean number of samples in a step, if the command's processes have counted them."""
-        self.samples: float | None = None
-        """All samples, likewise."""
+        self.samples: float | None = None  # all samples, likewise
         self.samples_per_epoch = settings.samples_per_epoch
         self.is_timed_elsewhere = False
         """Whether the command's processes have timed their steps: then no arrival of lines is needed."""
-        self.reports = 0
-        """How many lines had a metric, or a step of a progress bar."""
+        self.reports = 0  # how many lines had a metric, or a step of a progress bar
 
     def line(self, line: str) -> list[dict[str, Any]]:
         """Return the rows that this line completes, usually none. Raises DivergedError if losses are not finite."""
@@ -213,9 +200,8 @@ class CommandMetrics:
     def figures(self) -> dict[str, Any]:
         """Return the trial's metrics by column, and those derived from them."""
         figures = self._reported()
-        timed = (self._of_epochs, self._of_steps, self._of_rate, self._of_arrivals)
         # What is reported precedes what is derived, and each derivation those after it.
-        for derive in (*timed, self._of_window, self._of_length, self._of_target):
+        for derive in (self._of_epochs, self._of_steps, self._of_arrivals, self._of_length, self._of_target):
             figures = derive(figures) | figures
         return figures
 
@@ -254,11 +240,9 @@ class CommandMetrics:
         return "declared" if self._bars.steps_per_epoch and self.samples_per_epoch else "assumed"
 
     def _of_steps(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        return self._bars.figures() | (self._steps.figures() if "step_s" in self._seen else {})
-
-    def _of_rate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        samples = self._samples_per_step
-        return {"samples_per_s": samples / figures["step_s"]} if samples and figures.get("step_s", 0) > 0 else {}
+        derived: dict[str, Any] = self._bars.figures() | (self.steps.figures() if "step_s" in self._seen else {})
+        step_s, samples = figures.get("step_s", derived.get("step_s", 0)), self._samples_per_step
+        return derived | ({"samples_per_s": samples / step_s} if samples and step_s > 0 else {})
 
     def _of_arrivals(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         if not self.between_lines:
@@ -267,18 +251,14 @@ class CommandMetrics:
         timed["train_s"] = timed["epoch_s"] * self._clock.epochs
         return timed | ({"samples_per_s": self.samples_per_epoch / timed["epoch_s"]} if self.samples_per_epoch else {})
 
-    def _of_window(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        samples_per_step = self._samples_per_step
-        if not self.samples_per_epoch or not samples_per_step or not figures.get("epoch_s", 0) > 0:
-            return {}
-        epochs = figures.get("window_s", math.nan) / figures["epoch_s"]
-        steps = epochs * self.samples_per_epoch / samples_per_step
-        return {"window_steps": round(steps)} if math.isfinite(steps) else {}
-
     def _of_length(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        if not self.samples_per_epoch or not self._epochs or "samples_per_s" not in figures:
+        samples, samples_per_step = self.samples_per_epoch, self._samples_per_step
+        if not samples:
             return {}
-        return {"samples": self.samples_per_epoch * self._epochs}
+        derived = {"samples": samples * self._epochs} if self._epochs and "samples_per_s" in figures else {}
+        if samples_per_step and figures.get("epoch_s", 0) > 0 and "window_s" in figures:
+            derived["window_steps"] = round(figures["window_s"] / figures["epoch_s"] * samples / samples_per_step)
+        return derived
 
     def _of_target(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         if self._target is None:
@@ -383,11 +363,6 @@ class CommandMetrics:
         """Return whether no metric has been read."""
         return not self._last and not self.reports
 
-    @property
-    def remark_on_steps(self) -> str:
-        """Return what to change if only some steps seem to be reported; else an empty string."""
-        return self._steps.remark()
-
     def _take(self, values: Mapping[str, float], epoch: float | None) -> None:
         loss, loss_before = values.get("loss", 0.0), self._last.get("loss", 0.0)
         # A single one may be a step that mixed precision skips, or the epoch before the first.
@@ -407,7 +382,7 @@ class CommandMetrics:
             if column == "epoch_s":
                 self._timed_epoch = epoch
             elif column == "step_s":
-                self._steps.add(value, self._step)
+                self.steps.add(value, self._step)
 
 
 def _seconds_of(row: Row, key: str) -> float | None:

@@ -42,12 +42,9 @@ class Nodes:
         self.number, self.count = context.rank, context.world_size
         self._ready: set[int] = set()
         self._may_start = False
-        self._rows: dict[int, list[dict[str, Any]]] = {}
-        """Rows of other nodes that are not reported."""
-        self._speaker: int | None = None
-        """The node whose rows are reported."""
-        self._ends: dict[int, NodeEnd | None] = {}
-        """None for a node whose command has failed."""
+        self._rows: dict[int, list[dict[str, Any]]] = {}  # rows of other nodes that are not reported
+        self._speaker: int | None = None  # the node whose rows are reported
+        self._ends: dict[int, NodeEnd | None] = {}  # None for a node whose command has failed
 
     @property
     def is_first(self) -> bool:

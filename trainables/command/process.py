@@ -160,13 +160,10 @@ class OutputLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
-        self.open_line = ""
-        """What has been read of a line that has no end yet."""
-        self._lines: deque[str] = deque()
-        """Lines that have been read and not returned yet."""
+        self.open_line = ""  # what has been read of a line that has no end yet
+        self._lines: deque[str] = deque()  # lines that have been read and not returned yet
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._is_inside_line = False
-        """Whether the beginning of the next line was skipped."""
+        self._is_inside_line = False  # whether the beginning of the next line was skipped
         self._skipped = self._removed = 0
         """Bytes that were not read because there were too many, and bytes that were removed from the log."""
 
@@ -289,8 +286,7 @@ class FailureCause:
             "diverged": [re.compile(pattern) for pattern in diverged_patterns],
             "port": [PORT_IN_USE],
         }
-        self._lines: dict[str, str] = {}
-        """The first line of each kind."""
+        self._lines: dict[str, str] = {}  # the first line of each kind
         self._error_line = self._last_line = self._killed = ""
 
     def read(self, stream: str, line: str) -> None:

@@ -225,8 +225,7 @@ class _Guard:
     def __init__(self) -> None:
         self._control = socket.socket(fileno=0)
         self._command_pid = 0
-        self._denied: set[int] = set()
-        """Processes of other users, which only those may end."""
+        self._denied: set[int] = set()  # processes of other users, which only those may end
 
     def main(self) -> None:
         """Start the command, wait for its end and for the end of its parent, and end all its descendants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,12 +23,9 @@ class EpochClock:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._arrival_s: dict[float, float] = {}
-        """The arrival of each epoch's last line."""
-        self._first = self._last = math.nan
-        """The first and the latest number, as the program counts."""
-        self._earlier = 0.0
-        """What the numbers of earlier phases add."""
+        self._arrival_s: dict[float, float] = {}  # the arrival of each epoch's last line
+        self._first = self._last = math.nan  # the first and the latest number, as the program counts
+        self._earlier = 0.0  # what the numbers of earlier phases add
 
     def seen(self, epoch: float, at_s: float | None = None) -> bool:
         """Record that a line of this epoch has arrived, now or at `at_s`; return whether an epoch begins with it."""
@@ -94,11 +91,9 @@ class StepTimes:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines = 0
-        self._number: float | None = None
-        """The number of the last line's step."""
+        self._number: float | None = None  # the number of the last line's step
         self._is_numbered = False
-        self._first_s = self._last_s = 0.0
-        """The arrival of the first and of the last line."""
+        self._first_s = self._last_s = 0.0  # the arrival of the first and of the last line
         self._steps = self._seconds = 0.0
 
     def add(self, seconds: float, number: float | None) -> None:
@@ -121,16 +116,15 @@ class StepTimes:
         """Return `window_s` and `window_steps`; {} after a single line."""
         return {"window_s": self._seconds, "window_steps": self._steps} if self._steps else {}
 
-    def remark(self) -> str:
-        """Return what to change if only some steps seem to be reported; else an empty string."""
+    def remarks(self) -> Iterator[str]:
+        """Yield what to change if only some steps seem to be reported."""
         passed_s = self._last_s - self._first_s
-        if self._is_numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
-            return ""
-        return (
-            f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
-            " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
-            " between then count"
-        )
+        if not self._is_numbered and self._steps and passed_s >= _UNREPORTED * self._seconds:
+            yield (
+                f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
+                " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
+                " between then count"
+            )
 
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -246,8 +240,7 @@ class ProgressBars:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._bars: dict[tuple[str, float | None], _Bar] = {}
-        """The bars by name and total."""
+        self._bars: dict[tuple[str, float | None], _Bar] = {}  # the bars by name and total
 
     def read(self, line: str) -> bool:
         """Record a line of output; return whether it is a new state of a bar with a step."""
@@ -298,8 +291,7 @@ class Redraws:
     """The lines of progress bars, of which several show one run."""
 
     def __init__(self) -> None:
-        self._drawn: dict[str, float] = {}
-        """The count of each progress bar's last line."""
+        self._drawn: dict[str, float] = {}  # the count of each progress bar's last line
 
     def is_drawn_again(self, line: str, bar: BarState | None) -> bool:
         """Return whether a progress bar, or a line that begins with a percentage, is in a further state of one run."""

@@ -285,8 +285,7 @@ def _remarks(
         yield f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
     if metrics.between_lines:
         yield "no line reports a time: epoch_s is the time between epochs' lines, including evaluation"
-    if metrics.remark_on_steps:
-        yield metrics.remark_on_steps
+    yield from metrics.steps.remarks()
     if not has_speed and not metrics.found_nothing:
         yield "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
     if "epoch_s" in figures and "samples_per_s" not in figures:

@@ -34,55 +34,34 @@ class Counts:
     """The counts of one process so far."""
 
     def __init__(self) -> None:
-        self.at_s = 0.0
-        """The time of the last step, in seconds since 1970; 0 without a step."""
-        self.cpu_s = 0.0
-        """The CPU time of the process at that time."""
-        self.optimizers = 0
-        """Optimizers that were made, whether or not they took a step."""
-        self.epoch = 0
-        """Passes over the loader that trains, including one that has begun."""
-        self.completed = 0
-        """Steps of the passes before the current one."""
-        self.completed_samples = 0
-        """Their samples."""
-        self.dataset = 0
-        """Samples of the data set of the loader; 0 if unknown."""
-        self.is_input = False
-        """Whether the samples are the rows of the model's inputs, because no loader gave them."""
+        self.at_s = 0.0  # the time of the last step, in seconds since 1970; 0 without a step
+        self.cpu_s = 0.0  # the CPU time of the process at that time
+        self.optimizers = 0  # optimizers that were made, whether or not they took a step
+        self.epoch = 0  # passes over the loader that trains, including one that has begun
+        self.completed = 0  # steps of the passes before the current one
+        self.completed_samples = 0  # their samples
+        self.dataset = 0  # samples of the data set of the loader; 0 if unknown
+        self.is_input = False  # whether the samples are the rows of the model's inputs, because no loader gave them
         self.rates: list[list[float]] = []
         """Learning rates along the training: the step, and the rate of each parameter group."""
-        self.other_optimizer_steps = 0
-        """Steps of other optimizers than the first one, among those that count."""
-        self.other_steps = 0
-        """Steps that trained another model, and do not count."""
-        self.gradless = False
-        """Whether the model also runs without gradients in most steps, which counts as training."""
-        self.loss: float | None = None
-        """The last loss of a step that the program marked."""
+        self.other_optimizer_steps = 0  # steps of other optimizers than the first one, among those that count
+        self.other_steps = 0  # steps that trained another model, and do not count
+        self.gradless = False  # whether the model also runs without gradients in most steps, which counts as training
+        self.loss: float | None = None  # the last loss of a step that the program marked
         self.weights: float | None = None
         """The sum of the first weights after the same step in all ranks; None for a shard, or before that step."""
         self.content: float | None = None
         """The sum of the first batches; None if they are all the same, or have no tensors."""
-        self.n_params = 0
-        """Parameters that the optimizers train; 0 if unknown, because each rank has a part of them."""
+        self.n_params = 0  # parameters that the optimizers train; 0 if unknown, because each rank has a part of them
         self.rank = 0
-        self.world = 1
-        """Ranks of the process group; 1 without one."""
-        self.connected = False
-        """Whether the process exchanges gradients with others."""
-        self.gpus: list[str] = []
-        """The ids of the GPUs on which the process has memory."""
-        self.framework = ""
-        """`transformers` or `lightning`, if their callbacks report the metrics."""
-        self.saved = ""
-        """The last checkpoint outside the trial's folder."""
-        self.whole = Tally()
-        """All steps."""
-        self.warm = Tally()
-        """Steps after the warm-up."""
-        self.later = Tally()
-        """Steps from the second pass on."""
+        self.world = 1  # ranks of the process group; 1 without one
+        self.connected = False  # whether the process exchanges gradients with others
+        self.gpus: list[str] = []  # the ids of the GPUs on which the process has memory
+        self.framework = ""  # `transformers` or `lightning`, if their callbacks report the metrics
+        self.saved = ""  # the last checkpoint outside the trial's folder
+        self.whole = Tally()  # all steps
+        self.warm = Tally()  # steps after the warm-up
+        self.later = Tally()  # steps from the second pass on
 
     def to_json(self) -> str:
         """Return the counts as one line."""

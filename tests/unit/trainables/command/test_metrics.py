@@ -251,7 +251,7 @@ def test_numbered_steps_count_between_lines():
     reader = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
     figures = reader.figures()
     assert (figures["window_steps"], figures["window_s"]) == (300, pytest.approx(30.0))
-    assert figures["samples_per_s"] == pytest.approx(640) and reader.remark_on_steps == ""
+    assert figures["samples_per_s"] == pytest.approx(640) and list(reader.steps.remarks()) == []
 
 
 def test_step_numbers_may_restart_with_an_epoch():
@@ -272,7 +272,7 @@ def test_without_step_numbers_a_line_is_one_step():
     reader = read_step_times([(second, line.partition(": ")[2]) for second, line in every_tenth()])
     figures = reader.figures()
     assert (figures["window_steps"], figures["window_s"]) == (30, pytest.approx(3.0))
-    remark = reader.remark_on_steps
+    remark = "".join(reader.steps.remarks())
     assert all(part in remark for part in ("31 times", "30.0 s", "3 s of training", "trainable.step_pattern="))
 
 
@@ -286,7 +286,7 @@ def test_without_step_numbers_a_line_is_one_step():
     ],
 )
 def test_lines_as_fast_as_steps_need_no_remark(timed):
-    assert read_step_times(timed).remark_on_steps == ""
+    assert list(read_step_times(timed).steps.remarks()) == []
 
 
 def test_an_invalid_step_pattern_is_an_error():
