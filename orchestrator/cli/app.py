@@ -42,11 +42,8 @@ if TYPE_CHECKING:
     from orchestrator.config.checked_sweep import CheckedSweep
     from orchestrator.store.results import Results
 
-WRONG_REQUEST = 2
-"""The exit status of a refused request; nothing was started."""
-
-MANY = 10
-"""Above this many sweeps a message announces the check, which takes some tenths of a second for each."""
+WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
+MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
 
 def main(arguments: Sequence[str]) -> int:

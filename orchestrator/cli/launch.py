@@ -22,8 +22,7 @@ from orchestrator.config.kinds import Form, KeyKind, Number, seconds_in
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
-GPUS = 8
-"""GPUs of a node, unless `cluster.gpus_per_node` is set."""
+GPUS = 8  # GPUs of a node, unless `cluster.gpus_per_node` is set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +71,7 @@ _OPTIONS: Mapping[str, KeyKind] = {
 
 _SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d\d?(:\d\d){0,2}|(?i:infinite|unlimited)")
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
-_BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
-"""Labels that Ray gives to all nodes."""
+_BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")  # labels that Ray gives to all nodes
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=", "cluster.gpus_per_node=")
 
 

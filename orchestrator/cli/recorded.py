@@ -30,13 +30,11 @@ WHAT_IF_KEYS = (
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
 _PLACES = ("results_dir", "sweep.name")
-_SECTIONS = ("budget", "claims", "report", "sweep")
-"""Sections whose recorded values count."""
+_SECTIONS = ("budget", "claims", "report", "sweep")  # sections whose recorded values count
 _GROUPS = ("data", "sweep", "trainable")
 """Groups whose recorded choices count; their files are ours, or in a folder that the user names."""
 _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
-_REFERENCE = "trainable.reference_batch_size"
-"""The setting of a trainable that a report uses."""
+_REFERENCE = "trainable.reference_batch_size"  # the setting of a trainable that a report uses
 _MOST_ARGUMENTS, _MOST_CHARACTERS = 100, 20_000
 """Hydra's parser and the search for a wrong argument take seconds beyond; people type less."""
 _OWN_CONFIG = ("-cd", "--config-dir", "-cn", "--config-name", "-m", "--multirun")

@@ -17,8 +17,7 @@ from typing import Any, TextIO
 
 from orchestrator.end_process import to_stderr
 
-_NO_READER = (errno.EPIPE, errno.EIO)
-"""Errors of a pipe without a reader and of a closed terminal."""
+_NO_READER = (errno.EPIPE, errno.EIO)  # errors of a pipe without a reader and of a closed terminal
 
 
 class _Outlet(io.FileIO):

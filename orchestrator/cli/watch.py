@@ -37,20 +37,14 @@ from sweeps.axes import is_number
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 
-SHARE = 0.005
-"""The part of one core that answers may take: the page asks again and again."""
-EVERY_S = 2.0
-"""The shortest time between two answers."""
-
-MOST_TRIALS = 500
-"""How many of the ended trials the page lists, the last first."""
+SHARE = 0.005  # the part of one core that answers may take: the page asks again and again
+EVERY_S = 2.0  # the shortest time between two answers
+MOST_TRIALS = 500  # how many of the ended trials the page lists, the last first
 MOST_CURVES = 8
 MOST_POINTS = 200
 MOST_LOGS = 8
-TAIL = 16_384
-"""The most characters at the end of a log that are shown."""
-_LONGEST_SECRET = 8_192
-"""Bytes before them that are searched, too, because a secret may begin there."""
+TAIL = 16_384  # the most characters at the end of a log that are shown
+_LONGEST_SECRET = 8_192  # bytes before them that are searched, too, because a secret may begin there
 
 _PAGE = Path(__file__).with_name("watch.html")
 _STYLE = Path(__file__).parents[1] / "report" / "page.css"

@@ -31,8 +31,7 @@ from sweeps.trial import Setup, TrialSpec
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-Check = Callable[[Mapping[str, Any]], Sequence[str]]
-"""A function that returns the errors in a resolved config."""
+Check = Callable[[Mapping[str, Any]], Sequence[str]]  # a function that returns the errors in a resolved config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +174,7 @@ def _of_trials(config: Mapping[str, Any]) -> dict[str, Any]:
     return sections
 
 
-_FILES = {"data": ("root", "path", "tokenizer"), "model": ("path",)}
-"""Keys that name files."""
+_FILES = {"data": ("root", "path", "tokenizer"), "model": ("path",)}  # keys that name files
 
 
 def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:

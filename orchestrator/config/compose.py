@@ -173,8 +173,7 @@ def _axis_values(axis: str, value: Any) -> Any:
     return values if isinstance(values, list) else [values]
 
 
-_MOST_NESTED = 20
-"""Hydra's parser is recursive: deeper nesting would exhaust the stack."""
+_MOST_NESTED = 20  # Hydra's parser is recursive: deeper nesting would exhaust the stack
 
 
 def is_data(argument: str) -> bool:

@@ -17,8 +17,7 @@ from typing import Any
 
 from sweeps.identity import ID_DIGITS, digest
 
-SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")
-"""This project's own packages."""
+SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")  # this project's own packages
 
 _NOT_CODE = {"data", "results", "outputs", "multirun"}
 

@@ -182,8 +182,7 @@ def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
         app.show_info(flags.info, config_name, given)
 
 
-flags_parser = get_args_parser
-"""Returns the parser of Hydra's own flags."""
+flags_parser = get_args_parser  # returns the parser of Hydra's own flags
 
 
 def _app() -> hydra_app.Hydra:
@@ -200,8 +199,7 @@ def _header_of(text: str) -> dict[str, str | None]:
 _HEADER_OF = ConfigSource._get_header_dict
 
 
-_loaded: dict[str, DictConfig | ListConfig] = {}
-"""Configs by the text of their files."""
+_loaded: dict[str, DictConfig | ListConfig] = {}  # configs by the text of their files
 
 
 def _load_once(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
@@ -335,8 +333,7 @@ def _yaml_loader() -> type:
     return Loader
 
 
-_MOST_VALUES = 100_000
-"""The most values of a config file."""
+_MOST_VALUES = 100_000  # the most values of a config file
 
 
 def _size(node: yaml.Node, sizes: dict[int, float]) -> float:

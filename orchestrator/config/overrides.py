@@ -233,16 +233,13 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
 _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "format=")
 """Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
 
-_ZIP = "sweep.zip="
-
 
 def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
     """Return the shell command with the user's overrides, except those that begin with `dropped`, and extra ones."""
     # A program gave a section that no command line can express.
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, extra))})"
-    zipped = any(override.startswith(_ZIP) for override in extra)
-    beginnings = (*dropped, _ZIP) if zipped else (*dropped,)
+    beginnings = (*dropped, *["sweep.zip="] * any(override.startswith("sweep.zip=") for override in extra))
     kept = [override for override in overrides if not f"{key_of(override)}=".startswith(beginnings)]
     return shell_command([*kept, *extra])
 

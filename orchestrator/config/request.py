@@ -20,8 +20,7 @@ from sweeps.sweep import Sweep
 if TYPE_CHECKING:
     import pandas as pd
 
-AUTO_GPUS = "auto"
-"""The value of the axis `gpus` that stands for 1, 2, 4 … up to all GPUs."""
+AUTO_GPUS = "auto"  # the value of the axis `gpus` that stands for 1, 2, 4 … up to all GPUs
 
 
 RUNNING = ("run", "settle")
@@ -112,8 +111,7 @@ def target(config: Mapping[str, Any]) -> Target | None:
     return Target(metric=metric.name, value=value, higher_is_better=metric.higher_is_better)
 
 
-VAL_ACCURACY = Metric()
-"""The metric of choice of a sweep that names none, and does not train on texts."""
+VAL_ACCURACY = Metric()  # the metric of choice of a sweep that names none, and does not train on texts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,8 +61,7 @@ def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in OWN_SECTIONS}
 
 
-_SECTIONS: dict[str, dict[str, None]] = {}
-"""The names of the keys of each section, in their order."""
+_SECTIONS: dict[str, dict[str, None]] = {}  # the names of the keys of each section, in their order
 for _key in SCHEMA:
     while "." in _key:
         _key, _, _name = _key.rpartition(".")

@@ -31,8 +31,7 @@ from orchestrator.store.secrets import NO_SECRETS
 from sweeps.errors import ConfigError
 
 KEY = "trusted_modules"
-UNSET = "???"
-"""The value of a key that the user must set."""
+UNSET = "???"  # the value of a key that the user must set
 
 _HYDRAS_SOURCES = ("pkg://hydra.conf", "structured://")
 _FROM_OWN_PRIMARY = frozenset({"callbacks", "help", "launcher", "run", "searchpath", "sweep", "verbose"})
@@ -149,21 +148,16 @@ def _is_local(value: Any, kind: str) -> bool:
     try:
         # `urlsplit` looks for a host only behind two slashes.
         parts = urlsplit(text if "://" in text or not is_host else f"//{text}")
-    except ValueError:
+        host = parts.hostname or ""
+        is_loopback = host == "localhost" or (bool(host) and ipaddress.ip_address(host).is_loopback)
+    except ValueError:  # no address
         return False
     # An unusual scheme names a host elsewhere, or a module that Ray or MLflow would import.
-    if is_host or parts.hostname:
+    if is_host or host:
         # Programs differ in where the name of a host ends before these signs.
         ends_here = not set("#?@%") & set(text) and not (is_host and parts.path)
-        return ends_here and parts.scheme in _LOCAL_SCHEMES and _is_loopback(parts.hostname or "")
+        return ends_here and parts.scheme in _LOCAL_SCHEMES and is_loopback
     return parts.scheme in ("", "file", "sqlite") and text not in ("databricks", "databricks-uc", "uc")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _typed(value: Any) -> str:

@@ -31,10 +31,8 @@ WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSE
 UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
 
 _SCRIPTS = (".py", ".sh")
-_LONGEST_QUOTED = 200
-"""Longer values are not repeated in a message."""
-_LONGEST_TOLD = 1000
-"""What Hydra says is cut here: it may repeat a whole config."""
+_LONGEST_QUOTED = 200  # longer values are not repeated in a message
+_LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.printable import printable
 
-Form = Callable[[float], str]
-"""A function that formats a number."""
+Form = Callable[[float], str]  # a function that formats a number
 
 _BREAKS = re.compile(r"[\t-\r]+")
 _BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
@@ -111,8 +110,7 @@ _FAMILIES = (
 )
 """Families of units with their sizes, smallest first."""
 
-_LEAST = 2.0
-"""Values are written in the largest unit in which they are at least this: 90 s, but 2 min."""
+_LEAST = 2.0  # values are written in the largest unit in which they are at least this: 90 s, but 2 min
 
 
 @dataclass(frozen=True, kw_only=True)

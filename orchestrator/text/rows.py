@@ -15,11 +15,9 @@ from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import numbers
 from sweeps.status import Status
 
-ALWAYS = ("gpus", "device_batch_size", "lr_rule")
-"""The axes that name every cell."""
+ALWAYS = ("gpus", "device_batch_size", "lr_rule")  # the axes that name every cell
 
-Row = Mapping[Any, Any]
-"""A cell as {column: value}."""
+Row = Mapping[Any, Any]  # a cell as {column: value}
 
 
 def head(cells: pd.DataFrame, title: str) -> list[str]:
@@ -132,8 +130,7 @@ def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
     return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
 
 
-_FEWEST_TOGETHER = 3
-"""Fewer cells are listed one by one."""
+_FEWEST_TOGETHER = 3  # fewer cells are listed one by one
 
 
 def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:

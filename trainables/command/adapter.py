@@ -17,36 +17,26 @@ from trainables.command.hook.sweep_counts import Counts
 from trainables.command.hook.sweep_files import STOP_FILE
 from trainables.command.process import OutputLines
 
-HOOK = Path(__file__).parent / "hook"
-"""The folder that the command gets at the front of its PYTHONPATH."""
-
-FOLDER = "hook"
-"""The folder of the files, within the trial's."""
+HOOK = Path(__file__).parent / "hook"  # the folder that the command gets at the front of its PYTHONPATH
+FOLDER = "hook"  # the folder of the files, within the trial's
 
 LEAST_S, LEAST_STEPS = 2.0, 50
 """The epochs from the second on are timed if they are long enough; else all steps after the warm-up."""
 
-STOP_WITHIN_S = 1.0
-"""Ranks look for the step at which to stop every 0.1 s, and write their counts every 0.5 s."""
-
-SMALLEST_BATCH = 0.6
-"""A mean below this share of the batch is not due to smaller last batches alone."""
+STOP_WITHIN_S = 1.0  # ranks look for the step at which to stop every 0.1 s, and write their counts every 0.5 s
+SMALLEST_BATCH = 0.6  # a mean below this share of the batch is not due to smaller last batches alone
 
 LOOK_EVERY_S = 0.5
 THREADED = 1.15
 """A process that uses more than this multiple of its cores does with threads what others do with processes."""
 
-NOTEWORTHY = 0.02
-"""A share of the steps above which steps of other optimizers are told."""
-
-MISSING = 0.01
-"""A share of a data set that an epoch may leave out."""
+NOTEWORTHY = 0.02  # a share of the steps above which steps of other optimizers are told
+MISSING = 0.01  # a share of a data set that an epoch may leave out
 
 _PARTS = (0.02, 0.5, 0.9)
 """The parts of the training after which learning rates are compared; the last rate of a schedule may be 0."""
 
-_STALE_S = 2.0
-"""A process whose last step is this much earlier than the others' took no part in the end."""
+_STALE_S = 2.0  # a process whose last step is this much earlier than the others' took no part in the end
 
 
 class Adapter:

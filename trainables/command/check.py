@@ -31,8 +31,7 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 _SIGN_OF_A_SHELL = re.compile(r"\$[A-Za-z_({]|`|^(?:\|\|?|&&?|;)$|;$|^(?:\d|&)?[<>]|^~(?:/|$)")
 """Variables, pipes, redirections and the home folder, where a shell would replace them."""
 
-_WITH_WARM_UP = ("linear", "lars", "lamb")
-"""Learning-rate rules with a warm-up."""
+_WITH_WARM_UP = ("linear", "lars", "lamb")  # learning-rate rules with a warm-up
 
 _READ = (*(known.name for known in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
 """Keys of the section `trainable` that are read without the command's help."""

@@ -57,15 +57,11 @@ class MetricsFile:
                 yield from metrics.row(row)
 
 
-MOST_FILES = 1000
-"""Files of a working folder that are looked at."""
-
-LARGEST = 64 * 2**20
-"""Bytes of a log that is read."""
+MOST_FILES = 1000  # files of a working folder that are looked at
+LARGEST = 64 * 2**20  # bytes of a log that is read
 
 _EVENTS = "events.out.tfevents."
-_FLOAT = 1
-"""The type of tensors with 32-bit numbers."""
+_FLOAT = 1  # the type of tensors with 32-bit numbers
 
 
 def logs_in(folder: Path) -> list[Path]:

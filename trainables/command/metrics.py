@@ -18,8 +18,7 @@ from trainables.command.settings import CommandSettings
 from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, Redraws, StepTimes
 from trainables.context import DivergedError
 
-SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
-"""Columns that hold a speed."""
+SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")  # columns that hold a speed
 
 _NUMBER = r"[\s:#=\[(|]{0,4}(\d+)(?![\d.,]*\d)(?!\s?(?:s|sec|ms|min)\b)"
 """A whole number behind a name; no time."""
@@ -27,8 +26,7 @@ _NUMBER = r"[\s:#=\[(|]{0,4}(\d+)(?![\d.,]*\d)(?!\s?(?:s|sec|ms|min)\b)"
 NAMED_EPOCH = rf"(?i)(?<!\w)(?<!best )(?<!total )(?<!max )ep(?:och)?\b\.?{_NUMBER}"
 """`Epoch: [3][10/50]`, `epoch 3/90`; no times and settings such as `epoch 3.2 s`, `epochs=90`."""
 
-NAMED_STEP = rf"(?i)(?<![\w/])(?:global[ _])?(?:step|iter(?:ation)?)\b{_NUMBER}"
-"""`step 120/390`, `iter 120:`"""
+NAMED_STEP = rf"(?i)(?<![\w/])(?:global[ _])?(?:step|iter(?:ation)?)\b{_NUMBER}"  # `step 120/390`, `iter 120:`
 
 OTHER_PROCESS = re.compile(r"(?i)\s*\[?(?:rank|default|worker|proc(?:ess)?|gpu)[ :=_]{0,2}(\d+)\]?\s*[:|\]-]")
 """The mark of a process at the begin of its lines: `[rank1]:`, `[default1]:`, `Rank 1 |`."""

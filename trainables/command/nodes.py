@@ -19,18 +19,15 @@ from trainables.context import Context, master_of
 
 POLL_S = 0.02
 
-WAIT_S = 5.0
-"""How long the first node waits for the last counts of the others once the trial is to stop."""
+WAIT_S = 5.0  # how long the first node waits for the last counts of the others once the trial is to stop
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeEnd:
     """The facts that a node has once its command has ended."""
 
-    metrics: CommandMetrics
-    """Read from its output."""
-    cores: Sequence[float]
-    """The cores that each of its busy processes used."""
+    metrics: CommandMetrics  # read from its output
+    cores: Sequence[float]  # the cores that each of its busy processes used
     remarks: Sequence[str] = ()
 
 

@@ -37,8 +37,7 @@ _SECONDS = {
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
 }
-_LARGEST = 2**63
-"""Tables cannot hold larger whole numbers."""
+_LARGEST = 2**63  # tables cannot hold larger whole numbers
 
 _LARGE = re.compile(r"_per_s|samples|tokens|steps|n_params|energy_j")
 """Parts of the names of numbers that often exceed 1,000: only they have separators of thousands."""

@@ -18,20 +18,14 @@ from trainables.command.process_tree import CpuTimes, Tree
 from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
 from trainables.rank import OUT_OF_MEMORY_TEXTS, PORT_IN_USE
 
-POLL_S = 0.1
-"""Interval at which output, exit and stop requests are checked."""
-
-LONGEST = 2**20
-"""Characters after which a line is returned although it has no end yet."""
+POLL_S = 0.1  # interval at which output, exit and stop requests are checked
+LONGEST = 2**20  # characters after which a line is returned although it has no end yet
 
 SEARCHED = 2**11
 """Characters of a line in which patterns are searched: many patterns take quadratic time on long lines."""
 
-CHUNK = 2**16
-"""Bytes that are read at once."""
-
-READ_S, READ_LAST_S = 0.2, 2.0
-"""The longest time for reading lines at each poll, and after the command's end."""
+CHUNK = 2**16  # bytes that are read at once
+READ_S, READ_LAST_S = 0.2, 2.0  # the longest time for reading lines at each poll, and after the command's end
 
 BACKLOG, TAIL = 2**23, 2**16
 """If more bytes than BACKLOG are unread after a poll, all but the last TAIL are skipped."""
@@ -47,8 +41,7 @@ class Command:
     """A command, ready to be started."""
 
     words: Sequence[str]
-    environment: Mapping[str, str]
-    """The complete environment."""
+    environment: Mapping[str, str]  # the complete environment
     cwd: Path
     stdout: Path
     stderr: Path
@@ -84,8 +77,7 @@ class CommandExit:
 
     status: int | None
     """The exit status (negative: the signal that killed it); None if it was stopped by `should_stop()`."""
-    remarks: Sequence[str]
-    """What a reader of the trial's row should know."""
+    remarks: Sequence[str]  # what a reader of the trial's row should know
 
 
 def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandExit:

@@ -28,17 +28,10 @@ LOOK_EVERY_S = 1.0
 PROGRESS = 0.01
 """Share of one core that counts as progress: an interpreter that waits, or a logger's heartbeat, uses less."""
 
-IDLE_CORES = 0.02
-"""A launcher that waits for its processes uses less."""
-
-BUSY_SHARE = 0.1
-"""A process that trains uses at least this share of what the busiest one uses."""
-
-START_S = 60.0
-"""The longest that the guard may take to start."""
-
-KILL_S = 5.0
-"""How long killed processes may take to end: a process that waits for a broken disk never does."""
+IDLE_CORES = 0.02  # a launcher that waits for its processes uses less
+BUSY_SHARE = 0.1  # a process that trains uses at least this share of what the busiest one uses
+START_S = 60.0  # the longest that the guard may take to start
+KILL_S = 5.0  # how long killed processes may take to end: a process that waits for a broken disk never does
 
 _PR_SET_CHILD_SUBREAPER = 36
 

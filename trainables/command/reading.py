@@ -26,8 +26,7 @@ TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 _DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
 _KEYS = ("json", "regex", "scale", "invert", "take")
-PROGRESS_BAR = "tqdm"
-"""The declaration of `step_s` that reads the states of progress bars."""
+PROGRESS_BAR = "tqdm"  # the declaration of `step_s` that reads the states of progress bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +34,13 @@ class Reading:
     """How one column of the summary is read from the output."""
 
     column: str
-    key: str | None = None
-    """Key of a JSON line; None if a pattern is given."""
+    key: str | None = None  # key of a JSON line; None if a pattern is given
     pattern: re.Pattern[str] | None = None
-    scale: float = 1.0
-    """Factor on the number: 0.01 turns a percentage into a fraction."""
+    scale: float = 1.0  # factor on the number: 0.01 turns a percentage into a fraction
     invert: bool = False
     """If set, take one over the number, before `scale`: seconds per step from steps per second."""
     take: str = "last"
-    progress_bar: bool = False
-    """Whether progress bars give the number, and no line by itself."""
+    progress_bar: bool = False  # whether progress bars give the number, and no line by itself
 
     @staticmethod
     def of(column: str, given: Any) -> Reading:
@@ -107,8 +103,7 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
 _SPECIAL = r"[-+]?(?:\d[\d.,]*[eE][-+]?\d+|nan|inf(?:inity)?)|[-+]\.?\d[\d.,]*"
 """Numbers that groups such as `([0-9.]+)` cannot match."""
 
-_DIGITS = re.compile(r"\[(?:0-9|\\d)\.\]\+|\\d\+\\\.\\d\+")
-"""The usual ways to write a number in a pattern."""
+_DIGITS = re.compile(r"\[(?:0-9|\\d)\.\]\+|\\d\+\\\.\\d\+")  # the usual ways to write a number in a pattern
 
 _ANY = rf"(?:[0-9.]+|(?i:{_SPECIAL}))".replace("\\", r"\\")
 

@@ -74,13 +74,11 @@ def _flattened(mapping: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[s
 _WRAPPED = re.compile(r"\b(?:np\.\w+|torch\.tensor|tensor|Array|DeviceArray)\(([^(),\[\]]+)(?:,[^()]*(?:\(\))?)?\)")
 """Numbers as numpy, torch and JAX print them within a dictionary."""
 
-_OBJECT = re.compile(r"<[^<>]*>")
-"""An object that Python prints within a dictionary."""
+_OBJECT = re.compile(r"<[^<>]*>")  # an object that Python prints within a dictionary
 
 _BARE = re.compile(r"(?<=[:,\[] )-?(?:nan|NaN|inf|Infinity)\b")
 
-_MOST_BRACES = 2
-"""Braces of a line at which an object may begin."""
+_MOST_BRACES = 2  # braces of a line at which an object may begin
 
 
 def mapping_in(line: str) -> dict[str, Any] | None:

@@ -17,8 +17,7 @@ from sweeps.axes import is_number
 from sweeps.metric import column_of
 from trainables.command.presets import PRESETS
 
-LENGTHS = ("epochs", "samples", "steps", "seconds")
-"""Lengths of the section `budget`, of which one is set."""
+LENGTHS = ("epochs", "samples", "steps", "seconds")  # lengths of the section `budget`, of which one is set
 
 NAMES = (
     *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
@@ -87,8 +86,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
     return _BRACES.sub(replaced, template)
 
 
-PLACES = ("trial", "source")
-ADAPTERS = ("auto", "off")
+_CHOICES = {"cwd": ("trial", "source"), "adapter": ("auto", "off")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,22 +150,20 @@ class CommandSettings:
             )
         elif not self.argv or not isinstance(self.argv, str | list | tuple):
             yield f"trainable.argv must be a command line, or a list of its words, not {self.argv!r}"
-        if self.cwd not in PLACES:
-            yield f"trainable.cwd={self.cwd!r} is not one of {', '.join(PLACES)}"
-        if self.adapter not in ADAPTERS:
-            yield f"trainable.adapter={self.adapter!r} is not one of {', '.join(ADAPTERS)}"
-        for key in ("timeout_s", "samples_per_epoch", "tokens_per_sample"):
+        for key, words in _CHOICES.items():
+            if getattr(self, key) not in words:
+                yield f"trainable.{key}={getattr(self, key)!r} is not one of {', '.join(words)}"
+        for key, null in {
+            "timeout_s": True,
+            "samples_per_epoch": True,
+            "tokens_per_sample": True,
+            "grace_s": False,
+        }.items():
             value = getattr(self, key)
-            if value is not None and not _positive(value):
-                yield f"trainable.{key} must be a number above 0, or null, not {value!r}"
-        if not _positive(self.grace_s):
-            yield f"trainable.grace_s must be a number above 0, not {self.grace_s!r}"
+            if not (value is None and null) and not (is_number(value) and value > 0):
+                yield f"trainable.{key} must be a number above 0{', or null' * null}, not {value!r}"
         if not isinstance(self.env, Mapping):
             yield f"trainable.env must be {{NAME: value}}, not {self.env!r}"
         if not isinstance(self.metrics, Mapping):
             presets = ", ".join(PRESETS)
             yield f"trainable.metrics must be {{column: how to read it}}, or one of {presets}; not {self.metrics!r}"
-
-
-def _positive(value: Any) -> bool:
-    return is_number(value) and value > 0

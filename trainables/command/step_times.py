@@ -14,8 +14,7 @@ from trainables.command.numbers import as_number
 SHORTEST_S = 1.0
 """The shortest window that gives a time: lines are read every 0.1 s, and may leave a buffer all at once."""
 
-TOGETHER_S = 0.05
-"""Lines that arrive within this time were read together."""
+TOGETHER_S = 0.05  # lines that arrive within this time were read together
 
 
 class EpochClock:
@@ -127,8 +126,7 @@ class StepTimes:
             )
 
 
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Codes for colours and the cursor."""
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # codes for colours and the cursor
 
 _TIME = r"(?:\d+:)?\d+:\d\d"
 _TQDM = re.compile(
@@ -163,8 +161,7 @@ _EVALUATION = re.compile(r"(?i)valid|\beval|\btest|predict|sanity")
 class BarState:
     """One printed state of a progress bar."""
 
-    name: str
-    """The text before the bar, without its digits."""
+    name: str  # the text before the bar, without its digits
     done: float
     total: float | None
     elapsed_s: float | None
@@ -193,18 +190,14 @@ class _Bar:
     """Steps and their time from the states of one bar, which may run once for each epoch."""
 
     last: BarState
-    at_s: float
-    """The arrival of the last state."""
+    at_s: float  # the arrival of the last state
     steps: float = 0.0
     seconds: float = 0.0
     printed_steps: float = 0.0
-    printed_s: float = 0.0
-    """The time by the bar's own clock, in whole seconds."""
-    earlier_steps: float = 0.0
-    """Steps of its earlier runs."""
+    printed_s: float = 0.0  # the time by the bar's own clock, in whole seconds
+    earlier_steps: float = 0.0  # steps of its earlier runs
     runs: int = 1
-    begins: bool = True
-    """Whether the time begins at the last state."""
+    begins: bool = True  # whether the time begins at the last state
     is_interrupted: bool = False
     """Whether another bar has advanced since the last state: an evaluation, whose time does not count."""
 

@@ -29,8 +29,7 @@ from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
 from trainables.context import Context, UntrainedError
 
-WORK = "work"
-"""The command's working folder, within the trial's."""
+WORK = "work"  # the command's working folder, within the trial's
 
 _OF_A_RANK = re.compile(
     r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"

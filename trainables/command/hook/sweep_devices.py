@@ -10,8 +10,7 @@ import time
 
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
-COMPARED_VALUES = 4096
-"""So many values of each tensor stand for its content."""
+COMPARED_VALUES = 4096  # so many values of each tensor stand for its content
 OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
 """Attributes of parameters of which each rank has a part."""
 SHARDING = ("deepspeed", "megatron", "colossalai", "fairscale", "torch.distributed.optim.zero_redundancy_optimizer")

@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-FOLDER = os.environ.get("SWEEP_HOOK", "")
-"""The folder of the trial's files; empty without a sweep."""
+FOLDER = os.environ.get("SWEEP_HOOK", "")  # the folder of the trial's files; empty without a sweep
 
 STOP_FILE = "stop_at_step"
 """The trial writes this file to end the training: it holds the number of the last step."""

@@ -16,12 +16,10 @@ from sweep_devices import Gpu, checksum, content_of, count_of, is_capturing, len
 from sweep_files import FOLDER, STOP_FILE, write_file
 
 WRITE_EVERY_S = 0.5
-CPU_EVERY_S = 0.05
-"""The CPU time costs a system call, which is slow in processes with many threads."""
+CPU_EVERY_S = 0.05  # the CPU time costs a system call, which is slow in processes with many threads
 WARMUP_STEPS = 10
 WARMUP_S = 0.3
-COMPARED_STEPS = 5
-"""After so many steps, the weights and the samples so far are compared between ranks."""
+COMPARED_STEPS = 5  # after so many steps, the weights and the samples so far are compared between ranks
 MOST_EVALUATIONS = 10
 """A module that evaluates in more steps, and in more than half of all, is a part of the model that is not trained."""
 MOST_RATES, MOST_GROUPS = 64, 16
