@@ -31,8 +31,7 @@ class LaunchTarget:
 
     template: str
     needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    """Options that may be left out."""
+    takes: tuple[str, ...] = ()  # options that may be left out
 
 
 TARGETS: Mapping[str, LaunchTarget] = {

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import ConfigError
@@ -105,12 +106,6 @@ def _compare(checked: CheckedSweep) -> int:
     return 0
 
 
-def _verify(checked: CheckedSweep) -> int:
-    from orchestrator.run import verify
-
-    return verify.show(checked)
-
-
 def _status(checked: CheckedSweep) -> int:
     from orchestrator.cli.status import show_status, status_of
 
@@ -161,7 +156,7 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "forecast": _mode(_forecast, prints=True),
     "predict": _mode(_predict, prints=True),
     "report": _mode(_report),
-    "verify": _verify,
+    "verify": lambda checked: int(resolve_name("orchestrator.run.verify:show")(checked)),
     "status": _mode(_status, prints=True),
     "watch": _watch,
     "launch": _mode(_launch, prints=True),

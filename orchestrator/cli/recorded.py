@@ -46,10 +46,8 @@ class Completed:
 
     own: Sequence[str]
     recorded: Sequence[str] = ()
-    results: Results | None = None
-    """What was read to complete the command line."""
-    remark: str = ""
-    """What the user may add to the command line."""
+    results: Results | None = None  # what was read to complete the command line
+    remark: str = ""  # what the user may add to the command line
 
     @property
     def arguments(self) -> list[str]:
@@ -97,8 +95,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
 
 def _folders_meant(mode: str, words: Sequence[str]) -> str:
     """Return what to write instead of folders without a key: `mode=compare A B`."""
-    keys = ("results_dir", "compare.with") if mode == "compare" and len(words) > 1 else ("compare.with",)
-    keys = keys if mode == "compare" else ("results_dir",)
+    keys = ("results_dir", "compare.with")[-min(2, len(words)) :] if mode == "compare" else ("results_dir",)
     return " ".join([f"mode={mode}", *(f"{key}={word}" for key, word in zip(keys, words, strict=False))])
 
 

@@ -40,10 +40,8 @@ class CheckedSweep:
 
     request: Request
     composition: Composition
-    remarks: Sequence[str] = ()
-    """Facts worth knowing before the sweep runs; not errors."""
-    results: Results | None = None
-    """What the results folder holds, if it was read to complete the command line."""
+    remarks: Sequence[str] = ()  # facts worth knowing before the sweep runs; not errors
+    results: Results | None = None  # what the results folder holds, if it was read to complete the command line
     versions: Versions = field(default_factory=Versions)
     variants: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The resolved config of each combination of config axes that was expanded so far."""

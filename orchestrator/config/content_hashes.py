@@ -56,9 +56,11 @@ def import_errors(names: Iterable[str], *, installed: bool) -> Iterator[str]:
 def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
     """Yield errors in this module, the packages above it, and all of the user's modules that it imports."""
     parts = module.split(".")
+    if parts[0] in sys.stdlib_module_names or parts[0] in SHIPPED:
+        return
     for length in range(1, len(parts) + 1):
-        file = _own_file(".".join(parts[:length]))
-        if file is None or file in seen:
+        file = source_file(".".join(parts[:length]))
+        if file is None or is_installed(file) or file in seen:
             continue
         seen.add(file)
         try:
@@ -111,13 +113,6 @@ def _spec(name: str) -> ModuleSpec | None:
         return importlib.util.find_spec(top)
     except ValueError:  # a loaded module without a spec, such as __main__
         return ModuleSpec(top, None)
-
-
-def _own_file(module: str) -> Path | None:
-    """Return the source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
-    top = module.partition(".")[0]
-    file = None if top in sys.stdlib_module_names or top in SHIPPED else source_file(module)
-    return None if file is None or is_installed(file) else file
 
 
 def source_file(module: str) -> Path | None:

@@ -56,15 +56,11 @@ class ConfigFile:
 
     source: str
     """Where Hydra found it: `file://FOLDER`, `pkg://PACKAGE`, or `structured://` for Hydra's ConfigStore."""
-    name: str
-    """Its path in the source: `sweep/batch_scaling`."""
-    package: str
-    """Where its content goes; empty for the top level."""
-    content: Any
-    """What it adds at the top level, as plain values with unresolved interpolations."""
+    name: str  # its path in the source: `sweep/batch_scaling`
+    package: str  # where its content goes; empty for the top level
+    content: Any  # what it adds at the top level, as plain values with unresolved interpolations
     is_primary: bool
-    is_typed: bool
-    """Whether the command line names the file's group and this package."""
+    is_typed: bool  # whether the command line names the file's group and this package
 
     @property
     def path(self) -> Path | None:
@@ -77,12 +73,10 @@ class ConfigFile:
 class Checks:
     """The checks that every config passes; each raises ConfigError."""
 
-    file: Callable[[ConfigFile], None]
-    """Checks what one file adds to a config, before it becomes part of it."""
+    file: Callable[[ConfigFile], None]  # checks what one file adds to a config, before it becomes part of it
     hydra: Callable[[DictConfig, Sequence[str]], None]
     """Checks Hydra's own part of a composed config; the texts are the overrides that it was composed with."""
-    folders: Sequence[Path] = ()
-    """Further folders of configs, after all others."""
+    folders: Sequence[Path] = ()  # further folders of configs, after all others
 
 
 class _CheckingLoader(ConfigLoaderImpl):
@@ -191,11 +185,6 @@ def _app() -> hydra_app.Hydra:
     return app
 
 
-def _header_of(text: str) -> dict[str, str | None]:
-    """Return the header of a config file; editors on Windows begin a file with a byte-order mark."""
-    return _HEADER_OF(text.removeprefix("\ufeff"))
-
-
 _HEADER_OF = ConfigSource._get_header_dict
 
 
@@ -273,7 +262,8 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
     try:
         with (
             _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
-            _replaced(ConfigSource, "_get_header_dict", staticmethod(_header_of)),
+            # Editors on Windows begin a file with a byte-order mark.
+            _replaced(ConfigSource, "_get_header_dict", staticmethod(lambda text: _HEADER_OF(text.lstrip("\ufeff")))),
             _replaced(file_config_source, "OmegaConf", _LoadingOnce),
             _replaced(importlib_resources_config_source, "OmegaConf", _LoadingOnce),
             _replaced(hydra_defaults, "_create_interpolation_map", _choices_for),

@@ -16,12 +16,9 @@ from sweeps.errors import unknown
 class KeyKind:
     """The values that a key may have."""
 
-    form: str = ""
-    """The allowed values in words, without `words` and null."""
-    words: tuple[str, ...] = ()
-    """Words that are allowed besides."""
-    null: bool = False
-    """Whether null is allowed besides."""
+    form: str = ""  # the allowed values in words, without `words` and null
+    words: tuple[str, ...] = ()  # words that are allowed besides
+    null: bool = False  # whether null is allowed besides
 
     def admits(self, value: Any) -> bool:
         """Return whether the key may have this value."""
@@ -48,8 +45,7 @@ class Number(KeyKind):
     below: float = math.inf
     whole: bool = False
     unit: str = ""
-    hint: str = ""
-    """What an error adds if the value is text."""
+    hint: str = ""  # what an error adds if the value is text
 
     def __post_init__(self) -> None:
         """Put the range in words."""

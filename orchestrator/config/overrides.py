@@ -254,7 +254,11 @@ def narrowed_to(
 ) -> list[str]:
     """Return overrides that narrow the sweep to a cell and these seeds; its `exclude` and `zip` may not fit then."""
     quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
-    given = [f"sweep.axes.{quoted[axis]}=[{literal(_whole(value))}]" for axis, value in cell.items()]
+    # A frame with missing values holds whole numbers as floats.
+    whole = {
+        axis: int(value) if isinstance(value, float) and value.is_integer() else value for axis, value in cell.items()
+    }
+    given = [f"sweep.axes.{quoted[axis]}=[{literal(value)}]" for axis, value in whole.items()]
     is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
     text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
     given.append(f"sweep.axes.seed={text}")
@@ -263,7 +267,3 @@ def narrowed_to(
     if excludes:
         given.append("sweep.exclude=[]")
     return given
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -34,8 +34,7 @@ READING = ("report", "compare", "status", "watch")
 class Metric:
     """A validation metric that trials report; a score is the metric with a sign, so that higher is better."""
 
-    name: str = "val_accuracy"
-    """The column of the results."""
+    name: str = "val_accuracy"  # the column of the results
     higher_is_better: bool = True
 
     @staticmethod
@@ -119,8 +118,7 @@ class Request:
     """The request for a sweep: the settings in its config, and the values that follow from them."""
 
     settings: Settings
-    sweep: Sweep
-    """As written: the axis `gpus` may be the string `auto`."""
+    sweep: Sweep  # as written: the axis `gpus` may be the string `auto`
     reference_batch_size: int | None
     """The batch size at which accuracies are compared; None if the trainable has none."""
     metric: Metric
@@ -189,25 +187,18 @@ class Request:
 class Terms:
     """The criteria of the choice, and what is needed to phrase commands for further seeds."""
 
-    report: ReportSection = field(default_factory=ReportSection)
-    """The keys of the section `report`."""
-    metric: Metric = field(default_factory=Metric)
-    """The metric that `report.metric` stands for."""
+    report: ReportSection = field(default_factory=ReportSection)  # the keys of the section `report`
+    metric: Metric = field(default_factory=Metric)  # the metric that `report.metric` stands for
     target: Target | None = None
     budget: Mapping[str, Any] = field(default_factory=dict)
     """The section `budget`, a trial's length; empty where it is an axis."""
-    arguments: Sequence[str] = ()
-    """The command line, repeated in commands for more seeds."""
+    arguments: Sequence[str] = ()  # the command line, repeated in commands for more seeds
     axes: Mapping[str, str] = field(default_factory=dict)
     """Axes that distinguish cells, {axis: column of the frames}."""
-    excludes: bool = False
-    """Whether the sweep excludes combinations of these axes."""
-    zips: bool = False
-    """Whether some of these axes advance together."""
-    unfinished: bool = False
-    """Whether planned trials have not run yet."""
-    nullable: frozenset[str] = frozenset()
-    """Axes with a null value, which frames hold as a missing one."""
+    excludes: bool = False  # whether the sweep excludes combinations of these axes
+    zips: bool = False  # whether some of these axes advance together
+    unfinished: bool = False  # whether planned trials have not run yet
+    nullable: frozenset[str] = frozenset()  # axes with a null value, which frames hold as a missing one
 
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] = ()) -> Terms:

@@ -118,8 +118,7 @@ class Unit:
     """A unit for writing values."""
 
     name: str
-    size: float
-    """Relative to the unit that the values have."""
+    size: float  # relative to the unit that the values have
 
     def number(self, value: float) -> str:
         """Return the number without the unit, for columns with the unit in their heading; empty for NaN."""

@@ -205,15 +205,11 @@ def without_empty(columns: pd.DataFrame | Mapping[str, Sequence[Any]]) -> pd.Dat
 class TextTable:
     """A table of text, with explanations."""
 
-    name: str
-    """One word, used as an anchor."""
+    name: str  # one word, used as an anchor
     title: str
-    about: Sequence[str]
-    """Paragraphs or lines above the table."""
-    frame: pd.DataFrame
-    """The table's contents: text in every cell, possibly empty."""
-    remarks: Sequence[str] = ()
-    """Paragraphs below the table."""
+    about: Sequence[str]  # paragraphs or lines above the table
+    frame: pd.DataFrame  # the table's contents: text in every cell, possibly empty
+    remarks: Sequence[str] = ()  # paragraphs below the table
 
     def markdown(self) -> list[str]:
         """Return the lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
@@ -232,7 +228,5 @@ class Document:
     text: str
     tables: Sequence[TextTable]
     """Its tables for the page and the terminal; empty if the document only explains why there are none."""
-    rows: pd.DataFrame | None = None
-    """Its numbers, for a CSV file beside it and a plot."""
-    line: tuple[str, str] | None = None
-    """A label and a sentence for the summary."""
+    rows: pd.DataFrame | None = None  # its numbers, for a CSV file beside it and a plot
+    line: tuple[str, str] | None = None  # a label and a sentence for the summary

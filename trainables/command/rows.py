@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -97,7 +98,9 @@ def mapping_in(line: str) -> dict[str, Any] | None:
     for _ in range(_MOST_BRACES):
         value = _read(text[begin:end]) if begin >= 0 else None
         if isinstance(value, dict):
-            return _of_pairs(value["pairs"]) if has_pairs else value
+            with suppress(ValueError, TypeError):  # other pairs than those of a mapping
+                return dict(value["pairs"]) if has_pairs else value
+            return None
         begin = text.find("{", begin + 1)
     return None
 
@@ -113,10 +116,3 @@ def _read(text: str) -> Any:
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
     return None
-
-
-def _of_pairs(pairs: Any) -> dict[str, Any] | None:
-    try:
-        return dict(pairs)
-    except (ValueError, TypeError):
-        return None

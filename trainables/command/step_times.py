@@ -210,18 +210,15 @@ class _Bar:
         if steps < 0 or self.is_interrupted:
             self.begins = True
         else:
-            self._count(steps, now_s, state)
+            # Of states that were read together, the time begins at the last one.
+            if not self.begins or now_s - self.at_s >= TOGETHER_S:
+                self.steps += steps
+                self.seconds += now_s - self.at_s
+                self.begins = False
+            if state.elapsed_s is not None and self.last.elapsed_s is not None:
+                self.printed_steps += steps
+                self.printed_s += state.elapsed_s - self.last.elapsed_s
         self.last, self.at_s, self.is_interrupted = state, now_s, False
-
-    def _count(self, steps: float, now_s: float, state: BarState) -> None:
-        # Of states that were read together, the time begins at the last one.
-        if not self.begins or now_s - self.at_s >= TOGETHER_S:
-            self.steps += steps
-            self.seconds += now_s - self.at_s
-            self.begins = False
-        if state.elapsed_s is not None and self.last.elapsed_s is not None:
-            self.printed_steps += steps
-            self.printed_s += state.elapsed_s - self.last.elapsed_s
 
 
 class ProgressBars:
