@@ -71,3 +71,15 @@ def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
     status, out, err = command.run("sweep.axes.device_batch_size=[32]")
     assert status == 0 and "1 of 1 trials were finished before" in out, out + err
     assert command.runs == 2
+
+
+@pytest.mark.slow  # which files are outputs is tested with the history
+def test_config_edited_while_the_sweep_runs_is_no_output(command: Command) -> None:
+    (command.folder / "net.yaml").write_text("64")
+    driver = command.start()
+    wait_for(lambda: len(command.finished()) == 1 and command.runs == 2, driver)
+    (command.folder / "net.yaml").write_text("16")
+    out, err = driver.communicate(timeout=60)
+    assert driver.returncode == 0, out + err
+    status, _, err = command.run()
+    assert status == 2 and "source.files.net.yaml" in err

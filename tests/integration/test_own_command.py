@@ -65,3 +65,13 @@ def test_errors_of_a_command_are_reported_before_it_starts(tmp_path, monkeypatch
     out, err = capsys.readouterr()
     assert out == "" and not (tmp_path / "results").exists()
     assert all(part in err for part in ("{batch} is neither", "loss='(' is not a regular", "needs own_ranks")), err
+
+
+@pytest.mark.slow
+def test_a_stopped_command_times_out(place):
+    (place.folder / "train.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n")
+    axes = ("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
+    status, out, err = place.run(*COMMAND, *axes, "sweep.axes.seed=[0]", "hang_s=2")
+    assert status == 0, out + err  # a timeout is a result
+    trials = pd.read_csv(place.folder / "results/batch_scaling/tables/trials.csv")
+    assert trials.status.tolist() == ["timeout"] and "hang_s=2" in trials.note[0]

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.store.journal import encode, replay
+from tests.drivers.place import TRAINING
 
 
 def test_a_wrong_request_reports_all_errors_and_leaves_nothing(place):
@@ -34,6 +35,14 @@ def test_another_config_is_refused_with_its_differences(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3", "allow_changed=true")
     assert status == 0 and len(set(place.ran())) == 8
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 4
+
+
+@pytest.mark.slow
+def test_changed_training_code_makes_new_trials(place):
+    place.run("sweep=traced", "sweep.axes.seed=[0]")
+    (place.folder / "traced_training.py").write_text(TRAINING + "\n# changed\n")
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]")
+    assert status == 2 and "source.traced_training:train: " in err
 
 
 @pytest.mark.slow
