@@ -29,8 +29,7 @@ def is_not_finite(value: object) -> bool:
 
 
 Axes = Mapping[str, Sequence[Any]]
-Point = dict[str, Any]
-"""One combination, {axis: value}, in the order of the axes."""
+Point = dict[str, Any]  # one combination, {axis: value}, in the order of the axes
 
 
 def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[Mapping[str, Any]] = ()) -> list[Point]:

@@ -34,8 +34,7 @@ _OF_LENGTH = (
     *("branch_tokens", "branch_window_tokens", "branch_base", "branch_points"),
     *("window_s", "window_steps", "warmup_s", "warmup_steps"),
 )
-_OFF: tuple[Any, ...] = (None, False, "off", "", [], {})
-"""Values of keys that are not used."""
+_OFF: tuple[Any, ...] = (None, False, "off", "", [], {})  # values of keys that are not used
 
 
 def kind_of(trial: TrialSpec) -> str:
@@ -102,12 +101,9 @@ class Estimate:
 class Accuracy:
     """How far a rehearsal's figure may be off, as a share, by how it is derived."""
 
-    rehearsed: float
-    """At a micro-batch that was rehearsed."""
-    between: float
-    """Between two that were rehearsed."""
-    beyond: float
-    """Outside of what was rehearsed, or from a single rehearsal."""
+    rehearsed: float  # at a micro-batch that was rehearsed
+    between: float  # between two that were rehearsed
+    beyond: float  # outside of what was rehearsed, or from a single rehearsal
 
 
 MEMORY = Accuracy(rehearsed=0.01, between=0.025, beyond=0.06)
@@ -115,34 +111,27 @@ TIME = Accuracy(rehearsed=0.03, between=0.08, beyond=0.5)
 FASTER, SLOWER = 0.7, 1.6
 """How long the host may take to launch a step in another process, at least and at most, as a multiple of the rehearsed
 time: 0.70 to 1.86 in 20 cells on H100 and H200. A 90% interval leaves out the slowest."""
-LAUNCH_BOUND = 1.1
-"""A step is bound by the host's launches if it takes this many times as long as the device alone."""
+LAUNCH_BOUND = 1.1  # a step is bound by the host's launches if it takes this many times as long as the device alone
 TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
 """Other programs use cores, and clocks follow the temperature."""
-ELSEWHERE = 0.7
-"""The share that is added for a rehearsal on another machine."""
+ELSEWHERE = 0.7  # the share that is added for a rehearsal on another machine
 BESIDE = 1.0
 """The share by which the time outside the training may be off: the start of processes, checkpoints and files are not
 rehearsed."""
-WARMUPS = 1.5
-"""Warm-ups last longer than their least length, until the pace is steady."""
+WARMUPS = 1.5  # warm-ups last longer than their least length, until the pace is steady
 
-LINK_GB_S = 250.0
-"""Bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it."""
+LINK_GB_S = 250.0  # bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it
 HIDDEN, EXPOSED, SLOWED = 0.1, 0.4, 3.0
 """How much longer overlapping communication makes a step, as a multiple of its duration: at least, usually and at most.
 A backward pass hides it, but its kernels run more slowly beside it. 13 layouts on four H100 and H200 had 0.28 to 0.71,
 and two 1.9 and 2.5."""
-TENSOR = 0.2
-"""How much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout."""
+TENSOR = 0.2  # how much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout
 
 BESIDE_GB = 1.0
 """The most that a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, memory of libraries."""
 
-PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")
-"""Peaks of the parts of a trial, the evaluation last."""
-HELD = ("parameters_gb", "gradients_gb", "optimizer_gb")
-"""What a rank holds all the time."""
+PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")  # peaks of the parts of a trial, the evaluation last
+HELD = ("parameters_gb", "gradients_gb", "optimizer_gb")  # what a rank holds all the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +143,7 @@ class Rehearsal:
     status: Status
     note: str = ""
     took_s: float = 0.0
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    """Those of `trainables.supervised.rehearsal`."""
+    figures: Mapping[str, Any] = field(default_factory=dict)  # those of `trainables.supervised.rehearsal`
     source: str = REHEARSED
 
     def scaled(self, factor: float) -> Rehearsal:
@@ -185,24 +173,17 @@ class Rehearsal:
 class Forecast:
     """A forecast of a trial's memory, speed and length."""
 
-    fits: str
-    """yes, no or unsure."""
-    why: str = ""
-    """The figures that say so, unless it fits."""
-    peak_memory_gb: Estimate | None = None
-    """The peak of a rank's GPU; None on CPUs."""
+    fits: str  # yes, no or unsure
+    why: str = ""  # the figures that say so, unless it fits
+    peak_memory_gb: Estimate | None = None  # the peak of a rank's GPU; None on CPUs
     parts_gb: Mapping[str, float] = field(default_factory=dict)
     """Parts of the peak: parameters, gradients, optimizer, and activations, which stand for all the rest."""
     step_s: Estimate | None = None
-    communication_s: float = 0.0
-    """The part of a step that waits for other ranks."""
+    communication_s: float = 0.0  # the part of a step that waits for other ranks
     samples_per_s: Estimate | None = None
-    train_s: Estimate | None = None
-    """Seconds of the training, without evaluation."""
-    duration_s: Estimate | None = None
-    """Seconds of the whole trial."""
-    target_s: Estimate | None = None
-    """Seconds of training until the target."""
+    train_s: Estimate | None = None  # seconds of the training, without evaluation
+    duration_s: Estimate | None = None  # seconds of the whole trial
+    target_s: Estimate | None = None  # seconds of training until the target
     source: str = REHEARSED
 
     def figures(self) -> dict[str, Any]:

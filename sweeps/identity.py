@@ -14,11 +14,9 @@ from sweeps.axes import flat
 from sweeps.lr_rule import RULES
 from sweeps.trial import TrialSpec
 
-ID_DIGITS = 16
-"""Hex digits of an id: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials."""
+ID_DIGITS = 16  # hex digits of an id: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials
 
-SHOWN_DIGITS = 8
-"""Digits that tables and messages show: `rerun=[3fa2c1d4]` runs that trial again."""
+SHOWN_DIGITS = 8  # digits that tables and messages show: `rerun=[3fa2c1d4]` runs that trial again
 
 LOOPS = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
 """The project's own loop, which ignores the name of a rule that is fully applied before training, and its variants."""

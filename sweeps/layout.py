@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 STRATEGIES = ("single", "data_parallel", "ddp", "ddp_unequal", "fsdp", "fsdp_grad", "independent", "own_ranks")
 """How the ranks of a trial train together; `trainables.step.strategies` does it."""
 
-ONE_PROCESS = ("single", "data_parallel")
-"""Strategies in which a single process drives all GPUs of a trial."""
+ONE_PROCESS = ("single", "data_parallel")  # strategies in which a single process drives all GPUs of a trial
 
-OWN_RANKS = "own_ranks"
-"""The strategy of commands: one process on each node, which starts the others there."""
+OWN_RANKS = "own_ranks"  # the strategy of commands: one process on each node, which starts the others there
 
 _SHARDED = ("fsdp", "fsdp_grad")
 """Strategies in which ranks divide parameters, gradients and optimizer states among themselves."""
@@ -45,11 +43,9 @@ class Gang:
     """The processes and GPUs of a trial while it runs: all `ranks` start, or none."""
 
     ranks: int
-    gpus_per_rank: float
-    """0 on a machine without GPUs; below 1 only for a single rank."""
+    gpus_per_rank: float  # 0 on a machine without GPUs; below 1 only for a single rank
     cpus_per_rank: int
-    workers_per_rank: int = 1
-    """Processes that the rank starts itself, if there are no GPUs to count."""
+    workers_per_rank: int = 1  # processes that the rank starts itself, if there are no GPUs to count
     nodes: int | None = None
     """Nodes that have equally many of the ranks; None: one if a node can hold the gang, else any number."""
     gpu_types: tuple[str, ...] = ()
@@ -95,16 +91,12 @@ class Layout:
     """
 
     strategy: str = "single"
-    replicas: int = 1
-    """Copies of the model that exchange gradients; each may be divided into shards."""
+    replicas: int = 1  # copies of the model that exchange gradients; each may be divided into shards
     shards: int = 1
     """Parts of the parameters; each belongs to a rank with its own samples, which gathers the others when needed."""
-    tensor: int = 1
-    """Devices that divide each layer; they have the same samples."""
-    context: int = 1
-    """Devices that divide each sequence."""
-    pipeline: int = 1
-    """Devices that divide the layers."""
+    tensor: int = 1  # devices that divide each layer; they have the same samples
+    context: int = 1  # devices that divide each sequence
+    pipeline: int = 1  # devices that divide the layers
 
     @property
     def starts_ranks(self) -> bool:

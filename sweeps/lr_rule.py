@@ -14,8 +14,7 @@ from typing import Any
 from sweeps.errors import unknown
 from sweeps.trial import LearningRate, Setup
 
-UNKNOWN = "unknown"
-"""Name of an optimizer that is not known: a command's, or one of the user's own."""
+UNKNOWN = "unknown"  # name of an optimizer that is not known: a command's, or one of the user's own
 SGD = ("sgd", UNKNOWN)
 ADAM = ("adam", "adamw")
 
@@ -25,10 +24,8 @@ class Scaled:
     """The result of a rule."""
 
     lr: float
-    warmup: bool = False
-    """If set, the rate grows linearly from the reference rate during the first `warmup_epochs`."""
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    """Optimizer settings that change with the batch."""
+    warmup: bool = False  # if set, the rate grows linearly from the reference rate during the first `warmup_epochs`
+    optimizer: Mapping[str, Any] = field(default_factory=dict)  # optimizer settings that change with the batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +34,7 @@ class Rule:
 
     scale: Callable[[float, float, Mapping[str, Any]], Scaled]
     """`(reference lr, κ, optimizer config) -> Scaled`; ValueError outside the rule's domain."""
-    optimizers: tuple[str, ...] | None = None
-    """None: any optimizer."""
+    optimizers: tuple[str, ...] | None = None  # None: any optimizer
     in_training: bool = False
     """If set, the training loop itself follows the rule, beyond its rate and optimizer settings."""
 

@@ -89,8 +89,7 @@ class Target:
     """A value that a validation metric shall reach, `report.target` in a sweep's config."""
 
     metric: str
-    value: float
-    """In the metric's unit."""
+    value: float  # in the metric's unit
     higher_is_better: bool
 
     @staticmethod

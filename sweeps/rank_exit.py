@@ -14,31 +14,20 @@ from sweeps.status import Status
 class Cause(StrEnum):
     """The root cause of an end other than a plain `ok`, as far as it decides what happens next."""
 
-    NONE = ""
-    """Nothing to explain, or unknown."""
-    ERROR = "error"
-    """The trainable raised."""
-    REQUEST = "request"
-    """The request itself is invalid: every trial with the same request would fail, too."""
-    CRASH = "crash"
-    """A rank's process died, but its node did not."""
-    NODE = "node"
-    """A node, or the supervisor on it, was lost; the trial did not cause it."""
-    DEVICE = "device"
-    """A GPU was lost or is broken; the trial did not cause it."""
-    PORT = "port"
-    """A port is in use, probably by another trial on the host that has the same one."""
+    NONE = ""  # nothing to explain, or unknown
+    ERROR = "error"  # the trainable raised
+    REQUEST = "request"  # the request itself is invalid: every trial with the same request would fail, too
+    CRASH = "crash"  # a rank's process died, but its node did not
+    NODE = "node"  # a node, or the supervisor on it, was lost; the trial did not cause it
+    DEVICE = "device"  # a GPU was lost or is broken; the trial did not cause it
+    PORT = "port"  # a port is in use, probably by another trial on the host that has the same one
     HOST_MEMORY = "host_memory"
     DEVICE_MEMORY = "device_memory"
-    HANG = "hang"
-    """No progress for `hang_s`."""
+    HANG = "hang"  # no progress for `hang_s`
     TIME_LIMIT = "time_limit"
-    DISK = "disk"
-    """A disk is full or cannot be written."""
-    DIVERGED = "diverged"
-    """The loss, or another metric, is no longer a finite number."""
-    GIVEN_UP = "given_up"
-    """The rest of the trial could not change the recommendation."""
+    DISK = "disk"  # a disk is full or cannot be written
+    DIVERGED = "diverged"  # the loss, or another metric, is no longer a finite number
+    GIVEN_UP = "given_up"  # the rest of the trial could not change the recommendation
 
     @property
     def status(self) -> Status:
@@ -57,8 +46,7 @@ _STATUS: Mapping[Cause, Status] = {
 }
 
 
-OWN_FAULT = (Cause.ERROR, Cause.CRASH)
-"""Causes that are blamed on the trial; a node or a GPU fails by itself."""
+OWN_FAULT = (Cause.ERROR, Cause.CRASH)  # causes that are blamed on the trial; a node or a GPU fails by itself
 
 LOST_NODES = 5
 """Attempts that one trial may lose to nodes or GPUs: not its fault, but a trial that breaks them must stop sometime."""
@@ -91,16 +79,12 @@ CONNECTION_ERROR = re.compile(
 class Exit:
     """How something ended, with what it measured: a rank (`RankExit`), or a whole trial (`TrialOutcome`)."""
 
-    cause: Cause = Cause.NONE
-    """The root cause, which decides whether the trial is tried again."""
-    note: str = ""
-    """One line for the tables: the exception, or remarks; empty for a plain `ok`."""
-    trace: str = ""
-    """The full traceback, or all that is known of a process that died."""
+    cause: Cause = Cause.NONE  # the root cause, which decides whether the trial is tried again
+    note: str = ""  # one line for the tables: the exception, or remarks; empty for a plain `ok`
+    trace: str = ""  # the full traceback, or all that is known of a process that died
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """The trial's figures as JSON values, by column name of `tables/trials.csv`; absent if not measured."""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    """The hardware and software that produced them."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # the hardware and software that produced them
     lost_devices: Sequence[str] = ()
     """For cause DEVICE: the GPUs that take no further trials, as named in `orchestrator.backends.gpu_quarantine`."""
 
@@ -110,12 +94,9 @@ class RankExit(Exit):
     """How one rank of one attempt ended."""
 
     rank: int
-    reusable: bool = False
-    """Whether the rank's process may take another trial."""
-    stopped: bool = False
-    """Whether the trainable asked whether to stop and got yes."""
-    answered: bool = True
-    """False if the process died, or was abandoned, before it could report."""
+    reusable: bool = False  # whether the rank's process may take another trial
+    stopped: bool = False  # whether the trainable asked whether to stop and got yes
+    answered: bool = True  # False if the process died, or was abandoned, before it could report
 
     @property
     def status(self) -> Status:

@@ -17,16 +17,14 @@ _FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2],
 
 _ID = re.compile(r"[0-9a-f]+")
 
-_MOST_SHOWN = 4
-"""Ids that a message lists."""
+_MOST_SHOWN = 4  # ids that a message lists
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
     """The trials to run again: a word, or a selection."""
 
-    word: str = "none"
-    """One of WORDS."""
+    word: str = "none"  # one of WORDS
     named: Sequence[str | Mapping[str, Any]] = ()
     """Prefixes of trial or cell ids, and values of axes as in `sweep.exclude`."""
 

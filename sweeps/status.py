@@ -45,14 +45,11 @@ class SweepBudget:
 
     gpu_hours: float | None = None
     """GPU-hours of all trials, including earlier runs; hours of worker processes if there are no GPUs."""
-    wall_s: float | None = None
-    """Seconds since this run began."""
+    wall_s: float | None = None  # seconds since this run began
     cost: float | None = None
     price_per_gpu_hour: float | None = None
-    used_gpu_s: float = 0.0
-    """GPU-seconds of earlier runs."""
-    used_wall_s: float = 0.0
-    """Seconds of this run before its first trial."""
+    used_gpu_s: float = 0.0  # GPU-seconds of earlier runs
+    used_wall_s: float = 0.0  # seconds of this run before its first trial
 
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
         """Return a message about the first limit that this usage reaches; empty if there is none."""

@@ -68,8 +68,7 @@ def _check_positive(name: str, value: int) -> None:
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
 """Axes that the project defines; every other axis is a config key or a config group."""
 
-MOST_TRIALS = 100_000
-"""A larger sweep means minutes of planning and weeks of training: most likely a typing error."""
+MOST_TRIALS = 100_000  # a larger sweep means minutes of planning and weeks of training: most likely a typing error
 
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""

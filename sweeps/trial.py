@@ -22,8 +22,7 @@ class Batch:
     grad_accum_steps: int = 1
     shares: tuple[int, ...]
     """Samples per forward pass, one number for each rank, or for each group of ranks with the same samples."""
-    parts_per_rank: int = 1
-    """Parts into which a rank divides its share evenly among devices that it drives itself."""
+    parts_per_rank: int = 1  # parts into which a rank divides its share evenly among devices that it drives itself
 
     @property
     def data_parallel_size(self) -> int:
@@ -42,11 +41,9 @@ class LearningRate:
     """The result of applying a learning-rate rule to the reference rate, before any schedule."""
 
     rule: str = "none"
-    reference_batch_size: int = 0
-    """The global batch that the rule starts from; 0: the trial's."""
+    reference_batch_size: int = 0  # the global batch that the rule starts from; 0: the trial's
     multiplier: float = 1.0
-    value: float
-    """The rate the schedule starts from once any warm-up is over."""
+    value: float  # the rate the schedule starts from once any warm-up is over
     warmup_from: float
     """The rate at sample 0; equal to `value` if the rule has no warm-up. The warm-up is linear in samples."""
     warmup_epochs: float = 0.0
@@ -75,19 +72,14 @@ class Setup:
     reference_batch_size: int
     optimizer: Mapping[str, Any]
     """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
-    strategy: str
-    """One of `sweeps.layout.STRATEGIES`, or `auto`."""
-    fsdp_size: int | None = None
-    """Shards of each replica: see `layout_of`."""
+    strategy: str  # one of `sweeps.layout.STRATEGIES`, or `auto`
+    fsdp_size: int | None = None  # shards of each replica: see `layout_of`
     device: str
-    nodes: int | None = None
-    """Nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`."""
+    nodes: int | None = None  # nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`
     node_sizes: tuple[int, ...] = ()
     """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
-    gpu_types: tuple[str, ...] = ()
-    """Required types of GPUs; empty for any."""
-    cpus_per_worker: int | None
-    """None: the share of the cores that belongs to a rank's GPUs."""
+    gpu_types: tuple[str, ...] = ()  # required types of GPUs; empty for any
+    cpus_per_worker: int | None  # None: the share of the cores that belongs to a rank's GPUs
     cores_per_gpu: int
     timing: str
     grad_accum_steps: int
@@ -103,12 +95,9 @@ class Purpose(StrEnum):
     """The reason why a trial runs. Only `train` gives a row; the others measure another trial, `TrialSpec.measures`."""
 
     TRAIN = "train"
-    PROBE = "probe"
-    """Measures speed and memory before the other trial runs."""
-    REPETITION = "repetition"
-    """Trains the other trial once more, which has ended, to time it again."""
-    WINDOW = "window"
-    """Repeats no more than the timed window of the other trial."""
+    PROBE = "probe"  # measures speed and memory before the other trial runs
+    REPETITION = "repetition"  # trains the other trial once more, which has ended, to time it again
+    WINDOW = "window"  # repeats no more than the timed window of the other trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,25 +107,19 @@ class TrialSpec:
     trial_id: str
     cell_id: str
     sweep: str
-    axes: Mapping[str, Any]
-    """The point of the grid as written, {axis: value}."""
+    axes: Mapping[str, Any]  # the point of the grid as written, {axis: value}
     gpus: float
     gang: Gang
-    device: str
-    """`cuda` or `cpu`; on `cpu`, `gpus` counts worker processes."""
+    device: str  # `cuda` or `cpu`; on `cpu`, `gpus` counts worker processes
     layout: Layout
-    timing: str
-    """`device`, `exclusive` or `shared`."""
+    timing: str  # `device`, `exclusive` or `shared`
     batch: Batch
     lr: LearningRate
     seed: int
-    trainable: str
-    """Dotted path `package.module:function` of a function `(config, context) -> None`."""
-    config: Mapping[str, Any]
-    """The resolved config sections a trainable may read; JSON values only."""
+    trainable: str  # dotted path `package.module:function` of a function `(config, context) -> None`
+    config: Mapping[str, Any]  # the resolved config sections a trainable may read; JSON values only
     purpose: Purpose = Purpose.TRAIN
-    measures: str = ""
-    """The id of the trial that this one measures; empty for `train`."""
+    measures: str = ""  # the id of the trial that this one measures; empty for `train`
 
     @property
     def label(self) -> str:
@@ -209,12 +192,9 @@ class RankRequest:
     """One rank's part in an attempt at a trial. A back end sends it to the rank's process."""
 
     trial: TrialSpec
-    trial_dir: Path | None = None
-    """The trial's folder; None if nothing is kept."""
-    driver_node: str = ""
-    """The id of the driver's node, where the folder of results exists; empty without a cluster."""
+    trial_dir: Path | None = None  # the trial's folder; None if nothing is kept
+    driver_node: str = ""  # the id of the driver's node, where the folder of results exists; empty without a cluster
     rank: int = 0
     gang_id: str = ""
     """The same id for all trials of the same processes, so that a process group can serve several trials."""
-    rendezvous: str | None = None
-    """`tcp://host:port` for the process group of this trial; None for a single rank."""
+    rendezvous: str | None = None  # `tcp://host:port` for the process group of this trial; None for a single rank

@@ -9,8 +9,7 @@ from typing import Any
 from sweeps.cluster_address import cluster_address
 from trainables.registry import DATA, TEXTS
 
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-"""Arrays in an .npz archive."""
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")  # arrays in an .npz archive
 
 FOLDERS: Mapping[str, str] = {
     "MNIST": "MNIST/raw",

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from trainables.shared_tensors import SharedTensors
 
-KEPT = 2
-"""Files kept per rank: the newest, and the one before in case the newest is damaged."""
+KEPT = 2  # files kept per rank: the newest, and the one before in case the newest is damaged
 
 _NAME = re.compile(r"(\d{8})-rank(\d+)of(\d+)-([0-9a-f]{16})\.pt")
 
@@ -35,8 +34,7 @@ class Restored:
     state: Mapping[str, Any]
     """The common state with the rank's own; without the latter if another number of ranks has saved it."""
     tensors: SharedTensors | None
-    reported: Mapping[str, Any]
-    """What the trial had reported by then: see `Checkpoints.keep`."""
+    reported: Mapping[str, Any]  # what the trial had reported by then: see `Checkpoints.keep`
 
 
 class Checkpoints:
@@ -186,8 +184,7 @@ def _digest(content: bytes | memoryview) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-MAX_TIME_SHARE = 0.01
-"""The share of the training time that writing checkpoints may take."""
+MAX_TIME_SHARE = 0.01  # the share of the training time that writing checkpoints may take
 
 
 @dataclass(kw_only=True)
@@ -195,10 +192,8 @@ class CheckpointPace:
     """Decides at the ends of epochs whether a checkpoint is due: `every_s` apart, less often if writing is slow."""
 
     every_s: float
-    last_s: float = 0.0
-    """Seconds of training before the last checkpoint."""
-    cost_s: float = 0.0
-    """Seconds that writing the last checkpoint took."""
+    last_s: float = 0.0  # seconds of training before the last checkpoint
+    cost_s: float = 0.0  # seconds that writing the last checkpoint took
 
     def due(self, train_s: float) -> bool:
         """Return whether a checkpoint is due after so many seconds of training."""

@@ -33,8 +33,7 @@ class Clock:
         return self._monotonic()
 
 
-CALIBRATION_CYCLES = 100_000_000
-"""About 50 ms of a GPU's clock."""
+CALIBRATION_CYCLES = 100_000_000  # about 50 ms of a GPU's clock
 
 
 def device_pause(device: str, seconds: float) -> Callable[[], None]:
@@ -61,8 +60,7 @@ class Lap:
 
     seconds: float
     steps: int
-    validation: Mapping[str, float] = field(default_factory=dict)
-    """Validation metrics at the end of the epoch, by name."""
+    validation: Mapping[str, float] = field(default_factory=dict)  # validation metrics at the end of the epoch, by name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +91,11 @@ def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> boo
     return len(laps) > 1 or laps[0].seconds < least_s or laps[0].steps < least_steps
 
 
-SLICES = 4
-"""The minimal warm-up is divided into so many slices, to see whether the pace still changes."""
+SLICES = 4  # the minimal warm-up is divided into so many slices, to see whether the pace still changes
 
-SETTLED = 0.03
-"""How far the paces of two successive slices may differ in steady state."""
+SETTLED = 0.03  # how far the paces of two successive slices may differ in steady state
 
-MAX_WARMUP = 2.0
-"""If the pace never settles, the warm-up ends after so many times its minimal length."""
+MAX_WARMUP = 2.0  # if the pace never settles, the warm-up ends after so many times its minimal length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +134,7 @@ def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: 
     return pace
 
 
-OVERSHOOT = 1.05
-"""A window aims this far past its minimal length, so that one attempt usually suffices."""
+OVERSHOOT = 1.05  # a window aims this far past its minimal length, so that one attempt usually suffices
 
 
 def measure_window(

@@ -119,18 +119,15 @@ class Context:
     trial_id: str
     rank: int
     world_size: int
-    device: str
-    """`cpu`, or `cuda:0`: a rank sees only its own GPUs."""
+    device: str  # `cpu`, or `cuda:0`: a rank sees only its own GPUs
     gpus_per_rank: float = 1
     """GPUs of the rank; a fraction means a shared GPU. Without meaning if `device` is `cpu`."""
-    threads: int
-    """CPU cores this rank may keep busy."""
+    threads: int  # CPU cores this rank may keep busy
     seed: int
     layout: Layout
     batch: Batch
     lr: LearningRate
-    rendezvous: str | None = None
-    """`tcp://host:port` for the process group of this trial; None for a single rank."""
+    rendezvous: str | None = None  # `tcp://host:port` for the process group of this trial; None for a single rank
     gang_id: str = ""
     """The same id for all trials of the same processes, so that a process group can serve several trials."""
     trial_dir: Path | None = None
@@ -143,14 +140,11 @@ class Context:
     Also called with `reported` whenever the trial reports something, which marks the timed part of a trial without
     phases.
     """
-    mailbox: Mailbox | None = field(default=None, repr=False)
-    """None for a rank without others to send to."""
+    mailbox: Mailbox | None = field(default=None, repr=False)  # None for a rank without others to send to
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics set by `summarize`; those of rank 0 become the trial's row."""
-    remarks: list[str] = field(default_factory=list)
-    """Notes added by `remark`."""
-    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    """Rows given to `report`."""
+    remarks: list[str] = field(default_factory=list)  # notes added by `remark`
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)  # rows given to `report`
 
     @property
     def devices(self) -> tuple[str, ...]:

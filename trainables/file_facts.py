@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-LARGE = 64 * 2**20
-"""Facts about smaller files, in bytes, are computed every time."""
+LARGE = 64 * 2**20  # facts about smaller files, in bytes, are computed every time
 
 Fact = TypeVar("Fact", str, int)
 

@@ -18,18 +18,15 @@ from sweeps.trial import Batch
 from trainables.context import Context
 from trainables.process_group import RankGroup
 
-DECAY = 0.95
-"""The decay of the moving averages, per estimate."""
+DECAY = 0.95  # the decay of the moving averages, per estimate
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseEstimate:
     """Unbiased estimates, which may be negative."""
 
-    signal: float
-    """|G|², where G is the gradient over infinitely many samples."""
-    noise: float
-    """tr Σ, the sum of the variances of the elements of one sample's gradient."""
+    signal: float  # |G|², where G is the gradient over infinitely many samples
+    noise: float  # tr Σ, the sum of the variances of the elements of one sample's gradient
 
     @staticmethod
     def of(small: float, big: float, *, small_batch: float, big_batch: float) -> NoiseEstimate:
@@ -80,8 +77,7 @@ class Smoothed:
         return max(0.0, estimate.noise) / estimate.signal if estimate and estimate.signal > 0 else None
 
 
-EVERY = 10
-"""Steps from one measurement to the next."""
+EVERY = 10  # steps from one measurement to the next
 
 
 def parts(batch: Batch) -> list[int]:
@@ -135,8 +131,7 @@ class GradientNoise:
         # The first step is measured, so that AdaScale has an estimate from the start.
         self._measures, self._steps = True, 0
         self._under_way: Readback | None = None
-        self.ready = Smoothed()
-        """The averages without a measurement that the device may not have finished."""
+        self.ready = Smoothed()  # the averages without a measurement that the device may not have finished
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the gradients that this optimizer is given, from its next step on."""
@@ -222,10 +217,8 @@ def _square(gradients: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
 class Pace:
     """The worth of one step."""
 
-    gain: float = 1.0
-    """The factor on the learning rate."""
-    advance: float = 1.0
-    """How far budget and schedule advance, as a share of the step's samples."""
+    gain: float = 1.0  # the factor on the learning rate
+    advance: float = 1.0  # how far budget and schedule advance, as a share of the step's samples
 
 
 def pace(estimate: NoiseEstimate | None, *, kappa: float, reference_batch_size: float) -> Pace:

@@ -30,8 +30,7 @@ class ProcessState:
     environment: dict[str, str]
     directory: str
     collects_garbage: bool
-    torch: TorchFlags | None
-    """None until something imports torch."""
+    torch: TorchFlags | None  # None until something imports torch
 
     @staticmethod
     def now() -> ProcessState:
@@ -59,8 +58,7 @@ class ProcessState:
             self.torch.restore()
 
 
-_frozen_modules = 0
-"""The number of imported modules that garbage collection leaves out."""
+_frozen_modules = 0  # the number of imported modules that garbage collection leaves out
 
 _initial_states: dict[str, ProcessState] = {}
 """The state of the process just after the first import of each trainable: what a new process would start with."""

@@ -28,10 +28,8 @@ MODELS: Mapping[str, str] = {
 
 OF_TOKENS = ("gpt", "llama", "hf")
 """Shipped models that predict the next token of texts; others predict a class for each image."""
-OF_IMAGES_TOO = ("hf",)
-"""Those of OF_TOKENS that are image classifiers where the data are images."""
-TEXTS: Mapping[str, str] = {"tokens": ".bin files of tokens", "text": "texts"}
-"""{shipped data set of texts: its files}"""
+OF_IMAGES_TOO = ("hf",)  # those of OF_TOKENS that are image classifiers where the data are images
+TEXTS: Mapping[str, str] = {"tokens": ".bin files of tokens", "text": "texts"}  # {shipped data set of texts: its files}
 
 DATA: Mapping[str, str] = {
     "digits": "trainables.data.local:Digits",

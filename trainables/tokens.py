@@ -41,12 +41,9 @@ class TokenError(ValueError):
 class Lengths:
     """The numbers of tokens that a config of texts sets; None where it sets none."""
 
-    sequence_length: int | None = None
-    """Tokens of a sequence; None: the model's."""
-    epoch_tokens: int | None = None
-    """Training tokens that count as an epoch; None: all."""
-    validation_tokens: int | None = None
-    """The most tokens to validate on; None: all."""
+    sequence_length: int | None = None  # tokens of a sequence; None: the model's
+    epoch_tokens: int | None = None  # training tokens that count as an epoch; None: all
+    validation_tokens: int | None = None  # the most tokens to validate on; None: all
 
     def lengths(self) -> dict[str, Any]:
         """Return the numbers as keyword arguments."""
@@ -58,8 +55,7 @@ class Corpus(Lengths):
     """Texts as tokens, file by file."""
 
     train: tuple[Tokens, ...]
-    validation: tuple[Tokens, ...] = ()
-    """Empty: sequences of the training texts are held out."""
+    validation: tuple[Tokens, ...] = ()  # empty: sequences of the training texts are held out
     test: tuple[Tokens, ...] = ()
     bytes_per_token: float | None = None
 

@@ -55,8 +55,7 @@ class Backend(Protocol):
         """Release everything; nothing of this back end keeps running."""
 
 
-START_S = 120.0
-"""The least time that a rank has for its first step, since its imports alone take seconds."""
+START_S = 120.0  # the least time that a rank has for its first step, since its imports alone take seconds
 
 
 class Watch:

@@ -14,11 +14,9 @@ from pathlib import Path
 
 from orchestrator.schedule.cluster import Node
 
-WAIT_S = 60.0
-"""Seconds to wait for a process that still holds a GPU: it takes long to end on a busy machine."""
+WAIT_S = 60.0  # seconds to wait for a process that still holds a GPU: it takes long to end on a busy machine
 
-_held: list[int] = []
-"""Open locked files, one for each GPU of this process; the kernel closes them with the process."""
+_held: list[int] = []  # open locked files, one for each GPU of this process; the kernel closes them with the process
 
 
 class Quarantine:

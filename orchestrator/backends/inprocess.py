@@ -53,8 +53,7 @@ class RunningTrial(Watch):
         self._in_driver = False
         """True while the driver's code runs, which must not be interrupted: the alarm waits until it is done."""
         self.guarded = GuardedListener(listener)
-        self.is_interrupted = False
-        """Whether the trial was asked to stop, so that its end does not count."""
+        self.is_interrupted = False  # whether the trial was asked to stop, so that its end does not count
 
     def __enter__(self) -> RunningTrial:
         # Python delivers signals to the main thread alone.

@@ -220,8 +220,7 @@ class Company:
         self.size, self._log = ranks, log
         self._output = log.open("ab")
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._ends: list[Connection] = []
-        """This process's ends of the sockets to the others."""
+        self._ends: list[Connection] = []  # this process's ends of the sockets to the others
         for rank in range(ranks):
             here, there = Pipe()
             with there:

@@ -14,10 +14,8 @@ from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-JOURNAL = "journal"
-"""The source of a forecast from trials of the same cell."""
-FEWER_GPUS = "fewer GPUs"
-"""The source of a forecast from trials that differ in GPUs."""
+JOURNAL = "journal"  # the source of a forecast from trials of the same cell
+FEWER_GPUS = "fewer GPUs"  # the source of a forecast from trials that differ in GPUs
 
 _OF_COUNT = frozenset(("gpus", "seed"))
 _OF_BATCH = _OF_COUNT | {"device_batch_size", "global_batch_size"}

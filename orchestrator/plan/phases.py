@@ -30,16 +30,14 @@ from sweeps.probe import probe_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-GIVEN_UP = 2
-"""A first seed that is this many margins below the baseline's same seed is trained, but not timed."""
+GIVEN_UP = 2  # a first seed that is this many margins below the baseline's same seed is trained, but not timed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prospects:
     """The cells that may still be recommended in the middle of a sweep. Cells are given by their ids."""
 
-    baseline: str = ""
-    """The cell at the reference batch, which is trained first; empty if there is none."""
+    baseline: str = ""  # the cell at the reference batch, which is trained first; empty if there is none
     first_bound: float | None = None
     """The validation accuracy of a cell's first seed below which it need not be tested and timed, if any."""
     first_bounds: Mapping[int, float] = field(default_factory=dict)
@@ -49,10 +47,8 @@ class Prospects:
     levels: Mapping[str, float] = field(default_factory=dict)
     """The objective as predicted by the probes, up to a common factor; without cells whose probe has no figures."""
     trained: frozenset[str] = frozenset()
-    chosen: str = ""
-    """The best cell so far; empty if there is none."""
-    answer: str = ""
-    """The label of the best cell, or why there is none."""
+    chosen: str = ""  # the best cell so far; empty if there is none
+    answer: str = ""  # the label of the best cell, or why there is none
     may_still_win: frozenset[str] = frozenset()
     """The trained cells that the whole sweep may still choose; empty once the choice is sure."""
     ruled_out: Mapping[str, Status] = field(default_factory=dict)
@@ -167,8 +163,7 @@ def _judged(
     )
 
 
-RULE = "phases"
-"""The value of `skipped_by` for trials that the phases left out."""
+RULE = "phases"  # the value of `skipped_by` for trials that the phases left out
 
 SLACK = 1.1
 """A cell cannot beat the best one if its probe is slower by more than this factor, which allows for short probes."""
@@ -247,11 +242,9 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
 UNSETTLED = 2
 """With one seed per cell, chance is unknown. A cell that is more than this many margins short is then out."""
 
-ALIKE = 1.1
-"""A cell with more than this many times the objective of the best one is then out, too."""
+ALIKE = 1.1  # a cell with more than this many times the objective of the best one is then out, too
 
-DRAWS = 4_000
-"""Random draws of the end of the sweep; probabilities are accurate to ±1%."""
+DRAWS = 4_000  # random draws of the end of the sweep; probabilities are accurate to ±1%
 
 _SEED = 0
 
@@ -261,8 +254,7 @@ class Outlook:
     """The outlook of a contest in the middle of its sweep. Rows are cells."""
 
     contest: Contest
-    left: Sequence[int]
-    """How many further seeds each cell may have."""
+    left: Sequence[int]  # how many further seeds each cell may have
 
     def open(self, chosen: int | None) -> set[int]:
         """Return the rows of the chosen cell and of those that the whole sweep may still choose.

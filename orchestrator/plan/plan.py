@@ -102,21 +102,17 @@ class Plan:
     """All trials of a sweep in grid order, and what happens to each."""
 
     trials: Sequence[TrialSpec]
-    finished: Mapping[str, TrialRecord]
-    """Effective terminal records of the journal, by trial id."""
-    infeasible: Mapping[str, str]
-    """Why a trial cannot run on these nodes, or does not fit, by trial id."""
+    finished: Mapping[str, TrialRecord]  # effective terminal records of the journal, by trial id
+    infeasible: Mapping[str, str]  # why a trial cannot run on these nodes, or does not fit, by trial id
     nodes: Sequence[Node]
-    named: frozenset[str] = frozenset()
-    """Ids of the trials that `rerun` names, and of bases that branches need again."""
+    named: frozenset[str] = frozenset()  # ids of the trials that `rerun` names, and of bases that branches need again
     again: Mapping[str, int] = field(default_factory=dict)
     """The last attempt of each trial that runs again only because `rerun` names it."""
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """The share of a GPU that each trial holds, as measured by earlier trials."""
     forecasts: Forecasts = NO_FORECASTS
-    too_large: frozenset[str] = frozenset()
-    """The infeasible trials that do not fit by their forecast."""
+    too_large: frozenset[str] = frozenset()  # the infeasible trials that do not fit by their forecast
     changed: Sequence[str] = ()
     """The differences from the config and code of earlier results, which the plan leaves out."""
 

@@ -22,8 +22,7 @@ class Offer:
     """A node that can be rented, as one line of a price list."""
 
     name: str
-    gpu: str
-    """A part of the GPU's name, such as H100."""
+    gpu: str  # a part of the GPU's name, such as H100
     gpus: int
     price_per_hour: float
     currency: str

@@ -24,17 +24,14 @@ from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
 
-LAST_ENDED = 10
-"""How many ended trials the live table shows below the running ones, if the terminal is high enough."""
+LAST_ENDED = 10  # how many ended trials the live table shows below the running ones, if the terminal is high enough
 
-NARROW = 90
-"""A terminal with fewer columns has no column of losses."""
+NARROW = 90  # a terminal with fewer columns has no column of losses
 
 _PURPOSES = {Purpose.PROBE: "probe", Purpose.REPETITION: "timed again", Purpose.WINDOW: "timed again"}
 """Words for trials that measure another one, whose accuracy means nothing or is known already."""
 
-IDLE_S = 20
-"""Seconds without a running trial after which the display explains why nothing runs."""
+IDLE_S = 20  # seconds without a running trial after which the display explains why nothing runs
 
 
 class Leaders:

@@ -111,8 +111,7 @@ class SweepRun:
     layout: ResultsFolder
     journal: Journal
     interrupt: Interrupt
-    stack: ExitStack
-    """Closes the back end, after the trackers."""
+    stack: ExitStack  # closes the back end, after the trackers
     began_s: float = field(default_factory=time.monotonic)
 
     def check_journal(self) -> None:

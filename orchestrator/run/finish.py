@@ -62,14 +62,10 @@ class SweepSummary:
     """How a sweep ended: what was written, what failed, and what is missing."""
 
     layout: ResultsFolder
-    report: Report | None = None
-    """None if no trial has ended."""
-    ends: Sequence[TrialRecord] = ()
-    """The records of the planned trials; without a plan, of all trials in the journal."""
-    missing: int = 0
-    """The number of planned trials without a record, because the sweep was interrupted."""
-    findings: Sequence[Finding] = ()
-    """Damaged files in the results directory."""
+    report: Report | None = None  # None if no trial has ended
+    ends: Sequence[TrialRecord] = ()  # the records of the planned trials; without a plan, of all trials in the journal
+    missing: int = 0  # the number of planned trials without a record, because the sweep was interrupted
+    findings: Sequence[Finding] = ()  # damaged files in the results directory
     failed_claims: Sequence[str] = ()
     """A line for each claim that fails the sweep by `claims.fail_on`, with its verdict."""
 
@@ -181,20 +177,13 @@ def have_not_run(count: int) -> str:
 class Report:
     """The written tables, and the rest that follows from the same values."""
 
-    data: ReportData
-    """What report.html shows; its learning curves may not have been read yet."""
-    decision: str
-    """The recommendation as Markdown."""
-    verdicts: Sequence[Verdict] | None
-    """The verdicts on the sweep's claims; None if judging failed."""
-    documents: Mapping[str, Document]
-    """By the name of the file."""
-    troubles: Sequence[str]
-    """A line for each step that failed, with the file that has the trace."""
-    has_page: bool
-    """Whether `write_rest` writes report.html."""
-    has_curves: bool
-    """Whether the learning curves have been read."""
+    data: ReportData  # what report.html shows; its learning curves may not have been read yet
+    decision: str  # the recommendation as Markdown
+    verdicts: Sequence[Verdict] | None  # the verdicts on the sweep's claims; None if judging failed
+    documents: Mapping[str, Document]  # by the name of the file
+    troubles: Sequence[str]  # a line for each step that failed, with the file that has the trace
+    has_page: bool  # whether `write_rest` writes report.html
+    has_curves: bool  # whether the learning curves have been read
 
     def show(
         self,

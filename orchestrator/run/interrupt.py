@@ -18,8 +18,7 @@ from types import FrameType
 from orchestrator.end_process import leave, to_stderr
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_INSISTING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that end the process at once if they are sent a second time."""
+_INSISTING = (signal.SIGINT, signal.SIGTERM)  # signals that end the process at once if they are sent a second time
 
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
 """Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""

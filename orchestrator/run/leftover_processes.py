@@ -24,8 +24,7 @@ from pathlib import Path
 
 import psutil
 
-MARK = "ORCHESTRATOR_DRIVER"
-"""Environment variable with the driver of a process: `<pid>.<start>:<results directory>`."""
+MARK = "ORCHESTRATOR_DRIVER"  # environment variable with the driver of a process: `<pid>.<start>:<results directory>`
 
 LOOK_EVERY_S = 5.0
 YOUNG_S, LOOK_AT_YOUNG_S = 60.0, 0.5

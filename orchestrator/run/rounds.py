@@ -39,8 +39,7 @@ class Round:
     left_out: LeftOut = ()
     copied: Sequence[tuple[TrialSpec, TrialRecord]] = ()
     """Trials whose result is that of another trial, which has ended."""
-    message: str = ""
-    """Shown when the trials are queued, if they were not waiting before."""
+    message: str = ""  # shown when the trials are queued, if they were not waiting before
 
 
 TrialSource = Callable[[Sequence[TrialSpec], History], Round]
@@ -51,8 +50,7 @@ class WholeGrid:
     """Runs all waiting trials, and trains only one of several trials with the same training."""
 
     def __init__(self, plan: Plan) -> None:
-        self._original: dict[str, str] = {}
-        """{trial: the first one with the same training}"""
+        self._original: dict[str, str] = {}  # {trial: the first one with the same training}
         # At the reference batch most rules give the same training: it would be paid for once per rule.
         equivalent = equivalent_cells(plan.trials)
         by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in plan.trials}
@@ -162,10 +160,8 @@ class FurtherSeeds:
         self._request = request
         self._plan = plan
         self.more_seeds = more_seeds
-        self.added: dict[str, TrialSpec] = {}
-        """The further seeds, by trial id."""
-        self.unsettled = ""
-        """Why no further seeds run although the verdict is not clear: the budget that ran out."""
+        self.added: dict[str, TrialSpec] = {}  # the further seeds, by trial id
+        self.unsettled = ""  # why no further seeds run although the verdict is not clear: the budget that ran out
 
     def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return trials with the seeds that the recommendation asks for; none if nothing would be gained by them.
@@ -225,8 +221,7 @@ class Repetitions:
         self._plan = plan
         self._extra_seeds = extra_seeds
         self._is_done = False
-        self._repeated: set[str] = set()
-        """The trials that this driver has timed again."""
+        self._repeated: set[str] = set()  # the trials that this driver has timed again
 
     def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return a repetition of each disturbed timing, as far as allowed."""
@@ -276,8 +271,7 @@ class Rounds:
             grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
         self._sources.append(self._extra_seeds.next)
-        self.first = self._round()
-        """The trials of the first round."""
+        self.first = self._round()  # the trials of the first round
 
     @property
     def has_trials(self) -> bool:

@@ -32,12 +32,10 @@ from sweeps.printable import printable
 from sweeps.status import Status
 
 _TABLES = (".csv", ".md", ".parquet", ".json")
-_END_OF_TABLES = {".csv": b"\n", ".md": b"\n", ".parquet": b"PAR1", ".json": b"}\n"}
-"""How whole tables end."""
+_END_OF_TABLES = {".csv": b"\n", ".md": b"\n", ".parquet": b"PAR1", ".json": b"}\n"}  # how whole tables end
 
 
-GENERATIONS = "trainables.checkpoints:Generations"
-"""The class that detects damaged checkpoints."""
+GENERATIONS = "trainables.checkpoints:Generations"  # the class that detects damaged checkpoints
 
 
 def of_ended_trials(layout: ResultsFolder, history: History) -> Iterator[str]:
@@ -128,8 +126,7 @@ class JournalCheck:
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.history = History()
         self.violations: list[str] = []
-        self.ended: dict[str, Status] = {}
-        """How each trial ended that must not run again, unless the user requests it."""
+        self.ended: dict[str, Status] = {}  # how each trial ended that must not run again, unless the user requests it
         for number, record in enumerate(records, start=1):
             try:
                 self._check(f"journal record {number}", record)
@@ -185,8 +182,7 @@ def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> I
         yield f"the sweep has ended, and {len(without)} planned trials have no end: {', '.join(without[:5])}"
 
 
-PATIENCE_S = 10.0
-"""How long the processes of a dead driver may take to end."""
+PATIENCE_S = 10.0  # how long the processes of a dead driver may take to end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +190,7 @@ class Verification:
     """The result of the checks."""
 
     violations: Sequence[str]
-    remarks: Sequence[str]
-    """Worth knowing, but no violations."""
+    remarks: Sequence[str]  # worth knowing, but no violations
 
 
 def show(checked: CheckedSweep) -> int:

@@ -27,8 +27,7 @@ class Node:
     cpus: float
     gpus: float
     gpu_type: str = ""
-    node_id: str = ""
-    """Ray's identifier of the node, to distinguish nodes on one host; empty if unknown."""
+    node_id: str = ""  # Ray's identifier of the node, to distinguish nodes on one host; empty if unknown
 
 
 def can_run(nodes: Sequence[Node]) -> bool:
@@ -87,8 +86,7 @@ def _counted(count: float, what: str) -> str:
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
-UNITS = 10_000
-"""Ray counts resources in ten-thousandths; integers do not accumulate rounding errors."""
+UNITS = 10_000  # Ray counts resources in ten-thousandths; integers do not accumulate rounding errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +120,7 @@ class Held(NamedTuple):
 
     node: int
     cpus: int
-    gpus: tuple[tuple[int, int], ...]
-    """(index of the GPU, ten-thousandths of it)"""
+    gpus: tuple[tuple[int, int], ...]  # (index of the GPU, ten-thousandths of it)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,13 +179,10 @@ def weight(shape: Shape, nodes: Sequence[Node]) -> float:
 class _Free(NamedTuple):
     """The free resources of a node; nodes with equal values are interchangeable for every gang."""
 
-    spare: int
-    """Over all GPUs."""
+    spare: int  # over all GPUs
     cpus: int
-    gpus: tuple[int, ...]
-    """Of each GPU, the emptiest first."""
-    mode: str
-    """The timing mode of the gangs on the node; empty if there are none."""
+    gpus: tuple[int, ...]  # of each GPU, the emptiest first
+    mode: str  # the timing mode of the gangs on the node; empty if there are none
     gpu_type: str
 
 

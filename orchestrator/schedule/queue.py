@@ -125,8 +125,7 @@ class Patience:
     """How long trials that fit no nodes wait for some."""
 
     wait_s: float = 0.0
-    waited_s: float = 0.0
-    """How long the trials that fit no nodes at first have waited already."""
+    waited_s: float = 0.0  # how long the trials that fit no nodes at first have waited already
 
 
 class Unplaced:
@@ -141,8 +140,7 @@ class Unplaced:
         self._nodes: Sequence[Node] = ()
         self._last_node_s: float | None = None
         self._since_s: dict[str, float] = {}
-        self._reasons: dict[Gang, str] = {}
-        """Why a gang fits none of the last known nodes; empty if it fits."""
+        self._reasons: dict[Gang, str] = {}  # why a gang fits none of the last known nodes; empty if it fits
 
     def __len__(self) -> int:
         return len(self._since_s)
@@ -179,18 +177,15 @@ class Unplaced:
         return TrialOutcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0)
 
 
-REVISIONS = 100
-"""How often the schedule is updated with durations of finished trials; each update takes O(trials)."""
+REVISIONS = 100  # how often the schedule is updated with durations of finished trials; each update takes O(trials)
 
 REQUESTED_AT_ONCE = 64
 """Gangs for which a cluster is asked for nodes at a time; once their nodes have come, the next ones follow."""
 
-WORTH_S = 120.0
-"""Work expected to be done sooner requests no further nodes, which would take about as long to come."""
+WORTH_S = 120.0  # work expected to be done sooner requests no further nodes, which would take about as long to come
 
 
-LeftOut = Sequence[tuple[TrialSpec, TrialOutcome]]
-"""Trials that will not start, and why."""
+LeftOut = Sequence[tuple[TrialSpec, TrialOutcome]]  # trials that will not start, and why
 
 
 class Supplier(Protocol):
@@ -241,8 +236,7 @@ class TrialQueue:
         self._is_closed = supplier is None
         self._began_s = 0.0
         self._ends = self._added = self._reported = 0
-        self.left_out: list[tuple[TrialSpec, TrialOutcome]] = []
-        """Trials that will not start, and why."""
+        self.left_out: list[tuple[TrialSpec, TrialOutcome]] = []  # trials that will not start, and why
         self.no_nodes = False
         """Whether there has been no node for too long: the waiting trials stop waiting, and have no end."""
         self.all_failing = ""

@@ -17,8 +17,7 @@ from statistics import median
 from orchestrator.schedule.cluster import Node, Occupancy, Placement, Shape, weight, why_infeasible
 from sweeps.trial import TrialSpec
 
-Expected = Callable[[TrialSpec], float | None]
-"""Seconds that a trial is expected to take; None if unknown."""
+Expected = Callable[[TrialSpec], float | None]  # seconds that a trial is expected to take; None if unknown
 
 
 class TrialBatch:
@@ -168,8 +167,7 @@ class Start:
 
     trial: TrialSpec
     placement: Placement
-    nodes: tuple[Node, ...]
-    """One entry per rank."""
+    nodes: tuple[Node, ...]  # one entry per rank
 
 
 class Scheduler:

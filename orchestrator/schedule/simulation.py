@@ -55,8 +55,7 @@ def makespan_s(schedule: Sequence[ScheduledTrial]) -> float:
 class Timetable:
     """The schedule of a plan, simulated with the known durations of its trials."""
 
-    schedule: Sequence[ScheduledTrial]
-    """In the order of starting; in seconds if any duration is known."""
+    schedule: Sequence[ScheduledTrial]  # in the order of starting; in seconds if any duration is known
     expected_s: Expected
 
     @staticmethod

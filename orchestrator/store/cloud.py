@@ -23,19 +23,16 @@ from sweeps.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
-"""The supported schemes of store URIs."""
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")  # the supported schemes of store URIs
 
 _CHUNK = 1 << 20
 
-EVERY_S = 20.0
-"""How often to copy what is new while trials run."""
+EVERY_S = 20.0  # how often to copy what is new while trials run
 
 PATIENCE_S = 120.0
 """How long the store may take nothing of the last copy: one that hangs must not keep the sweep from its end."""
 
-_UNKNOWN = (-1, -1)
-"""State of a file in the store that may differ from the local one."""
+_UNKNOWN = (-1, -1)  # state of a file in the store that may differ from the local one
 
 
 def is_uri(place: str) -> bool:
@@ -120,8 +117,7 @@ class Copying:
         self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}
         self._there: dict[str, tuple[int, int]] = {}
         self._journal_bytes = 0
-        self._moved_s = 0.0
-        """When the store last took something, on a monotonic clock."""
+        self._moved_s = 0.0  # when the store last took something, on a monotonic clock
         self._failure: Exception | None = None
         self._over = threading.Event()
         self._copier = threading.Thread(target=self._copy_now_and_then, daemon=True, name="copying")

@@ -29,34 +29,22 @@ _NO_ANSWER = frozenset((Status.FAILED, Status.INFEASIBLE, Status.SKIPPED))
 class TrialHistory:
     """The state of one trial after the records so far. Repetitions have no row: they change that of their trial."""
 
-    attempt: int = 0
-    """The number of the last attempt; 0 if none has started."""
-    running: bool = False
-    """Whether the last attempt has started, and no record tells its end."""
-    measures: str = ""
-    """The id of the trial that this one, a repetition, times again."""
-    ended: bool = False
-    """Whether a terminal record has followed the last start."""
-    restarted: bool = False
-    """Whether an attempt has started after a terminal record."""
+    attempt: int = 0  # the number of the last attempt; 0 if none has started
+    running: bool = False  # whether the last attempt has started, and no record tells its end
+    measures: str = ""  # the id of the trial that this one, a repetition, times again
+    ended: bool = False  # whether a terminal record has followed the last start
+    restarted: bool = False  # whether an attempt has started after a terminal record
     failures: list[Cause] = field(default_factory=list)
     """The causes by which attempts failed since the last terminal record."""
-    row: TrialRecord | None = None
-    """The valid end; None if the trial has not ended."""
-    repeated: bool = False
-    """Whether the timing of the last attempt was repeated, with any result."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The SHA-256 of the files of the last attempt, by name."""
-    fingerprint: int = 0
-    """The number of the fingerprint under which the trial ended."""
-    earlier_s: float = 0.0
-    """Seconds of the attempts since the last terminal record."""
-    unknown_attempts: int = 0
-    """How many of those attempts are of unknown length: their driver was killed."""
+    row: TrialRecord | None = None  # the valid end; None if the trial has not ended
+    repeated: bool = False  # whether the timing of the last attempt was repeated, with any result
+    files: Mapping[str, str] = field(default_factory=dict)  # the SHA-256 of the files of the last attempt, by name
+    fingerprint: int = 0  # the number of the fingerprint under which the trial ended
+    earlier_s: float = 0.0  # seconds of the attempts since the last terminal record
+    unknown_attempts: int = 0  # how many of those attempts are of unknown length: their driver was killed
     result: TrialRecord | None = None
     """The row without notes on how its timing was chosen; None unless the trial has a result."""
-    trained: TrialRecord | None = None
-    """The result with its own timing."""
+    trained: TrialRecord | None = None  # the result with its own timing
 
     @property
     def has_set_aside_files(self) -> bool:
@@ -141,31 +129,22 @@ class History:
     """The state of a sweep. Takes the records of its journal one by one; records of any form are accepted."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        self.trials: dict[str, TrialHistory] = {}
-        """Trials and repetitions, by id."""
+        self.trials: dict[str, TrialHistory] = {}  # trials and repetitions, by id
         self.fingerprint: Mapping[str, Any] | None = None
         """The config of the last request outside its axes; None if no driver has taken up the sweep."""
-        self.driver: Mapping[str, Any] = {}
-        """The provenance of the last driver that recorded one."""
-        self.hardware: Mapping[str, str] = {}
-        """The hardware of the most recent trials."""
+        self.driver: Mapping[str, Any] = {}  # the provenance of the last driver that recorded one
+        self.hardware: Mapping[str, str] = {}  # the hardware of the most recent trials
         self.missing: int | None = None
         """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
-        self.tables: Mapping[str, str] = {}
-        """The SHA-256 of each table at the last end of the sweep, by name."""
-        self.planned = 0
-        """The number of trials that the last driver planned; 0 if it did not record it."""
-        self._open: int | None = None
-        """The number of them that had no end when it began; None if it did not record it."""
-        self._ended_since: set[str] = set()
-        """The trials that have ended since then."""
+        self.tables: Mapping[str, str] = {}  # the SHA-256 of each table at the last end of the sweep, by name
+        self.planned = 0  # the number of trials that the last driver planned; 0 if it did not record it
+        self._open: int | None = None  # the number of them that had no end when it began; None if it did not record it
+        self._ended_since: set[str] = set()  # the trials that have ended since then
         self.spent_gpu_s = 0.0
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
-        self._current = 0
-        """The number of the last request's fingerprint."""
-        self.all_rows: dict[str, TrialRecord] = {}
-        """How each trial ended, under any config, by trial id."""
+        self._current = 0  # the number of the last request's fingerprint
+        self.all_rows: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
         """The number of a fingerprint, and the files that changed during every ok trial under it."""

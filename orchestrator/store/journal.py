@@ -36,8 +36,7 @@ _DIGITS = 16
 class Damage:
     """Bytes of the journal that are not a record."""
 
-    line: int
-    """Line number in the file as it was found, counted from 1."""
+    line: int  # line number in the file as it was found, counted from 1
     reason: str
     data: bytes
 
@@ -106,8 +105,7 @@ class Replay:
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
-    unusable: tuple[str, ...]
-    """A line for each reason to leave out intact records; they stay in the journal."""
+    unusable: tuple[str, ...]  # a line for each reason to leave out intact records; they stay in the journal
 
     @staticmethod
     def of(data: bytes) -> Replay:
@@ -142,10 +140,8 @@ class Journal:
     """A journal open for writing, and locked. Its owner must hold the lock of the directory, too."""
 
     def __init__(self, path: Path, file: int, contents: Replay) -> None:
-        self.damages, self.unusable = contents.damages, contents.unusable
-        """As in `Replay`."""
-        self.history = History(contents.records)
-        """The state of the sweep after every acknowledged record."""
+        self.damages, self.unusable = contents.damages, contents.unusable  # as in `Replay`
+        self.history = History(contents.records)  # the state of the sweep after every acknowledged record
         self._path = path
         self._file = file
         self._end = os.fstat(file).st_size

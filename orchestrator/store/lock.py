@@ -21,8 +21,7 @@ from orchestrator.store.files import read_regular, write_durably
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.axes import is_whole
 
-_GRACE_S = 1.0
-"""How long a new owner may take between locking the directory and writing its name."""
+_GRACE_S = 1.0  # how long a new owner may take between locking the directory and writing its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,7 @@ class Owner:
 
     host: str
     pid: int
-    started: str
-    """UTC, ISO 8601."""
+    started: str  # UTC, ISO 8601
 
     @staticmethod
     def me() -> Owner:

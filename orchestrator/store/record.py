@@ -34,8 +34,7 @@ class Kind(StrEnum):
     """`{trial_id, attempt}`: the gang was told to start this attempt. With `measures`, as in `TrialRecord`, if any."""
     RETRIED = "retried"
     """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and another will follow."""
-    CUT_OFF = "cut_off"
-    """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted during the attempt."""
+    CUT_OFF = "cut_off"  # `{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted during the attempt
     FINISHED = "finished"
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name; and `rewritten`, if any: the files that
     its command names and that changed during the attempt."""
@@ -58,12 +57,9 @@ class Record:
 class TrialOutcome(Exit):
     """How one attempt at a trial ended: the exit of the rank that explains it."""
 
-    status: Status
-    """That of the rank; also the status of a trial that has not run."""
-    wall_s: float
-    """Seconds from the request to start until the last rank's answer, on a monotonic clock."""
-    skipped_by: str = ""
-    """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `base`."""
+    status: Status  # that of the rank; also the status of a trial that has not run
+    wall_s: float  # seconds from the request to start until the last rank's answer, on a monotonic clock
+    skipped_by: str = ""  # the rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `base`
 
 
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
@@ -127,25 +123,20 @@ class TrialRecord:
     lr_multiplier: float
     lr: float
     seed: int
-    wall_s: float
-    """Wall time of its last attempt."""
+    wall_s: float  # wall time of its last attempt
     finished_at: str
     """UTC, ISO 8601. Only for people: no duration is computed from it."""
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
     budget: Mapping[str, Any] = field(default_factory=dict)
     """The length that was asked, as `{"epochs": 10}`; empty in records of earlier versions."""
-    gpus_held: float = 0.0
-    """GPUs that it occupied; 0 if unknown."""
-    skipped_by: str = ""
-    """The rule of the sweep that skipped the trial."""
+    gpus_held: float = 0.0  # GPUs that it occupied; 0 if unknown
+    skipped_by: str = ""  # the rule of the sweep that skipped the trial
     forecast: Mapping[str, Any] = field(default_factory=dict)
     """What rehearsals told of the trial before it ran, as `Forecast.figures`; empty without any."""
-    cause: str = ""
-    """The root cause of an end other than a plain `ok`, one of `Cause`."""
+    cause: str = ""  # the root cause of an end other than a plain `ok`, one of `Cause`
     purpose: str = Purpose.TRAIN.value
-    measures: str = ""
-    """The id of the trial that this one times again; empty for a trial with a row."""
+    measures: str = ""  # the id of the trial that this one times again; empty for a trial with a row
     timed_with: str = ""
     """The id of another trial with the same speed, whose timing the row takes; empty if the trial has its own."""
     same_as: str = ""
@@ -154,8 +145,7 @@ class TrialRecord:
     """Why the timing of this attempt does not replace an earlier one; empty if it does, or if there is none."""
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
-    unknown_attempts: int = 0
-    """How many of those attempts are of unknown length, and so missing in `earlier_s`."""
+    unknown_attempts: int = 0  # how many of those attempts are of unknown length, and so missing in `earlier_s`
 
     @property
     def ran(self) -> bool:
@@ -278,8 +268,7 @@ _REQUIRED = frozenset(
     known.name for known in fields(TrialRecord) if known.default is MISSING and known.default_factory is MISSING
 )
 """The fields of a `TrialRecord` that every version has written."""
-_WHOLE_NUMBERS = range(-(2**63), 2**63)
-"""Tables cannot hold larger ones."""
+_WHOLE_NUMBERS = range(-(2**63), 2**63)  # tables cannot hold larger ones
 
 
 _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
@@ -296,8 +285,7 @@ _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 }
 """The types of the fields that a record must have, and of those that it may have, where something depends on them."""
 
-_DEEPEST = 100
-"""The most levels of a value."""
+_DEEPEST = 100  # the most levels of a value
 
 
 def flaw(record: Record) -> str:

@@ -18,8 +18,7 @@ from sweeps.errors import ConfigError
 class Finding:
     """Something in the directory that was left out or is incomplete."""
 
-    where: str
-    """A path inside the results directory."""
+    where: str  # a path inside the results directory
     what: str
 
     def __str__(self) -> str:

@@ -13,10 +13,8 @@ TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 JOURNAL = "journal.jsonl"
 CONFIG, METRICS, TRACE, TELEMETRY = "config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet"
 """Files in the folder of a trial."""
-WHAT_IF = "what_if"
-"""Folder of reports with other settings than the sweep's own."""
-KEPT = "kept"
-"""Folder in a trial's: the files of its valid row, while a further attempt writes its own."""
+WHAT_IF = "what_if"  # folder of reports with other settings than the sweep's own
+KEPT = "kept"  # folder in a trial's: the files of its valid row, while a further attempt writes its own
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,10 @@ _SECRET_TEXT = re.compile(
 _WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]{10,}\.[\w-]{5})([\w-]*?)\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}")
 _ASSIGNED = re.compile(rf"(?i)(?:{_SECRET_WORDS})\b(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
 _NO_SECRET = re.compile(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse")
-_OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)
-"""An override for Hydra, whose value may have any form."""
+_OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)  # an override for Hydra, whose value may have any form
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 
-SHORTEST = 4
-"""A shorter value from the environment is hidden in the config, but not searched for in other texts."""
+SHORTEST = 4  # a shorter value from the environment is hidden in the config, but not searched for in other texts
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ class Secrets:
         return self.hidden[text] if not isinstance(value, bool) and text in self.hidden else value
 
 
-NO_SECRETS = Secrets()
-"""Hides only what looks like a secret by itself."""
+NO_SECRETS = Secrets()  # hides only what looks like a secret by itself
 
 
 def is_secret_name(name: str) -> bool:

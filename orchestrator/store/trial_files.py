@@ -44,8 +44,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-TORN = "torn"
-"""Prefix of the message about an incomplete last line, whose writer is still writing or was killed."""
+TORN = "torn"  # prefix of the message about an incomplete last line, whose writer is still writing or was killed
 
 
 def begin(path: Path) -> None:
@@ -110,8 +109,7 @@ def _is_before(epoch: Any, other: Any) -> bool:
     return isinstance(epoch, (int, float)) and isinstance(other, (int, float)) and epoch < other
 
 
-FURTHER = "once_more"
-"""Folder in a trial's: files of a further attempt that did not count."""
+FURTHER = "once_more"  # folder in a trial's: files of a further attempt that did not count
 
 _NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
 

@@ -27,8 +27,7 @@ from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.trial import TrialSpec
 
 Floats = npt.NDArray[np.float64]
-Spans = Sequence[tuple[float, float]]
-"""Pairs of start and end, in seconds."""
+Spans = Sequence[tuple[float, float]]  # pairs of start and end, in seconds
 
 EDGE_S = 0.05
 """Seconds by which a span may extend beyond the samples, because clocks are not read at exactly the same time."""

@@ -29,8 +29,7 @@ class Process:
     """One process in the census."""
 
     parent: int
-    cpu_s: float
-    """CPU time of the process and of its ended children."""
+    cpu_s: float  # CPU time of the process and of its ended children
     name: str
 
 
@@ -39,13 +38,10 @@ class Census:
     """All counters at one moment; none of them ever decreases."""
 
     time_s: float
-    busy_s: float
-    """Busy core-seconds of all cores that this process may use."""
-    steal_s: float
-    """The part of `busy_s` that the hypervisor gave to other guests."""
+    busy_s: float  # busy core-seconds of all cores that this process may use
+    steal_s: float  # the part of `busy_s` that the hypervisor gave to other guests
     processes: Mapping[int, Process]
-    throttled: int | None
-    """Periods in which the control group's CPU quota ran out; None without a quota."""
+    throttled: int | None  # periods in which the control group's CPU quota ran out; None without a quota
     swapped_pages: int
 
 
@@ -54,8 +50,7 @@ class Owners:
     """Processes whose work, with that of their descendants, is not foreign."""
 
     roots: Collection[int]
-    names: Collection[str] = ()
-    """Names of further such processes, whatever their parents."""
+    names: Collection[str] = ()  # names of further such processes, whatever their parents
 
     @staticmethod
     def here(driver: int | None) -> Owners:
@@ -173,14 +168,12 @@ def _throttled(group: Path) -> int | None:
     return None
 
 
-CENSUS_COST = 0.01
-"""Censuses may take at most this fraction of the time, except around a window, where each is taken."""
+CENSUS_COST = 0.01  # censuses may take at most this fraction of the time, except around a window, where each is taken
 
 SHORTEST_S = 1.0
 """If the reports of a trial without phases span less time, the load during the whole trial counts instead."""
 
-LOOK_EVERY_S = 1.0
-"""How often to look for the workers of a trial that reports no phases."""
+LOOK_EVERY_S = 1.0  # how often to look for the workers of a trial that reports no phases
 
 
 class TimedForeignLoad:
@@ -195,11 +188,9 @@ class TimedForeignLoad:
         self._epochs, self._cost_s = 0, 0.0
         self._first: Census | None = None
         self._last: Census | None = None
-        self._earliest: Census | None = None
-        """The first look at a trial that has reported no phase."""
+        self._earliest: Census | None = None  # the first look at a trial that has reported no phase
         self._windowed, self._by_reports, self._looked_s = False, False, -math.inf
-        self._neighbours: list[Neighbours] = []
-        """Other processes on the GPUs at the start and the end of the window."""
+        self._neighbours: list[Neighbours] = []  # other processes on the GPUs at the start and the end of the window
 
     def begins(self, phase: str, time_s: float) -> None:
         """Note that a phase begins; the first timed one starts the measurement."""

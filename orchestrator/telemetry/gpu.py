@@ -14,8 +14,7 @@ from typing import Any
 
 from orchestrator.telemetry.sources import GB, Source, Tap
 
-POWER_CAP = "power cap"
-"""Normal for a device under full load, and so no reason to reject a timing."""
+POWER_CAP = "power cap"  # normal for a device under full load, and so no reason to reject a timing
 
 THROTTLING = {
     0x08: "hardware slowdown",
@@ -54,18 +53,15 @@ def gpu_models() -> tuple[str, ...]:
         nvml.nvmlShutdown()
 
 
-BEFORE_S = 2.0
-"""How far the first look at other processes goes back: NVML samples them about once a second."""
+BEFORE_S = 2.0  # how far the first look at other processes goes back: NVML samples them about once a second
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
     """The numbers of other processes on a rank's GPUs; NaN if unknown."""
 
-    busy: float = math.nan
-    """Those that computed, or of which NVML does not know whether they did."""
-    idle: float = math.nan
-    """Those that only hold memory, such as a notebook."""
+    busy: float = math.nan  # those that computed, or of which NVML does not know whether they did
+    idle: float = math.nan  # those that only hold memory, such as a notebook
 
 
 class Gpus:

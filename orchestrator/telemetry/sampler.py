@@ -27,8 +27,7 @@ COUNTERS_EVERY_S = 5.0
 class Sampling:
     """How to sample; the driver's load is not foreign to its trials."""
 
-    hz: float = 5.0
-    """Samples per second; 0: only when phases begin or end."""
+    hz: float = 5.0  # samples per second; 0: only when phases begin or end
     driver_host: str = field(default_factory=socket.gethostname)
     driver_pid: int = field(default_factory=os.getpid)
 

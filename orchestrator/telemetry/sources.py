@@ -12,19 +12,16 @@ from dataclasses import dataclass
 
 GB = 2**30
 
-Read = Callable[[], Mapping[str, float]]
-"""Reads a source once; returns figures by column name."""
+Read = Callable[[], Mapping[str, float]]  # reads a source once; returns figures by column name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A source that is read with one call."""
 
-    name: str
-    """The name used in warnings."""
+    name: str  # the name used in warnings
     read: Read
-    counts: bool = False
-    """Whether its figures are counters, which may be read less often."""
+    counts: bool = False  # whether its figures are counters, which may be read less often
 
 
 class Tap:
@@ -35,8 +32,7 @@ class Tap:
     """
 
     def __init__(self, sources: Sequence[Source], not_offered: tuple[type[Exception], ...]) -> None:
-        self.sources = list(sources)
-        """The sources that are still read."""
+        self.sources = list(sources)  # the sources that are still read
         self._not_offered = not_offered
         self.failure = ""
 
@@ -55,8 +51,7 @@ class Tap:
         return figures
 
 
-TRAINING, WINDOW = "training", "window"
-"""Phases by which trials are timed: see `trainables.context.Context.phase`."""
+TRAINING, WINDOW = "training", "window"  # phases by which trials are timed: see `trainables.context.Context.phase`
 
 REPORTED = "reported"
 """Not a phase: the trial has just reported something, which marks the timed part of a trial without phases."""
@@ -68,20 +63,14 @@ class Readings:
 
     rank: int
     host: str
-    cores: int
-    """How many cores this process may use."""
+    cores: int  # how many cores this process may use
     series: Mapping[str, Mapping[str, array[float]]]
     """By device, then by column; every device has `time_s`. NaN means not measured."""
-    phases: Sequence[tuple[float, str]]
-    """The start and name of each phase; the name is empty between phases."""
-    foreign_load: Mapping[str, float | str]
-    """Foreign load in the timed part; empty if nothing was timed."""
-    failure: str
-    """The first source that failed, and how; empty if none did."""
-    ticks: int
-    """How many samples the thread took."""
-    machine: str = ""
-    """See `cpu.machine_id`."""
+    phases: Sequence[tuple[float, str]]  # the start and name of each phase; the name is empty between phases
+    foreign_load: Mapping[str, float | str]  # foreign load in the timed part; empty if nothing was timed
+    failure: str  # the first source that failed, and how; empty if none did
+    ticks: int  # how many samples the thread took
+    machine: str = ""  # see `cpu.machine_id`
 
     @property
     def where(self) -> tuple[str, str]:

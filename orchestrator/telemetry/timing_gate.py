@@ -21,25 +21,20 @@ FOREIGN_CPU = 0.05
 
 On a GPU the limit is divided by the share of a step that is not the GPU's own work: only that can become longer.
 """
-SLOW_CLOCK = 0.95
-"""Fraction of the device's median clock over all windows."""
-SWAPPED_PAGES = 256
-"""A megabyte on most machines: any kernel swaps less than that now and then."""
+SLOW_CLOCK = 0.95  # fraction of the device's median clock over all windows
+SWAPPED_PAGES = 256  # a megabyte on most machines: any kernel swaps less than that now and then
 
 
 class Fault(StrEnum):
     """Why a timing is invalid, ordered by what has to change first."""
 
-    TOO_FEW_WORKERS = "too_few_workers"
-    """Fewer processes or GPUs trained than the trial has."""
+    TOO_FEW_WORKERS = "too_few_workers"  # fewer processes or GPUs trained than the trial has
     ASSUMED_SAMPLES = "assumed_samples"
     """The samples of a step were not counted: the trial's batch, which the script may ignore, stands for them."""
     TOO_SHORT = "too_short"
     SHARED = "shared"
-    SEVERAL_MODELS = "several_models"
-    """For a cell: its seeds ran on different device models."""
-    DISTURBED = "disturbed"
-    """Disturbed from outside: repetition can remove this fault and the next one only."""
+    SEVERAL_MODELS = "several_models"  # for a cell: its seeds ran on different device models
+    DISTURBED = "disturbed"  # disturbed from outside: repetition can remove this fault and the next one only
     STRAGGLER = "straggler"
     """Much slower than other seeds of its cell, which agree. Such a seed would dominate the mean of few."""
 
@@ -48,10 +43,8 @@ class Fault(StrEnum):
 class Judgement:
     """The verdict on the timing of an ok trial."""
 
-    fault: Fault | None
-    """None if the timing is valid."""
-    reasons: Sequence[str]
-    """For people, with figures."""
+    fault: Fault | None  # None if the timing is valid
+    reasons: Sequence[str]  # for people, with figures
 
 
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
@@ -152,10 +145,8 @@ def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
     return slow | too_fast | disturbed_now | {row.trial_id for row in own if row.disturbed}
 
 
-SLOWER = 1.3
-"""A straggler takes at least this many times the median."""
-FEWEST_SEEDS = 3
-"""With two trials, either may be the slow one."""
+SLOWER = 1.3  # a straggler takes at least this many times the median
+FEWEST_SEEDS = 3  # with two trials, either may be the slow one
 
 
 def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:

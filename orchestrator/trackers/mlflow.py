@@ -14,8 +14,7 @@ from orchestrator.trackers.tracking import Run
 
 _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000
-_MOST_PARAMS = 100
-"""MLflow's limit for one call."""
+_MOST_PARAMS = 100  # MLflow's limit for one call
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",

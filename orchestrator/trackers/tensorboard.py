@@ -15,8 +15,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from orchestrator.trackers.tracking import Run
 
-_LONGEST_NAME = 120
-"""The most characters of a trial's name in the name of its folder, where its id follows."""
+_LONGEST_NAME = 120  # the most characters of a trial's name in the name of its folder, where its id follows
 
 
 class TensorBoard:

@@ -36,12 +36,9 @@ KINDS: Mapping[str, str] = {
 class Run:
     """The start of a run: its name, parameters and tags."""
 
-    name: str
-    """The values of the axes."""
-    params: Mapping[str, Any]
-    """The trial's batch, learning rate and config, under dotted keys."""
-    tags: Mapping[str, str]
-    """The sweep, the ids, device, strategy and timing, by which tools group runs."""
+    name: str  # the values of the axes
+    params: Mapping[str, Any]  # the trial's batch, learning rate and config, under dotted keys
+    tags: Mapping[str, str]  # the sweep, the ids, device, strategy and timing, by which tools group runs
 
 
 class Tracker(Protocol):

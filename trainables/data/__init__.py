@@ -16,10 +16,8 @@ from trainables.tokens import Corpus, Text, TokenError, TokenFiles
 
 __all__ = ["DataError", "Dataset", "load"]
 
-FileState = tuple[str, int, int]
-"""Path, size in bytes, time of the last change in ns."""
-KEPT = 2
-"""Data sets that a process keeps for its next trials."""
+FileState = tuple[str, int, int]  # path, size in bytes, time of the last change in ns
+KEPT = 2  # data sets that a process keeps for its next trials
 
 
 class DataSource(Protocol):

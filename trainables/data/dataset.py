@@ -16,10 +16,8 @@ class DataError(ValueError):
 class Samples:
     """Images and labels, as a source reads them."""
 
-    train_x: torch.Tensor
-    """uint8, N×C×H×W."""
-    train_y: torch.Tensor
-    """int64 class indices: N, or N×H×W for segmentation."""
+    train_x: torch.Tensor  # uint8, N×C×H×W
+    train_y: torch.Tensor  # int64 class indices: N, or N×H×W for segmentation
     test_x: torch.Tensor
     test_y: torch.Tensor
     num_classes: int
@@ -32,12 +30,9 @@ class Dataset(Samples):
     Raises DataError if shapes, dtypes, counts or labels do not fit together.
     """
 
-    mean: tuple[float, ...]
-    """Mean of each channel, with pixels from 0 to 1."""
-    std: tuple[float, ...]
-    """Standard deviation of each channel, with pixels from 0 to 1."""
-    version: str
-    """Name and content hash: equal for equal tensors, whatever their source."""
+    mean: tuple[float, ...]  # mean of each channel, with pixels from 0 to 1
+    std: tuple[float, ...]  # standard deviation of each channel, with pixels from 0 to 1
+    version: str  # name and content hash: equal for equal tensors, whatever their source
 
     def __post_init__(self) -> None:
         _check("training", self.train_x, self.train_y, self.num_classes)

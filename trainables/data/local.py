@@ -22,8 +22,7 @@ class Npz:
     """`x_train, y_train, x_test, y_test`: uint8 N×H×W×C or N×H×W, and integers N or N×1."""
 
     path: str
-    num_classes: int | None = None
-    """None: one more than the highest label."""
+    num_classes: int | None = None  # None: one more than the highest label
 
     def files(self) -> Sequence[Path]:
         """Return the archive."""
@@ -96,8 +95,7 @@ class Digits:
         return Samples(x[~testing], y[~testing], x[testing], y[testing], 10)
 
 
-GRID = 4
-"""Patches per side: coarse enough for models with pooling, fine enough for models without."""
+GRID = 4  # patches per side: coarse enough for models with pooling, fine enough for models without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +106,7 @@ class Synthetic:
     label. `dense` is for segmentation: each patch has a class and its brightness.
     """
 
-    shape: Sequence[int] = (3, 32, 32)
-    """Channels, height, width in pixels."""
+    shape: Sequence[int] = (3, 32, 32)  # channels, height, width in pixels
     num_classes: int = 10
     train_size: int = 50_000
     test_size: int = 10_000

@@ -27,10 +27,8 @@ class Augmentation:
     Raises ValueError for values out of range.
     """
 
-    crop_padding: int = 0
-    """Black pixels added on each side before a random crop of the original size; 0: no crop."""
-    flip: bool = False
-    """Whether an image is mirrored left to right with probability 1/2."""
+    crop_padding: int = 0  # black pixels added on each side before a random crop of the original size; 0: no crop
+    flip: bool = False  # whether an image is mirrored left to right with probability 1/2
     cutout: int = 0
     """Side, in pixels, of a random square that is filled with the mean colour and may cross the edge; 0: none."""
 
@@ -123,8 +121,7 @@ Minibatch = tuple[Tensor, Tensor]
 """Normalised images N×C×H×W and their targets (N or N×H×W), or tokens N×T and the next tokens N×T, on the device: one
 forward pass of one rank."""
 
-BLOCK_BYTES = 64 * 2**20
-"""Minibatches are prepared in blocks of about this size: many steps of small batches at once."""
+BLOCK_BYTES = 64 * 2**20  # minibatches are prepared in blocks of about this size: many steps of small batches at once
 
 
 class Inputs:

@@ -15,8 +15,7 @@ from torchvision.transforms import v2
 from trainables.inputs.inputs import Augmentation, Feed, Form, Inputs, Minibatch
 from trainables.registry import check_keys
 
-Sample = tuple[int, int]
-"""The index of a sample, and the seed of its augmentation."""
+Sample = tuple[int, int]  # the index of a sample, and the seed of its augmentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,7 @@ class Workers:
 
     workers: int = 2
     """Processes that load and augment, besides the rank's own; with 0 the rank itself does so between its steps."""
-    prefetch: int = 2
-    """Batches that each worker prepares ahead."""
+    prefetch: int = 2  # batches that each worker prepares ahead
     pin_memory: bool = True
     """Whether batches are put into page-locked memory, from which GPUs copy asynchronously; no effect on CPUs."""
 

@@ -157,8 +157,7 @@ _ATTENTION = tuple(
 )
 
 
-FP8_CAPABILITY = (8, 9)
-"""The first compute capability that multiplies float8."""
+FP8_CAPABILITY = (8, 9)  # the first compute capability that multiplies float8
 
 
 def convert_to_float8(model: nn.Module, recipe: str, device: str) -> None:

@@ -16,8 +16,7 @@ import torch
 import torchvision
 from torch import nn
 
-Shape = tuple[int, int, int]
-"""Channels, height, width."""
+Shape = tuple[int, int, int]  # channels, height, width
 
 
 def require_side(model: str, input_shape: Shape, least: int) -> None:

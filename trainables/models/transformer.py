@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from trainables.context import RequestError
 from trainables.tokens import heads_error
 
-INITIAL_STD = 0.02
-"""Standard deviation of initial weights; √(2·layers) divides it where a block adds to its input."""
+INITIAL_STD = 0.02  # standard deviation of initial weights; √(2·layers) divides it where a block adds to its input
 
 
 def gpt(

@@ -93,8 +93,7 @@ class Layers:
 
     def __init__(self, parameters: list[torch.Tensor]) -> None:
         self.parameters = parameters
-        self.weights = [local(parameter) for parameter in parameters]
-        """This rank's parts."""
+        self.weights = [local(parameter) for parameter in parameters]  # this rank's parts
         self._groups = groups_of_parts(parameters[0])
 
     def norms(self, parts: list[torch.Tensor]) -> torch.Tensor:

@@ -127,14 +127,10 @@ class Growth:
     rate falls instead, as in section 5.
     """
 
-    milestones: tuple[float, ...] = ()
-    """Fractions of the training, each between 0 and 1."""
-    factor: int = 1
-    """1/gamma."""
-    most: int | None = None
-    """The largest global batch; None: no limit."""
-    through: str = "batch"
-    """`batch`: each pass has more samples; `accumulation`: each step has more passes."""
+    milestones: tuple[float, ...] = ()  # fractions of the training, each between 0 and 1
+    factor: int = 1  # 1/gamma
+    most: int | None = None  # the largest global batch; None: no limit
+    through: str = "batch"  # `batch`: each pass has more samples; `accumulation`: each step has more passes
 
     @staticmethod
     def of(schedule: Mapping[str, Any]) -> Growth:

@@ -17,8 +17,7 @@ BLOCKS = "blocks"
 MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 """torch's names of the modes; CUDA graphs are left to `trainables.step.graphed_step`, which captures whole steps."""
 
-MESSAGE_LENGTH = 200
-"""Characters of a compiler's message that are kept."""
+MESSAGE_LENGTH = 200  # characters of a compiler's message that are kept
 
 
 class CompileError(RuntimeError):

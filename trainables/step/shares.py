@@ -95,14 +95,11 @@ def out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGrou
 class Replicas:
     """The models that a trial trains, as one rank sees them: one for all ranks together, or one on each rank."""
 
-    count: int
-    """The number of models."""
+    count: int  # the number of models
     context: Context
     """The context of the rank's model: its ranks, batch and seed. Its metrics and remarks are the trial's."""
-    gang: RankGroup
-    """The ranks that train the rank's model."""
-    ranks: RankGroup
-    """All ranks of the trial."""
+    gang: RankGroup  # the ranks that train the rank's model
+    ranks: RankGroup  # all ranks of the trial
 
     @staticmethod
     def of(context: Context, ranks: RankGroup) -> Replicas:

@@ -24,12 +24,9 @@ FIRST_SAMPLED = 2
 class Parts:
     """Seconds of one rank's steps, by its host's clock; on GPUs only `data_s` is known, by the device's clock."""
 
-    data_s: float = 0.0
-    """Waiting for minibatches, and preparing them."""
-    exchange_s: float = 0.0
-    """Exchanging gradients, including the wait for the slowest rank."""
-    step_s: float = 0.0
-    """Whole steps; the two above are parts of it."""
+    data_s: float = 0.0  # waiting for minibatches, and preparing them
+    exchange_s: float = 0.0  # exchanging gradients, including the wait for the slowest rank
+    step_s: float = 0.0  # whole steps; the two above are parts of it
     untimed: int = 0
     """Fetches missing in `data_s`: between two readings there were too few for one of them to be sampled."""
 

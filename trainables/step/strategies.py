@@ -86,33 +86,27 @@ def all_reduce_mean(values: Tensor) -> None:
 class Exchange:
     """How gradients are exchanged, and what observes the exchange."""
 
-    wire: torch.dtype | None = None
-    """The format in which gradients are sent; None: as they are."""
-    noise: GradientNoise | None = None
-    """Sees the gradients of each part of a step."""
-    stopwatch: Stopwatch | None = None
-    """Measures the exchange on CPUs, where the host does it."""
+    wire: torch.dtype | None = None  # the format in which gradients are sent; None: as they are
+    noise: GradientNoise | None = None  # sees the gradients of each part of a step
+    stopwatch: Stopwatch | None = None  # measures the exchange on CPUs, where the host does it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
     """A model prepared for training by its ranks."""
 
-    forward: nn.Module
-    """The module to call in training: N×C×H×W → outputs."""
+    forward: nn.Module  # the module to call in training: N×C×H×W → outputs
     loss_scale: float
     """The factor on the sum of a rank's losses. With it every sample weighs 1 / global batch in the update, for any
     shares and accumulation steps."""
-    uncapturable: str = ""
-    """Why a step cannot be captured in a CUDA graph; empty if it can."""
+    uncapturable: str = ""  # why a step cannot be captured in a CUDA graph; empty if it can
     without_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
     """The context of a forward and backward pass whose gradients are only accumulated locally."""
     exchange: Callable[[], None] = lambda: None
     """Called after a step's backward passes, to make gradients those of all ranks."""
     without_communication: Callable[[], AbstractContextManager[None]] | None = None
     """The context of steps that communicate nothing; None: those `without_exchange`."""
-    share_buffers: Callable[[], None] = lambda: None
-    """Copies rank 0's buffers (running statistics) to all ranks."""
+    share_buffers: Callable[[], None] = lambda: None  # copies rank 0's buffers (running statistics) to all ranks
 
 
 _SIGNATURE = inspect.signature(DistributedDataParallel).parameters

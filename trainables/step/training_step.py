@@ -25,10 +25,8 @@ from trainables.step.strategies import Strategy
 class Objective:
     """The loss that a training minimises."""
 
-    num_classes: int = 1
-    """The classes of the data; a model may have outputs for more."""
-    smoothing: float = 0.0
-    """See `loss_sum`."""
+    num_classes: int = 1  # the classes of the data; a model may have outputs for more
+    smoothing: float = 0.0  # see `loss_sum`
     of_tokens: bool = False
     """Whether there is a class for each token of a sequence: then the model's last dimension has the classes, and
     `TokenLoss` computes the loss inside of what is compiled."""
@@ -109,10 +107,8 @@ class Precision:
     autocast: torch.dtype | None = None
     gathers: torch.dtype | None = None
     """The format of the copies of parameters that a sharded model computes on; None: as its parameters are."""
-    tf32: bool = False
-    """Whether float32 products may round their factors to 10 bits of mantissa, as tensor cores do."""
-    scales_loss: bool = False
-    """Whether the loss is scaled so that small gradients do not underflow."""
+    tf32: bool = False  # whether float32 products may round their factors to 10 bits of mantissa, as tensor cores do
+    scales_loss: bool = False  # whether the loss is scaled so that small gradients do not underflow
 
     @property
     def computes(self) -> torch.dtype:
@@ -157,8 +153,7 @@ def precision_on(name: str, device: str, *, master_weights: str) -> Precision:
     return precision if master_weights == "fp32" else replace(precision, parameters=torch.bfloat16, autocast=None)
 
 
-OPTIMIZER = "optimizer"
-"""The first part of the names of an optimizer's tensors in a checkpoint."""
+OPTIMIZER = "optimizer"  # the first part of the names of an optimizer's tensors in a checkpoint
 
 
 class TrainingStep:

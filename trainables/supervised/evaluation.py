@@ -35,12 +35,9 @@ class Workload:
     form: Form
     augmentation: Augmentation = Augmentation()
     precision: Precision
-    input_shape: tuple[int, ...]
-    """C, H, W of images; the length of sequences."""
-    num_classes: int
-    """Classes; for texts the model's vocabulary or, without one, one more than the largest token."""
-    epoch_size: int | None = None
-    """See `Feed`."""
+    input_shape: tuple[int, ...]  # C, H, W of images; the length of sequences
+    num_classes: int  # classes; for texts the model's vocabulary or, without one, one more than the largest token
+    epoch_size: int | None = None  # see `Feed`
     bytes_per_token: float | None = None
 
     @staticmethod

@@ -23,13 +23,11 @@ from trainables.torch_private import fake_tensors
 
 _log = logging.getLogger(__name__)
 
-COUNTED = 2
-"""Samples in the batch that FLOPs are counted for: batch norm needs more than one."""
+COUNTED = 2  # samples in the batch that FLOPs are counted for: batch norm needs more than one
 
 SIZES = {"cpu": (512,), "cuda": (8192, 4096, 2048)}
 """Sides of the square matrices that the rate is measured with: the largest that the training has left memory for."""
-SLOW_SIZE = 2048
-"""The largest side in float64, in which many GPUs are a thousand times slower."""
+SLOW_SIZE = 2048  # the largest side in float64, in which many GPUs are a thousand times slower
 TRIES, PRODUCTS = 3, 4
 
 

@@ -23,8 +23,7 @@ from trainables.step.stopwatch import Parts
 from trainables.supervised.replica import Replica
 
 KINDS = ("epochs", "samples", "tokens", "steps", "seconds")
-ROUNDING = 1e-6
-"""The rounding error, in steps, that a sum of many parts of steps may have."""
+ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of steps may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,7 @@ class Budget:
 
     samples: float | None = None
     seconds: float | None = None
-    end: float = math.inf
-    """The sample after which the training ends although the schedule goes on."""
+    end: float = math.inf  # the sample after which the training ends although the schedule goes on
 
     @staticmethod
     def of(
@@ -98,24 +96,17 @@ class Budget:
 class Progress:
     """How far a training has come, as plain numbers that are the same on all ranks; a checkpoint holds them."""
 
-    epoch: int = 1
-    """The number of the current epoch, or of the next one."""
-    epoch_steps: int = 0
-    """Optimizer steps in this epoch so far."""
-    epoch_samples: int = 0
-    """Samples of all ranks in this epoch so far."""
-    epoch_s: float = 0.0
-    """Seconds in this epoch so far, on the slowest rank."""
+    epoch: int = 1  # the number of the current epoch, or of the next one
+    epoch_steps: int = 0  # optimizer steps in this epoch so far
+    epoch_samples: int = 0  # samples of all ranks in this epoch so far
+    epoch_s: float = 0.0  # seconds in this epoch so far, on the slowest rank
     steps: int = 0
     samples: int = 0
     position: float = 0.0
     """Position in budget and schedule, in samples; with AdaScale a step may count for fewer samples than it has."""
-    train_s: float = 0.0
-    """Seconds of training, without the time between epochs."""
-    lr: float = math.nan
-    """The learning rate of the last step."""
-    times: int = 1
-    """Size of the current batch as a multiple of the initial batch."""
+    train_s: float = 0.0  # seconds of training, without the time between epochs
+    lr: float = math.nan  # the learning rate of the last step
+    times: int = 1  # size of the current batch as a multiple of the initial batch
 
     def count_step(self, samples: int, advance: float, lr: float) -> None:
         """Count a step that advances the position by the share `advance` of its samples."""
@@ -135,8 +126,7 @@ class TrainingPlan:
     lr: LearningRate
     schedule: Schedule
     growth: Growth = Growth()
-    batch_size: int
-    """The initial global batch size, in samples."""
+    batch_size: int  # the initial global batch size, in samples
     epoch_samples: int
 
     @staticmethod
@@ -205,16 +195,12 @@ class Epoch:
     """
 
     number: int
-    seconds: float
-    """Seconds on the slowest rank."""
+    seconds: float  # seconds on the slowest rank
     steps: int
     samples: int
-    loss: float
-    """The mean over the samples of these steps, each computed with the weights of its step."""
-    lr: float
-    """The learning rate of the last step."""
-    parts: Parts = Parts()
-    """What this rank's time was spent on; see `trainables.step.stopwatch`."""
+    loss: float  # the mean over the samples of these steps, each computed with the weights of its step
+    lr: float  # the learning rate of the last step
+    parts: Parts = Parts()  # what this rank's time was spent on; see `trainables.step.stopwatch`
 
 
 LOOK_EVERY_S = 1.0
@@ -242,8 +228,7 @@ class Loop:
         self._stride = 1
         # From the sample where a checkpoint was written, so that no sample is seen twice.
         self._batches = replica.batches(self.at.samples)
-        self.stopped = False
-        """Whether any rank was asked to stop early."""
+        self.stopped = False  # whether any rank was asked to stop early
 
     def epochs(self) -> Iterator[Epoch]:
         """Train, and yield each epoch; time between epochs is not counted. Raises DivergedError.

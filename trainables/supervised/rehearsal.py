@@ -38,8 +38,7 @@ from trainables.supervised.training import SupervisedTrial, prepared
 
 WINDOWS, STEPS, SECONDS = 5, 2, 0.5
 """The timed windows, steps in each at least, and seconds of all; a trial's own window is longer."""
-EVALUATED = 2
-"""Evaluation batches that a rehearsal evaluates of a part that has more."""
+EVALUATED = 2  # evaluation batches that a rehearsal evaluates of a part that has more
 
 
 def rehearse(config: Mapping[str, Any], context: Context) -> None:
@@ -150,8 +149,7 @@ class MemoryPeaks:
     def __init__(self, device: str) -> None:
         self._on_gpu = device.startswith("cuda")
         self.gb: dict[str, float] = {}
-        self.optimizer_gb = 0.0
-        """The memory of the optimizer's states."""
+        self.optimizer_gb = 0.0  # the memory of the optimizer's states
 
     def end(self, part: str) -> None:
         """End a part of the trial, or a repetition of it."""

@@ -38,8 +38,7 @@ from trainables.step.training_step import Objective, TokenLoss, TrainingStep, lo
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import TrainingSettings
 
-MODEL = "model"
-"""The first part of the names of a model's tensors in a checkpoint."""
+MODEL = "model"  # the first part of the names of a model's tensors in a checkpoint
 
 
 class Replica:
@@ -83,8 +82,7 @@ class Replica:
             wanted=self._settings.noise_scale,
             visible=not (self.captures or workload.precision.scales_loss or context.layout.is_sharded),
         )
-        self.stopwatch = Stopwatch(context.device)
-        """Measures what the time of a step is spent on."""
+        self.stopwatch = Stopwatch(context.device)  # measures what the time of a step is spent on
         self._strategy = self._apply_strategy()
         # Only now are the shares final, which the pipeline of a rank depends on.
         self.inputs = self.build_inputs()

@@ -62,13 +62,11 @@ LEAST = {
 class TrainingSettings:
     """How to train, evaluate and time. Raises ValueError naming the valid choices."""
 
-    precision: str = "fp32"
-    """fp32, tf32, bf16, fp16 or fp64: see `trainables.step.training_step`."""
+    precision: str = "fp32"  # fp32, tf32, bf16, fp16 or fp64: see `trainables.step.training_step`
     input: str = "resident"
     """resident: the training set is on the device and is augmented there; loader: every rank has worker processes that
     load and augment."""
-    loader: Mapping[str, Any] = field(default_factory=dict)
-    """The keys of `trainables.inputs.loaders.Workers`."""
+    loader: Mapping[str, Any] = field(default_factory=dict)  # the keys of `trainables.inputs.loaders.Workers`
     compile: str = "off"
     """off, default or max-autotune: torch.compile of the model, for fixed shapes; blocks: of each repeated block."""
     cuda_graph: str = "off"
@@ -87,14 +85,11 @@ class TrainingSettings:
     batch is halved until it fits."""
     exchange: str = "full"
     """full: gradients are exchanged as they are; bf16: rounded to 8 significant bits, half the bytes."""
-    memory_format: str = "contiguous"
-    """contiguous (N×C×H×W) or channels_last, which tensor cores prefer."""
-    noise_scale: bool = False
-    """Whether the gradient noise scale is estimated, if a step has several ranks or passes."""
+    memory_format: str = "contiguous"  # contiguous (N×C×H×W) or channels_last, which tensor cores prefer
+    noise_scale: bool = False  # whether the gradient noise scale is estimated, if a step has several ranks or passes
     label_smoothing: float = 0.0
     """The share of a target that training spreads evenly over all classes; evaluation does not."""
-    eval_mirrored: bool = False
-    """Whether an image is evaluated by the mean logits of itself and its mirror image."""
+    eval_mirrored: bool = False  # whether an image is evaluated by the mean logits of itself and its mirror image
     val_fraction: float = 0.1
     """The share of the training set that is held out by the trial's seed; 0 measures no `val_accuracy`."""
     give_up_below: float | None = None
@@ -105,14 +100,10 @@ class TrainingSettings:
     timed_with: str = ""
     """The id of another trial with the same speed, which was timed; this one then takes no steps for its timing alone.
     The orchestrator sets it."""
-    eval_batch_size: int = 1024
-    """Samples that a rank evaluates at once; changes no result."""
-    window_s: float = 2.0
-    """Throughput is measured over at least so many seconds in steady state."""
-    window_steps: int = 50
-    """Throughput is measured over at least so many optimizer steps in steady state."""
-    warmup_steps: int = 10
-    """Untimed steps before a window that follows the training, at least."""
+    eval_batch_size: int = 1024  # samples that a rank evaluates at once; changes no result
+    window_s: float = 2.0  # throughput is measured over at least so many seconds in steady state
+    window_steps: int = 50  # throughput is measured over at least so many optimizer steps in steady state
+    warmup_steps: int = 10  # untimed steps before a window that follows the training, at least
     warmup_s: float = 0.3
     """Untimed seconds before such a window, at least; they last until the pace settles: `trainables.clock.Warmup`."""
     checkpoint: str = "epochs"
@@ -120,12 +111,9 @@ class TrainingSettings:
     checkpoint_every_s: float = 30.0
     """Seconds of training between two checkpoints, at least; more if saving takes over 1% of the time."""
 
-    branch_tokens: int | None = None
-    """The training continues that of `branch_base` after so many tokens."""
-    branch_window_tokens: int | None = None
-    """Tokens that such a branch trains."""
-    branch_base: str = ""
-    """The id of the trial that a branch continues; the orchestrator sets it."""
+    branch_tokens: int | None = None  # the training continues that of `branch_base` after so many tokens
+    branch_window_tokens: int | None = None  # tokens that such a branch trains
+    branch_base: str = ""  # the id of the trial that a branch continues; the orchestrator sets it
     branch_points: tuple[int, ...] = ()
     """The tokens after which the trial saves checkpoints for branches; the orchestrator sets them."""
 
@@ -273,8 +261,7 @@ def _own_code_errors(config: Mapping[str, Any]) -> list[str]:
     return _tried[names]
 
 
-_tried: dict[str, list[str]] = {}
-"""{names and keys of the sections: their errors}"""
+_tried: dict[str, list[str]] = {}  # {names and keys of the sections: their errors}
 
 
 def _errors_elsewhere(sections: Mapping[str, Any]) -> list[str]:

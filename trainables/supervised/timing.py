@@ -138,8 +138,7 @@ SPLIT_S = 0.3
 MAX_SPLIT_STEPS = 300
 """A split of several ranks takes at least so many steps and seconds, but no more than the maximum of steps."""
 
-DEVICE_TRIES, LONG_STEP_S = 5, 0.1
-"""Tries of a measurement; two are enough for a long step, which varies less."""
+DEVICE_TRIES, LONG_STEP_S = 5, 0.1  # tries of a measurement; two are enough for a long step, which varies less
 MAX_PAUSE_S = 1.0
 
 
@@ -149,8 +148,7 @@ class StepParts:
 
     step_s: float
     data_s: float
-    host_s: float
-    """On CPUs the loop around the step; on GPUs the time in which the device waits for kernel launches."""
+    host_s: float  # on CPUs the loop around the step; on GPUs the time in which the device waits for kernel launches
 
     @property
     def compute_s(self) -> float:

@@ -19,8 +19,7 @@ from orchestrator.backends.ray.cluster import GPU_TYPE, NODE_ID
 from orchestrator.schedule.cluster import Node, Shape, ranks_that_fit, why_infeasible
 from sweeps.layout import Gang
 
-_SOME = 0.001
-"""The amount of the resource that marks a GPU type; the same as Ray requests."""
+_SOME = 0.001  # the amount of the resource that marks a GPU type; the same as Ray requests
 
 
 class Demand:

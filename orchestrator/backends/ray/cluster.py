@@ -26,8 +26,7 @@ from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
 from sweeps.cluster_address import cluster_address
 
-NODE_ID = "ray.io/node-id"
-"""Ray's label that identifies a node, even if a host has several."""
+NODE_ID = "ray.io/node-id"  # Ray's label that identifies a node, even if a host has several
 
 _ROOMS = tuple(room for room in ("sweeps", "trainables", "orchestrator", "studies") if (CODE / room).is_dir())
 """The project's packages; `studies` is in a clone only."""
@@ -60,8 +59,7 @@ def handler_kept(number: int) -> Iterator[None]:
             signal.signal(number, before)
 
 
-GPU_TYPE = "accelerator_type:"
-"""The beginning of the resource by which Ray marks the nodes with a type of GPU."""
+GPU_TYPE = "accelerator_type:"  # the beginning of the resource by which Ray marks the nodes with a type of GPU
 
 
 class Cluster:

@@ -14,14 +14,11 @@ from sweeps.trial import TrialSpec
 
 SAMPLES, SCORE = "samples", "score"
 
-REDUCTION = 2
-"""The lower half at a rung may be stopped, and the next rung is at twice the samples."""
+REDUCTION = 2  # the lower half at a rung may be stopped, and the next rung is at twice the samples
 
-BEHIND = 3
-"""A trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed."""
+BEHIND = 3  # a trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed
 
-_END = 1 - 1e-9
-"""The share of its budget from which a training counts as finished."""
+_END = 1 - 1e-9  # the share of its budget from which a training counts as finished
 
 
 class EarlyStop:

@@ -36,8 +36,7 @@ from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import RankRequest, TrialSpec
 
-RESERVED = ("rows", "outcome", "done", "config")
-"""Keys of a result that have a meaning to Tune or to this back end."""
+RESERVED = ("rows", "outcome", "done", "config")  # keys of a result that have a meaning to Tune or to this back end
 
 
 NODE_S = 40.0
@@ -136,8 +135,7 @@ def oom_kills() -> int:
     return kills
 
 
-STACKS_S = 1.0
-"""How long a rank that hangs may take to return its stacks."""
+STACKS_S = 1.0  # how long a rank that hangs may take to return its stacks
 
 
 class RankWatch(Watch):
@@ -182,12 +180,10 @@ class RankWatch(Watch):
         return moves
 
 
-LEAVE_S = 10.0
-"""How long processes may take to leave their process group before they are replaced."""
+LEAVE_S = 10.0  # how long processes may take to leave their process group before they are replaced
 
 
-PREPARE_S = 60.0
-"""How long a trial waits for the imports of ranks that it does not need."""
+PREPARE_S = 60.0  # how long a trial waits for the imports of ranks that it does not need
 
 
 class WorkerGroup:
@@ -199,10 +195,8 @@ class WorkerGroup:
         self._seed: int | None = None
         self._actors: dict[int, Any] = {}
         self._connected = 0
-        self.gang_id = ""
-        """Identifies the processes that are connected now; a new connection gets a new id."""
-        self.nodes: Sequence[str] = ()
-        """The node id of each bundle when the gang started; bundles of a lost node move."""
+        self.gang_id = ""  # identifies the processes that are connected now; a new connection gets a new id
+        self.nodes: Sequence[str] = ()  # the node id of each bundle when the gang started; bundles of a lost node move
 
     def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
         """Return the trial's ranks, connected to one another only; they use no GPU that is `lost`."""
@@ -276,16 +270,13 @@ def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any
     ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
 
 
-POLL_S = 0.5
-"""How often to ask a running gang for rows; its end is noticed at once."""
+POLL_S = 0.5  # how often to ask a running gang for rows; its end is noticed at once
 REPORT_S = 2.0
 """How long the other ranks may continue after one has failed, to report what they saw, before they are killed."""
 COMMAND_END_S = 8.0
 """How long the command of a node may take to end after that of another node has failed, before it is killed."""
-NOTICE_S = 15.0
-"""How long ranks may take for a checkpoint once their node is about to be removed."""
-STOP_S = 2.0
-"""How long ranks may take to stop before they are killed."""
+NOTICE_S = 15.0  # how long ranks may take for a checkpoint once their node is about to be removed
+STOP_S = 2.0  # how long ranks may take to stop before they are killed
 
 
 class Supervisor:

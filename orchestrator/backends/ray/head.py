@@ -17,14 +17,11 @@ from orchestrator.backends.ray import private
 from orchestrator.backends.ray.private import Answer
 from orchestrator.end_process import leave, to_stderr
 
-ANSWER_S = 30.0
-"""Seconds that a busy head may take to answer, before Ray connects."""
+ANSWER_S = 30.0  # seconds that a busy head may take to answer, before Ray connects
 
 LOOK_EVERY_S = 2.0
-REACH_S = 5.0
-"""How often the head is checked, and how long one check may take."""
-PATIENCE_S = 30.0
-"""A head may restart within this time without the driver ending."""
+REACH_S = 5.0  # how often the head is checked, and how long one check may take
+PATIENCE_S = 30.0  # a head may restart within this time without the driver ending
 
 
 def check_head(address: str) -> None:

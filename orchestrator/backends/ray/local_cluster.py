@@ -29,14 +29,12 @@ from orchestrator.backends.ray.rank import LOOPBACK
 from orchestrator.backends.ray.token import keep_token_private, token_file
 from orchestrator.config.content_hashes import is_installed
 
-CODE = Path(__file__).parents[3]
-"""The folder that contains the four packages."""
+CODE = Path(__file__).parents[3]  # the folder that contains the four packages
 
 LEAST_FREE = 10_000_000
 """Bytes that the folder for temporary files must have free, for the logs and sockets of Ray's processes."""
 PREFIX = "orchestrator-ray-"
-LONGEST_SOCKET = 103
-"""Bytes of the longest path of a Unix socket, on the system with the lowest limit."""
+LONGEST_SOCKET = 103  # bytes of the longest path of a Unix socket, on the system with the lowest limit
 
 
 class PrivateFolder:
@@ -106,8 +104,7 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray would run trials at a lower priority than other processes
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; without it there is a warning in every log
 }
-STARTS = 2
-"""How many attempts to start Ray, each of which may exceed Ray's own limit of half a minute."""
+STARTS = 2  # how many attempts to start Ray, each of which may exceed Ray's own limit of half a minute
 _TOO_LATE = "timed out during startup"
 
 
@@ -155,10 +152,8 @@ class LocalCluster:
         return None
 
 
-SHUTDOWN_S = 3.0
-"""How long `ray.shutdown` may take: if a raylet is stopped, it never returns."""
-_KILL_S = 1.0
-"""How long to wait for killed processes; nothing else can be done about one that hangs in the kernel."""
+SHUTDOWN_S = 3.0  # how long `ray.shutdown` may take: if a raylet is stopped, it never returns
+_KILL_S = 1.0  # how long to wait for killed processes; nothing else can be done about one that hangs in the kernel
 
 
 def leave_ray(started: Iterable[psutil.Process]) -> None:

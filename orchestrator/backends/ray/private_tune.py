@@ -29,18 +29,14 @@ from ray.util.placement_group import PlacementGroup
 from orchestrator.backends.ray.gang import Supervisor
 from orchestrator.backends.ray.private import patched
 
-CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")
-"""Attributes in which a Tune trial holds its config."""
+CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")  # attributes in which a Tune trial holds its config
 
-ASK_QUEUE_EVERY_S = 0.2
-"""How often to ask the queue for a trial while nothing runs."""
+ASK_QUEUE_EVERY_S = 0.2  # how often to ask the queue for a trial while nothing runs
 
 
-END_S = 3.5
-"""How long gangs may take to end with the experiment; a supervisor gives its ranks 2 s to stop."""
+END_S = 3.5  # how long gangs may take to end with the experiment; a supervisor gives its ranks 2 s to stop
 
-POLL_BUNDLES_S = 0.02
-"""How often to ask Ray whether a gang's bundles are reserved."""
+POLL_BUNDLES_S = 0.02  # how often to ask Ray whether a gang's bundles are reserved
 
 
 class Key(Protocol):

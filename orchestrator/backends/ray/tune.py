@@ -58,10 +58,8 @@ class Bundles(PlacementGroupFactory):  # type: ignore[misc]
 class Starting:
     """The values that all attempts of one run share."""
 
-    results_dir: Path
-    """Absolute."""
-    driver_node: str = ""
-    """See `RankRequest`."""
+    results_dir: Path  # absolute
+    driver_node: str = ""  # see `RankRequest`
     settings: Settings = field(default_factory=Settings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
@@ -77,10 +75,8 @@ class Attempt(Trial):  # type: ignore[misc]
     def __init__(self, name: str, spec: TrialSpec, *, given: Mapping[str, Any], shown: Mapping[str, Any], **known: Any):
         """`name` is the name of Tune's trainable, `given` the supervisor's config; `known` are Tune's arguments."""
         self.spec = spec
-        self.rows: Sequence[Mapping[str, Any]] = ()
-        """The rows of the latest result."""
-        self.outcome: TrialOutcome | None = None
-        """How it ended; None until the supervisor has reported that."""
+        self.rows: Sequence[Mapping[str, Any]] = ()  # the rows of the latest result
+        self.outcome: TrialOutcome | None = None  # how it ended; None until the supervisor has reported that
         self._shown = dict(shown)
         creators = {"trial_name_creator": attrgetter("spec.label"), "trial_dirname_creator": attrgetter("trial_id")}
         super().__init__(name, config={**given, **shown}, **creators, **known)
@@ -103,8 +99,7 @@ class Attempt(Trial):  # type: ignore[misc]
         return kept | dict.fromkeys(CONFIG_ATTRIBUTES, self._shown)
 
 
-NODES_EVERY_S = 2.0
-"""How often to ask the cluster for its nodes, which may be lost or added."""
+NODES_EVERY_S = 2.0  # how often to ask the cluster for its nodes, which may be lost or added
 
 
 class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
@@ -244,11 +239,9 @@ class GangTrainable(Trainable):  # type: ignore[misc]
     """Only a name for Tune: the trial's processes belong to a `Supervisor`."""
 
 
-_UNREACHED = "The actor never ran"
-"""Ray's message for every actor if the cluster's head cannot connect to the driver."""
+_UNREACHED = "The actor never ran"  # Ray's message for every actor if the cluster's head cannot connect to the driver
 
-SILENT_S = 120.0
-"""A supervisor reports twice a second; one that is silent for this long is killed."""
+SILENT_S = 120.0  # a supervisor reports twice a second; one that is silent for this long is killed
 
 
 class Relay(Callback):  # type: ignore[misc]

@@ -20,10 +20,8 @@ class Extensions:
     """The extensions for one run of Tune."""
 
     callbacks: Sequence[Callback] = ()
-    storage_path: str | None = None
-    """A folder or URI; None: Tune's copy goes to a scratch folder."""
-    secrets: Secrets = NO_SECRETS
-    """Values hidden from the callbacks and the copy."""
+    storage_path: str | None = None  # a folder or URI; None: Tune's copy goes to a scratch folder
+    secrets: Secrets = NO_SECRETS  # values hidden from the callbacks and the copy
 
     @staticmethod
     def of(section: TuneSection, secrets: Secrets = NO_SECRETS) -> Extensions:
