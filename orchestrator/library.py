@@ -108,8 +108,7 @@ class SweepResults:
     Attributes and methods raise FileNotFoundError if their file does not exist, for example because no trial has ended.
     """
 
-    folder: Path
-    """`<results_dir>/<sweep name>`."""
+    folder: Path  # `<results_dir>/<sweep name>`
     exit_status: int | None = None
     """0 if every planned trial has a result, 1 if some failed or a budget ran out; None for loaded results."""
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, logs, student
 
-FEWEST_REACHED = 2
-"""Fewer times say nothing about their variance."""
+FEWEST_REACHED = 2  # fewer times say nothing about their variance
 
 
 def median_time(reached: Array, waited: Array) -> Interval:

@@ -18,29 +18,22 @@ import numpy.typing as npt
 from orchestrator.statistics.intervals import Array
 from orchestrator.statistics.pooling import Likeness
 
-_FALSE_ALARMS = 0.002
-"""Probability that any seed of a sweep is found, if none collapsed and accuracies are normal."""
+_FALSE_ALARMS = 0.002  # probability that any seed of a sweep is found, if none collapsed and accuracies are normal
 
 _QUARTILE = 0.4506
 """A quarter of the differences between two normal values are smaller than this multiple of their standard deviation."""
 
-_DOF_SHARE = 0.5
-"""Degrees of freedom of the scale, as a part of those of a standard deviation."""
+_DOF_SHARE = 0.5  # degrees of freedom of the scale, as a part of those of a standard deviation
 
-_COMMON_DOF = 4.0
-"""Degrees of freedom of the common scale of all cells, beside those of a cell's own."""
+_COMMON_DOF = 4.0  # degrees of freedom of the common scale of all cells, beside those of a cell's own
 
-_FEWEST_CELLS = 6
-"""With fewer cells, their quartile is no robust estimate of what a seed does to all cells."""
+_FEWEST_CELLS = 6  # with fewer cells, their quartile is no robust estimate of what a seed does to all cells
 
-_UPPER_QUANTILE = 0.8
-"""The quantile of a cell's values that collapsed ones are below: four of five seeds may collapse."""
+_UPPER_QUANTILE = 0.8  # the quantile of a cell's values that collapsed ones are below: four of five seeds may collapse
 
-_LEAST_DROP = 3.0
-"""A drop below this multiple of the margin is no collapse."""
+_LEAST_DROP = 3.0  # a drop below this multiple of the margin is no collapse
 
-_PRIOR_DOF = 3.0
-"""Degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need."""
+_PRIOR_DOF = 3.0  # degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need
 
 
 FEWEST_LOSSES = 3
@@ -99,11 +92,9 @@ def share_draws(hits: Array, n: Array, generator: np.random.Generator, draws: in
     return np.asarray(generator.beta(hits + 0.5, n - hits + 0.5, (draws, *hits.shape)))
 
 
-_STEPS = 30
-"""Steps of the iteration for the risk of a collapse."""
+_STEPS = 30  # steps of the iteration for the risk of a collapse
 
-_NEARLY = 0.7
-"""A cell that loses this part of the drop of collapsed seeds in all of its seeds counts as collapsed, too."""
+_NEARLY = 0.7  # a cell that loses this part of the drop of collapsed seeds in all of its seeds counts as collapsed, too
 
 _SAFE_CELLS = 0.2
 """Before any measurement, a cell's risk is that of its similar cells and of this number of cells without risk."""
@@ -114,12 +105,10 @@ class Collapses:
     """The collapsed seeds of each cell."""
 
     hits: Array
-    n: Array
-    """All seeds with an accuracy, and those that ended without one."""
+    n: Array  # all seeds with an accuracy, and those that ended without one
     drop: Array
     """By how much a collapsed seed is below the others, on average; 0 without one, inf if one has no accuracy."""
-    below: Array
-    """How much the other seeds are below the baseline's, on average; NaN is unknown."""
+    below: Array  # how much the other seeds are below the baseline's, on average; NaN is unknown
     likeness: Likeness | None = None
 
     @property

@@ -14,12 +14,10 @@ import numpy as np
 
 from orchestrator.statistics.intervals import TAIL, Array, Interval
 
-BATCHES = 3
-"""The fit needs this many different batches."""
+BATCHES = 3  # the fit needs this many different batches
 _GRID = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 27_632)])
 """Values of u in units of 1 / the smallest batch: 0.1% apart."""
-_NAMED = np.append(_GRID[:-1], np.inf)
-"""The same, where the last value stands for all larger ones."""
+_NAMED = np.append(_GRID[:-1], np.inf)  # the same, where the last value stands for all larger ones
 
 
 class TooFewBatchesError(ValueError):
@@ -30,12 +28,9 @@ class TooFewBatchesError(ValueError):
 class BatchEconomy:
     """The samples that a target takes, by global batch."""
 
-    unit: float
-    """The smallest batch."""
-    levels: Array
-    """Mean log E_min on the grid of u."""
-    squares: Array
-    """Residual sum of squares on the grid of u."""
+    unit: float  # the smallest batch
+    levels: Array  # mean log E_min on the grid of u
+    squares: Array  # residual sum of squares on the grid of u
     trials: int
 
     @staticmethod

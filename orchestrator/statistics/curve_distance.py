@@ -23,11 +23,9 @@ import numpy.typing as npt
 
 from orchestrator.statistics.intervals import Array, logs
 
-FEWEST = 5
-"""Curves with fewer positions in their common range are not compared."""
+FEWEST = 5  # curves with fewer positions in their common range are not compared
 
-FEWEST_SEEDS = 3
-"""The spread of the distances between a cell's seeds needs this many seeds."""
+FEWEST_SEEDS = 3  # the spread of the distances between a cell's seeds needs this many seeds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from orchestrator.statistics.intervals import Array
 
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 
-LEVEL = 0.05
-"""The level of each one-sided test."""
+LEVEL = 0.05  # the level of each one-sided test
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +29,8 @@ class Difference:
     """A mean difference with its standard error."""
 
     point: float
-    error: float
-    """Standard error of `point`."""
-    freedom: float
-    """Degrees of freedom of `error`."""
+    error: float  # standard error of `point`
+    freedom: float  # degrees of freedom of `error`
 
     def verdict(self, margin: float) -> str:
         """Return one of the four verdicts; empty without an interval."""

@@ -17,18 +17,13 @@ import numpy as np
 
 from orchestrator.statistics.intervals import Array, Interval
 
-COUNTS = 3
-"""An extrapolation needs this many different GPU counts."""
-FARTHEST = 8
-"""It ends at this many times the largest count."""
+COUNTS = 3  # an extrapolation needs this many different GPU counts
+FARTHEST = 8  # it ends at this many times the largest count
 LEAST, SERIAL, LARGEST = 0.5, 2.0, 4.5
 """Ratios of the growth: for a ring's bandwidth, for a serial part, and for coherency."""
-RISES = 1.15
-"""A ratio may rise by this factor until the next doubling."""
-TAIL = 0.95
-"""Quantile of the upper end of a 90% interval."""
-NOISE = 0.01
-"""Prior deviation of log throughputs; it counts as much as one seed."""
+RISES = 1.15  # a ratio may rise by this factor until the next doubling
+TAIL = 0.95  # quantile of the upper end of a 90% interval
+NOISE = 0.01  # prior deviation of log throughputs; it counts as much as one seed
 
 
 class NoExtrapolationError(ValueError):

@@ -29,8 +29,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-TAIL = 0.975
-"""Quantile of the upper end of a 95% interval, which leaves out 2.5% at either end."""
+TAIL = 0.975  # quantile of the upper end of a 95% interval, which leaves out 2.5% at either end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +89,7 @@ def _welch_error(one: Moments, other: Moments) -> tuple[Array, Array]:
     return total, np.where(total == 0, one.n + other.n - 2, freedom)
 
 
-FEWEST_SHARED = 4
-"""With fewer rows, what they share cannot be told from a change of single rows."""
+FEWEST_SHARED = 4  # with fewer rows, what they share cannot be told from a change of single rows
 
 
 def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]:
@@ -165,13 +163,11 @@ def _divide(numerator: Any, denominator: Any) -> Array:
     return np.asarray(numerator / above, dtype=np.float64)
 
 
-FEWEST = 10
-"""With fewer values a bootstrap interval is too short: with 3 values the percentile interval covers 76%."""
+FEWEST = 10  # with fewer values a bootstrap interval is too short: with 3 values the percentile interval covers 76%
 
 RESAMPLES = 1_999
 
-_SEED = 0
-"""Seed of the resamples, so that the same values give the same interval."""
+_SEED = 0  # seed of the resamples, so that the same values give the same interval
 
 
 def mean_interval(values: Array) -> Interval:

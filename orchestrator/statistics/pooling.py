@@ -23,40 +23,32 @@ import numpy.typing as npt
 
 from orchestrator.statistics.intervals import Array
 
-FEWEST_CELLS = 5
-"""Fewer cells say nothing about their similarity."""
+FEWEST_CELLS = 5  # fewer cells say nothing about their similarity
 
 _MOST_FITTED = 120
 """Of more groups, only so many fit the covariance: the computation grows with the cube of their number."""
 
-_LENGTHS = (1.5, 4.0)
-"""Length scales of the smooth parts, in doublings of the batch."""
+_LENGTHS = (1.5, 4.0)  # length scales of the smooth parts, in doublings of the batch
 
 _SHARED, _OWN = (0.0, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0)
 """Standard deviations of the shared parts (of all recipes, and of one recipe) and of each cell's part, relative to the
 standard deviation of the means."""
 
-_WIDE = 10.0
-"""Standard deviation of the common mean in the same unit: nearly flat."""
+_WIDE = 10.0  # standard deviation of the common mean in the same unit: nearly flat
 
-_APART = (0.0, 1.0, 3.0)
-"""Standard deviations in the same unit of what sets the baseline apart from other cells."""
+_APART = (0.0, 1.0, 3.0)  # standard deviations in the same unit of what sets the baseline apart from other cells
 
-_NEGLIGIBLE = 1e-3
-"""Points of the grid with a smaller weight, relative to the largest, are not drawn from."""
+_NEGLIGIBLE = 1e-3  # points of the grid with a smaller weight, relative to the largest, are not drawn from
 
-_JITTER = 1e-6
-"""Added to the variances of smooth parts, which are otherwise singular."""
+_JITTER = 1e-6  # added to the variances of smooth parts, which are otherwise singular
 
 
 @dataclass(frozen=True, kw_only=True)
 class Likeness:
     """The similarity of cells; arrays with one element per cell."""
 
-    batch: Array
-    """The global batch size."""
-    recipe: npt.NDArray[np.int_]
-    """The same number for cells that differ in GPUs and batch only."""
+    batch: Array  # the global batch size
+    recipe: npt.NDArray[np.int_]  # the same number for cells that differ in GPUs and batch only
 
     def groups(self) -> tuple[Likeness, npt.NDArray[np.int_]]:
         """Return the distinct batches and recipes, and the group of each cell, which has its smooth parts."""
@@ -136,14 +128,11 @@ class _Data:
 
     values: Array
     noise: Array
-    own: Array
-    """Variances of the errors of the means, and of the parts that are a cell's alone."""
+    own: Array  # variances of the errors of the means, and of the parts that are a cell's alone
     of_cell: npt.NDArray[np.int_]
     level: Array
-    variance: Array
-    """Weighted mean of each group, and its variance around what the group's cells share."""
-    within: Array
-    """Log likelihood of the differences within each group, up to a constant."""
+    variance: Array  # weighted mean of each group, and its variance around what the group's cells share
+    within: Array  # log likelihood of the differences within each group, up to a constant
 
     @staticmethod
     def of(values: Array, noise: Array, own: Array, of_cell: npt.NDArray[np.int_]) -> _Data:

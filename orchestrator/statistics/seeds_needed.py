@@ -6,20 +6,15 @@ import math
 
 from orchestrator.statistics.intervals import TAIL, Array
 
-MOST_SEEDS = 30
-"""The largest practical number of seeds for a recommendation."""
+MOST_SEEDS = 30  # the largest practical number of seeds for a recommendation
 
-MOST_TO_SETTLE = 100
-"""The largest number of seeds that a table names."""
+MOST_TO_SETTLE = 100  # the largest number of seeds that a table names
 
-POWER = 0.8
-"""The power that further seeds should reach."""
+POWER = 0.8  # the power that further seeds should reach
 
-_POWER_QUANTILE = 0.8416
-"""Quantile of the normal distribution at POWER."""
+_POWER_QUANTILE = 0.8416  # quantile of the normal distribution at POWER
 
-TOO_UNLIKELY = 0.2
-"""If MOST_SEEDS tell a difference with at most this probability, no number of seeds is proposed."""
+TOO_UNLIKELY = 0.2  # if MOST_SEEDS tell a difference with at most this probability, no number of seeds is proposed
 
 
 def seeds_to_tell(gap: float, variance: float, error: float, probability: float) -> int | None:

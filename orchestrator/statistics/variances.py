@@ -20,20 +20,16 @@ import numpy.typing as npt
 
 from orchestrator.statistics.intervals import Array
 
-FEWEST_CELLS = 3
-"""With fewer variances, their spread says nothing about d₀."""
+FEWEST_CELLS = 3  # with fewer variances, their spread says nothing about d₀
 
-_SMALLEST = 1e-5
-"""Variances are at least this part of their median: the logarithm of 0 would dominate all others."""
+_SMALLEST = 1e-5  # variances are at least this part of their median: the logarithm of 0 would dominate all others
 
-_SLOPE = 1.0
-"""Standard deviation of the prior of a slope: of the log variance, for a unit of the covariate."""
+_SLOPE = 1.0  # standard deviation of the prior of a slope: of the log variance, for a unit of the covariate
 
 _UNLIKE, _GUESSES = 0.05, 2.0
 """A guess of how unlike cells are, as a variance of log σ², and the number of cells that it is worth."""
 
-_ROUNDS = 4
-"""The trend and the variance around it are estimated in turn; they settle in a few rounds."""
+_ROUNDS = 4  # the trend and the variance around it are estimated in turn; they settle in a few rounds
 
 
 def moderated(
