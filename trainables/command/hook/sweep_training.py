@@ -388,7 +388,7 @@ def after_fork():
 
 def write_last():
     """Write the last counts; those of a process that could have trained, and took no step, too."""
-    if "torch" in sys.modules or TRAINING.is_marked:
+    if FOLDER and ("torch" in sys.modules or TRAINING.is_marked):
         TRAINING.catch_up()
         TRAINING.write()
 
