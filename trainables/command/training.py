@@ -195,8 +195,8 @@ class _Run(CommandListener):
         if adapter.took_no_step(found_nothing=metrics.found_nothing):
             raise UntrainedError("the command took no optimizer step")
         knows_gpus = self._knows_gpus or workers is not None
-        further = adapter.remarks(context.batch.global_batch_size, context.lr.value)
-        for remark in [*filter(None, [why]), *_remarks(metrics, figures, context, knows_gpus=knows_gpus), *further]:
+        of_hook = adapter.remarks(context.batch.global_batch_size, context.lr.value)
+        for remark in [*filter(None, [why]), *_remarks(metrics, figures, context, knows_gpus=knows_gpus), *of_hook]:
             context.remark(remark)
 
     def _figures(self, metrics: CommandMetrics) -> dict[str, Any]:
