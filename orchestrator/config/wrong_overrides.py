@@ -323,6 +323,7 @@ _HABITS: Mapping[str, str] = {
     "mode=list": "mode=list mode=ls",
     "mode=status": "mode=status mode=ps mode=show",
     "mode=verify": "mode=verify mode=check",
+    "launch.options": "partition time_limit image claim hosts instance workdir infra",
 }
 """What to write, and the words that people write for it: keys, or keys with one value (`n`: any whole number)."""
 
@@ -392,6 +393,8 @@ def _override(target: str, key: str, value: str) -> str:
     """Return the override of a target with the value that was given to the key."""
     if "=" in target:
         return target
+    if target == "launch.options":
+        return f"'{target}={{{key.rpartition('.')[2]}: {value}}}'"
     if target.startswith("sweep.axes."):
         is_count = key.endswith("seeds") and value.isdecimal() and 0 < int(value) <= _MOST_SEEDS
         return _copyable(target, ",".join(map(str, range(int(value)))) if is_count else value)

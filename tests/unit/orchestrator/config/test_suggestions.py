@@ -99,6 +99,10 @@ def test_unknown_words_have_no_suggestion() -> None:
     assert meant("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
 
 
+def test_options_of_a_launch_are_one_mapping() -> None:
+    assert meant("launch.partition", "gpu") == "write 'launch.options={partition: gpu}'"
+
+
 def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
     assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {*re.findall(r"[a-z_.]+[a-z_]", meant("max_trials", "10"))}
 
