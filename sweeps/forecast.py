@@ -24,8 +24,10 @@ from sweeps.trial import TrialSpec
 ALONE = "alone"
 """The rendezvous of a rank that rehearses without the others: collectives do nothing, tensors have their real sizes."""
 
-REHEARSED, SHIPPED = "rehearsal", "shipped"
-"""Sources of forecasts: rehearsals on a machine like this one, and shipped ones of another machine."""
+REHEARSED, SHIPPED, SHAPES = "rehearsal", "shipped", "shapes"
+"""Sources of forecasts: rehearsals on a machine like this one, shipped ones of another machine, and shapes alone."""
+SHAPES_OF = "shapes_of"
+"""The key of the config that names the GPU of a rehearsal from shapes."""
 
 _SHORT_OF = ("budget", "schedule", "report")
 """Config sections that change the length of a training, and neither its memory nor the time of a step."""
@@ -112,6 +114,10 @@ FASTER, SLOWER = 0.7, 1.6
 """How long the host may take to launch a step in another process, at least and at most, as a multiple of the rehearsed
 time: 0.70 to 1.86 in 20 cells on H100 and H200. A 90% interval leaves out the slowest."""
 LAUNCH_BOUND = 1.1  # a step is bound by the host's launches if it takes this many times as long as the device alone
+MEMORY_OF_SHAPES = Accuracy(rehearsed=0.08, between=0.1, beyond=0.15)
+TIME_OF_SHAPES = Accuracy(rehearsed=0.5, between=0.5, beyond=0.8)
+COMPILED = 0.5
+"""The least share of memory and time that a compiler leaves of what shapes tell."""
 TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
 """Other programs use cores, and clocks follow the temperature."""
 ELSEWHERE = 0.7  # the share that is added for a rehearsal on another machine
@@ -152,7 +158,7 @@ class Rehearsal:
         return replace(self, figures={**self.figures, **seconds}, source=SHIPPED)
 
     @staticmethod
-    def of(trial: TrialSpec, answer: Mapping[str, Any]) -> Rehearsal:
+    def of(trial: TrialSpec, answer: Mapping[str, Any], source: str = REHEARSED) -> Rehearsal:
         """Return the rehearsal of a trial from the answer of the process that rehearsed it."""
         return Rehearsal(
             kind=kind_of(trial),
@@ -161,6 +167,7 @@ class Rehearsal:
             note=answer["note"],
             took_s=answer["took_s"],
             figures=answer["figures"],
+            source=source,
         )
 
     @staticmethod
@@ -237,8 +244,11 @@ class Rehearsals:
             is_short = bool(failed) and size >= min(failed)
             return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
         curve = MicroBatchCurve(ok)
-        memory = _memory(curve, size)
-        forecast = _times(trial, curve, size, next(iter(same.values())).source, between_nodes or Network())
+        source = next(iter(same.values())).source
+        memory = _memory(curve, size, MEMORY_OF_SHAPES if source == SHAPES else MEMORY)
+        if memory and _is_compiled_unseen(trial, source):
+            memory = replace(memory, lo=COMPILED * memory.lo)
+        forecast = _times(trial, curve, size, source, between_nodes or Network())
         if memory is None:
             return forecast
         device_gb = next(iter(ok.values()))["device_gb"]
@@ -329,7 +339,12 @@ class MicroBatchCurve:
         return accuracy.between if self._sizes[0] < size < self._sizes[-1] else accuracy.beyond
 
 
-def _memory(curve: MicroBatchCurve, size: int) -> Estimate | None:
+def _is_compiled_unseen(trial: TrialSpec, source: str) -> bool:
+    """Return whether a compiler will change figures that come from shapes."""
+    return source == SHAPES and trial.config["trainable"].get("compile", "off") != "off"
+
+
+def _memory(curve: MicroBatchCurve, size: int, accuracy: Accuracy) -> Estimate | None:
     if "passes_gb" not in curve.first:
         return None
     *of_training, least_gb = (curve.at(part, size) for part in PARTS)
@@ -337,7 +352,7 @@ def _memory(curve: MicroBatchCurve, size: int) -> Estimate | None:
     if not curve.first.get("sequence_length"):
         # Images are evaluated in the same batches by all trials, the first of which tries cuDNN's algorithms.
         least_gb, most_gb = curve.least(PARTS[-1]), curve.most(PARTS[-1])
-    error = curve.error(MEMORY, size)
+    error = curve.error(accuracy, size)
     peak_gb = max(*of_training, most_gb)
     return Estimate(value=peak_gb, lo=max(*of_training, least_gb) / (1 + error), hi=peak_gb * (1 + error))
 
@@ -354,8 +369,10 @@ def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, 
 
 def _times(trial: TrialSpec, curve: MicroBatchCurve, size: int, source: str, between_nodes: Network) -> Forecast:
     """Return the forecast of a trial's times. Whether it fits is not known."""
-    accuracy = TIME if trial.device == "cuda" else TIME_ON_CPU
+    accuracy = TIME_OF_SHAPES if source == SHAPES else TIME if trial.device == "cuda" else TIME_ON_CPU
     own = curve.step(size, curve.error(accuracy, size) + (ELSEWHERE if source == SHIPPED else 0.0))
+    if _is_compiled_unseen(trial, source):
+        own = replace(own, lo=COMPILED * own.lo)
     waits = communication(trial, curve.first).plus(between_nodes.exchange(curve.first["n_params"]))
     step = own.plus(waits)
     training = training_s(trial, curve.first, step)

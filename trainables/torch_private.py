@@ -24,9 +24,23 @@ def clear_cublas_workspaces() -> None:
 
 
 def fake_tensors() -> AbstractContextManager[object]:
-    """Return a context in which tensors have no data, and transformers skips checks of their values."""
-    mode: AbstractContextManager[object] = import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+    """Return a context in which tensors have no data, and transformers skips checks of their values.
+
+    Operations take real tensors, too, for which it makes others without data.
+    """
+    fake_mode = import_module("torch._subclasses.fake_tensor").FakeTensorMode
+    mode: AbstractContextManager[object] = fake_mode(allow_non_fake_inputs=True)
     return mode
+
+
+def dispatch_mode() -> Any:
+    """Return the class of contexts that see each operation, and each storage that it makes."""
+    return import_module("torch.utils._python_dispatch").TorchDispatchMode
+
+
+def forget_conversions(fake_tensors: Any) -> None:
+    """Drop weak references of this context to its tensors: `Module.to` refuses parameters that have any."""
+    fake_tensors.fake_tensor_converter.tensor_memo.clear()
 
 
 def fake_store() -> Any:

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
@@ -17,6 +18,8 @@ from orchestrator.telemetry.cpu import this_machine
 from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError
 
+A_NODE = Node(name="a node like the trials'", cpus=1024, gpus=8)
+"""A node that stands for those of a forecast."""
 REACH_S = 10.0
 """Seconds that a cluster's head may take to accept a connection; Ray itself would try for a quarter of an hour."""
 
@@ -55,6 +58,9 @@ def check_reachable(request: Request) -> None:
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
     """Return the nodes if they are known without starting anything; None if only a cluster knows them."""
+    if request.settings.shapes_of:
+        gpus = request.settings.cluster.gpus_per_node or A_NODE.gpus
+        return (replace(A_NODE, gpus=gpus, gpu_type=request.settings.shapes_of),)
     if request.settings.backend == "inprocess":
         from orchestrator.backends.inprocess import slot
 

@@ -72,7 +72,8 @@ def _forecast(checked: CheckedSweep) -> int:
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
     with console.status("") as status:
-        failures = complete(plan.trials, plan.forecasts, plan.nodes, folder.rehearsals, status.update)
+        file = folder.rehearsals_for(checked.request.settings.shapes_of)
+        failures = complete(plan.trials, plan.forecasts, plan.nodes, file, status.update)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     print(printable(forecast_text(plan_now(checked), checked.request)))

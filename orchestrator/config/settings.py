@@ -32,6 +32,7 @@ from orchestrator.config.kinds import (
     text,
 )
 from sweeps.axes import Axes
+from sweeps.gpus import name_errors
 from sweeps.layout import STRATEGIES
 from sweeps.lr_rule import RULES
 from sweeps.rerun import form_errors
@@ -193,6 +194,9 @@ class ForecastSection:
     prices: str | None = key(None, text("a CSV file"))
     """a CSV file of what nodes cost: name, gpu, gpus, price_per_hour, currency, date; mode=forecast takes the cheapest
     that has the GPU, where report.price_per_gpu_hour is null"""
+    device: str | None = key(None, Parsed(parse=name_errors))
+    """a GPU that this machine lacks, "NVIDIA H100 80GB HBM3": memory and speed there, from the shapes of tensors alone,
+    with wide intervals; null: rehearse on this machine"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -469,3 +473,8 @@ class Settings:
     """mode=launch prints a file that starts a cluster and this sweep on it"""
     init: InitSection = section(InitSection)
     """mode=init writes a small project to start from"""
+
+    @property
+    def shapes_of(self) -> str | None:
+        """The GPU of a forecast from shapes; None for other forecasts and modes."""
+        return self.forecast.device if self.mode == "forecast" else None

@@ -25,13 +25,14 @@ from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
 from orchestrator.telemetry.cpu import this_machine
 from sweeps.errors import ConfigError
-from sweeps.forecast import ALONE, Forecast, Network, Rehearsal, Rehearsals
+from sweeps.forecast import ALONE, REHEARSED, SHAPES, SHAPES_OF, Forecast, Network, Rehearsal, Rehearsals
 from sweeps.identity import LOOPS
 from sweeps.ports import free_port
 from sweeps.status import Status
 from sweeps.trial import RankRequest, TrialSpec
 
 REHEARSE = "trainables.supervised.rehearsal:rehearse"
+REHEARSE_SHAPES = "trainables.supervised.shapes:rehearse"
 _MODULE = REHEARSE.partition(":")[0]
 
 
@@ -158,6 +159,14 @@ def can_rehearse(trial: TrialSpec) -> bool:
     return trial.trainable == LOOPS[0] and trial.gang.devices_per_rank == 1
 
 
+def rehearsing(trial: TrialSpec, shapes_of: str | None = None) -> TrialSpec:
+    """Return the rehearsal of a trial, on its devices or from its shapes for this GPU."""
+    if shapes_of is None:
+        return replace(trial, trainable=REHEARSE)
+    config = {**trial.config, SHAPES_OF: shapes_of}
+    return replace(trial, trainable=REHEARSE_SHAPES, device="cpu", config=config)
+
+
 def complete(
     trials: Sequence[TrialSpec], forecasts: Forecasts, nodes: Sequence[Node], file: Path, say: Callable[[str], None]
 ) -> list[str]:
@@ -166,12 +175,14 @@ def complete(
     `say` is called with a line before each rehearsal. Return a line for each that failed. Raises ConfigError if this
     machine has no GPU like the nodes', or if a process ends; its output is then beside the file.
     """
-    here, rehearsals = this_machine(), stored(file, nodes)
+    here, rehearsals, shapes_of = this_machine(), stored(file, nodes), forecasts.settings.shapes_of
     has_their_gpu = here.gpus > 0 and machine([here]) == machine(nodes)
 
     def is_rehearsed(trial: TrialSpec) -> bool:
         if not can_rehearse(trial) or trial.cell_id in forecasts.measured.cells:
             return False
+        if shapes_of:
+            return trial.device == "cuda"
         # On CPUs ranks slow each other down: they rehearse together, on a core or more each.
         if trial.device == "cpu" and trial.gang.ranks > here.cpus:
             return False
@@ -182,8 +193,8 @@ def complete(
         return forecast is None or forecast.step_s is None or forecast.source not in (JOURNAL, FEWER_GPUS)
 
     lacking = [trial for trial in trials if is_rehearsed(trial)]
-    if any(trial.device == "cuda" for trial in lacking) and not has_their_gpu:
-        there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)}"
+    if any(trial.device == "cuda" for trial in lacking) and not (has_their_gpu or shapes_of):
+        there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)} (or set forecast.device)"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     # The processes serve all rehearsals: starting them and loading torch takes longer than most.
     company: Company | None = None
@@ -198,8 +209,8 @@ def complete(
                 if company:
                     company.close()
                 company = Company(ranks, file.with_suffix(".log"))
-            answer = company.rehearse(trial, ranks)
-            rehearsals.add(Rehearsal.of(trial, answer))
+            answer = company.rehearse(trial, ranks, shapes_of)
+            rehearsals.add(Rehearsal.of(trial, answer, SHAPES if shapes_of else REHEARSED))
             # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
@@ -236,11 +247,11 @@ class Company:
                 )
             self._ends.append(here)
 
-    def rehearse(self, trial: TrialSpec, ranks: int) -> Mapping[str, Any]:
-        """Return the answer of rank 0, or of the first rank that fails."""
+    def rehearse(self, trial: TrialSpec, ranks: int, shapes_of: str | None = None) -> Mapping[str, Any]:
+        """Return the answer of rank 0, or of the first rank that fails; `shapes_of`: see `rehearsing`."""
         meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
         # Without a folder: a rehearsal leaves nothing behind, and continues from no checkpoint.
-        request = RankRequest(trial=replace(trial, trainable=REHEARSE), rendezvous=meeting, gang_id=meeting)
+        request = RankRequest(trial=rehearsing(trial, shapes_of), rendezvous=meeting, gang_id=meeting)
         pool = ThreadPoolExecutor(ranks)
         # All ranks at once, because they meet in the first collective.
         answers = [pool.submit(self._answer, replace(request, rank=rank)) for rank in range(ranks)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.backends.choose import check_reachable, first_nodes, known_nodes, make_backend
+from orchestrator.backends.choose import A_NODE, check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
@@ -25,7 +25,6 @@ from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-_A_NODE = Node(name="a node like the trials'", cpus=1024, gpus=8)
 """Stands in for a machine that a prediction is for: 8 GPUs are usual, and its cores cannot limit the trials."""
 
 SPARE = 1.2
@@ -161,7 +160,7 @@ class Plan:
         """
         request = checked.request
         layout, rerun = ResultsFolder(request.results_dir), request.rerun
-        rehearsals = stored(layout.rehearsals, nodes) or shipped(nodes)
+        rehearsals = stored(layout.rehearsals_for(request.settings.shapes_of), nodes) or shipped(nodes)
         measured = Measured.of(records.values())
         forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
         plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
@@ -229,9 +228,9 @@ def _nodes_of(rows: Mapping[str, TrialRecord], request: Request) -> Sequence[Nod
         raise ConfigError([f"mode=predict extrapolates from trials that ran: {request.results_dir} has none"])
     largest = max(records, key=lambda record: record.gpus)
     if largest.device == "cpu":
-        return (replace(_A_NODE, gpus=0),)
+        return (replace(A_NODE, gpus=0),)
     model = str(largest.provenance.get("device_model", ""))
-    return (replace(_A_NODE, gpus=request.settings.cluster.gpus_per_node or _A_NODE.gpus, gpu_type=model),)
+    return (replace(A_NODE, gpus=request.settings.cluster.gpus_per_node or A_NODE.gpus, gpu_type=model),)
 
 
 def _nodes(request: Request) -> Sequence[Node]:

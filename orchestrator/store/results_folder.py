@@ -32,10 +32,9 @@ class ResultsFolder:
         """The journal, from which everything else can be rebuilt."""
         return self.root / JOURNAL
 
-    @property
-    def rehearsals(self) -> Path:
-        """The rehearsals that forecasts follow from."""
-        return self.root / "rehearsals.json"
+    def rehearsals_for(self, shapes_of: str | None) -> Path:
+        """Return the file of the rehearsals that forecasts follow from, or of those from the shapes for a GPU."""
+        return self.root / ("shapes.json" if shapes_of else "rehearsals.json")
 
     @property
     def quarantine(self) -> Path:

@@ -153,7 +153,7 @@ class Evaluation:
         model.eval()
         if self._together and self._shrinks:
             self._fit(model)
-        while (sums := self._try(model)) is None:
+        while (sums := self.sums(model)) is None:
             self._batch_size //= 2
             if self._form.device != "cpu":
                 torch.cuda.empty_cache()
@@ -173,7 +173,7 @@ class Evaluation:
         while self._batch_size > 1 and out_of_memory(take_pass, self._batch_size, self._gang):
             self._batch_size //= 2
 
-    def _try(self, model: nn.Module) -> Tensor | None:
+    def sums(self, model: nn.Module) -> Tensor | None:
         """Return the sums of correct predictions and of losses over the slice; None to try a smaller batch."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
         size, taken = self._batch_size, 0

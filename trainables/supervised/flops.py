@@ -6,13 +6,13 @@ import functools
 import json
 import logging
 import math
-import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from sweeps.gpus import gpu_named
 from trainables import models
 from trainables.clock import Clock
 from trainables.context import Context
@@ -83,27 +83,6 @@ def _count(model_json: str, input_shape: tuple[int, ...], num_classes: int) -> f
     return float(counter.get_total_flops()) / COUNTED
 
 
-PEAKS: Mapping[str, Mapping[str, float]] = {
-    "B200": {"half": 2250e12, "tf32": 1125e12, "fp32": 75e12},
-    "H200": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
-    "H100 PCIe": {"half": 756e12, "tf32": 378e12, "fp32": 51e12},
-    "H100 NVL": {"half": 835e12, "tf32": 417e12, "fp32": 60e12},
-    "H100": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
-    "GH200": {"half": 989e12, "tf32": 494e12, "fp32": 67e12},
-    "H20": {"half": 148e12, "tf32": 74e12, "fp32": 44e12},
-    "A100": {"half": 312e12, "tf32": 156e12, "fp32": 19.5e12},
-    "A10G": {"half": 70e12, "tf32": 35e12, "fp32": 35e12},
-    "A40": {"half": 149.7e12, "tf32": 74.8e12, "fp32": 37.4e12},
-    "L40S": {"half": 362e12, "tf32": 183e12, "fp32": 91.6e12},
-    "L4": {"half": 121e12, "tf32": 60e12, "fp32": 30.3e12},
-    "V100": {"half": 125e12, "fp32": 15.7e12},
-    "T4": {"half": 65e12, "fp32": 8.1e12},
-    "RTX 4090": {"half": 165.2e12, "tf32": 82.6e12, "fp32": 82.6e12},
-    "RTX 3090": {"half": 71e12, "tf32": 35.6e12, "fp32": 35.6e12},
-}
-"""{part of a GPU's name: FLOP/s of dense products with float32 sums}: NVIDIA's data sheets, without sparsity."""
-
-
 def nominal_flops_per_s(device: str, precision: Precision) -> float:
     """Return what the data sheet of the device promises in this precision; NaN for other devices and for float64."""
     if torch.device(device).type != "cuda" or precision.parameters == torch.float64:
@@ -113,10 +92,9 @@ def nominal_flops_per_s(device: str, precision: Precision) -> float:
 
 def nominal_peak(name: str, precision: Precision) -> float:
     """Return the peak of a GPU by its name: `NVIDIA H100 80GB HBM3`. NaN if it is not known."""
-    words = re.split(r"[ -]", name)
-    known = [name for name in PEAKS if all(word in words for word in name.split())]
+    gpu = gpu_named(name)
     form = "half" if precision.computes.itemsize == 2 else "tf32" if precision.tf32 else "fp32"
-    return PEAKS[max(known, key=len)].get(form, math.nan) if known else math.nan
+    return float(getattr(gpu, form)) if gpu else math.nan
 
 
 def matrix_flops_per_s(device: str, precision: Precision, *, ranks: int) -> float:

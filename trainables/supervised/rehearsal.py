@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
@@ -33,6 +33,7 @@ from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
 from trainables.step.sharding import without_communication
 from trainables.supervised.evaluation import Evaluation
+from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
 
@@ -47,7 +48,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
     if context.layout.shares_follow_speed and is_alone:  # other ranks, whose speed decides, are not there
         context.layout = replace(context.layout, strategy="ddp")
     whole = {**config, "trainable": {**config["trainable"], "branch_base": ""}}  # a branch needs a checkpoint
-    peaks = MemoryPeaks(context.device)
+    peaks = MemoryPeaks(take_gb if context.device.startswith("cuda") else None)
     started = time.perf_counter()
     with ExitStack() as stack:
         trial = stack.enter_context(prepared(whole, context))
@@ -66,7 +67,12 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         test = trial.evaluation(split.test) if len(split.test) else None
         figures |= {"test_s": _evaluation_s(trial, test)}
         peaks.end("evaluation")
-        figures |= _size(trial, context) | _parts_of_memory(trial, peaks)
+        figures |= size_of(trial, context, trial.settings)
+        if peaks.gb:
+            about = torch.cuda.get_device_properties(0)
+            figures |= parts_of_memory(
+                trial, peaks, device_gb=about.total_memory / 2**30, device_name=torch.cuda.get_device_name(0)
+            )
     context.summarize(figures)
 
 
@@ -101,9 +107,8 @@ def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> floa
     return (trial.clock.read() - started) * evaluation.batches / evaluated.batches
 
 
-def _size(trial: SupervisedTrial, context: Context) -> dict[str, Any]:
+def size_of(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
     """Return what the length of a training and the traffic between its ranks depend on."""
-    settings = trial.settings
     feed, parameters = trial.replica.inputs.feed, list(trial.replica.model.parameters())
     of_values = parameters[0].element_size()
     gathered = (trial.workload.precision.gathers or parameters[0].dtype).itemsize
@@ -121,17 +126,17 @@ def _size(trial: SupervisedTrial, context: Context) -> dict[str, Any]:
     }
 
 
-def _parts_of_memory(trial: SupervisedTrial, peaks: MemoryPeaks) -> dict[str, Any]:
-    """Return the peaks in GiB, and the parts of them that this rank holds all the time; empty on CPUs."""
-    if not peaks.gb:
-        return {}
+def parts_of_memory(
+    trial: SupervisedTrial, peaks: MemoryPeaks, *, device_gb: float, device_name: str
+) -> dict[str, Any]:
+    """Return the peaks in GiB, and the parts of them that this rank holds all the time."""
     parameters = list(trial.replica.model.parameters())
     return {f"{name}_gb": gb for name, gb in peaks.gb.items()} | {
         "parameters_gb": _gb([*parameters, *trial.replica.model.buffers()]),
         "gradients_gb": _gb(parameter for parameter in parameters if parameter.requires_grad),
         "optimizer_gb": peaks.optimizer_gb,
-        "device_gb": torch.cuda.get_device_properties(0).total_memory / 2**30,
-        "device_name": torch.cuda.get_device_name(0),
+        "device_gb": device_gb,
+        "device_name": device_name,
     }
 
 
@@ -140,23 +145,29 @@ def _gb(tensors: Iterable[Tensor]) -> float:
     return sum(part.numel() * part.element_size() for part in map(local, tensors)) / 2**30
 
 
+def take_gb() -> float:
+    """Return the peak of the GPU's allocated memory since the last call, in GiB."""
+    peak_gb = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return peak_gb
+
+
 class MemoryPeaks:
     """The peaks of a GPU's allocated memory, by the part of a trial that reaches them; empty on CPUs.
 
     `passes` ends where an update begins: its peak depends on the batch, that of `update` does not.
     """
 
-    def __init__(self, device: str) -> None:
-        self._on_gpu = device.startswith("cuda")
+    def __init__(self, take: Callable[[], float] | None) -> None:
+        """`take` returns the peak since the last call, in GiB; None on CPUs."""
+        self._take = take
         self.gb: dict[str, float] = {}
         self.optimizer_gb = 0.0  # the memory of the optimizer's states
 
     def end(self, part: str) -> None:
         """End a part of the trial, or a repetition of it."""
-        if self._on_gpu:
-            peak_gb = torch.cuda.max_memory_allocated() / 2**30
-            self.gb[part] = max(peak_gb, self.gb.get(part, 0.0))
-            torch.cuda.reset_peak_memory_stats()
+        if self._take:
+            self.gb[part] = max(self._take(), self.gb.get(part, 0.0))
 
     @contextmanager
     def watched(self) -> Iterator[None]:

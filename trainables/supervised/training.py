@@ -7,7 +7,7 @@ consists of a workload (data and their form), a replica (model, inputs and optim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -35,7 +35,7 @@ from trainables.supervised.timing import Timing, epoch_split
 from trainables.torch_state import derive, random_state, restore_random_state
 
 
-def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
+def train(config: Mapping[str, Any], context: Context, *, replica_type: Callable[..., Replica] = Replica) -> None:
     """Train `config["model"]` on `config["data"]` for `config["budget"]`; report every epoch, summarize at the end.
 
     The other sections are `trainable` (its keys: `TrainingSettings`), `optimizer` and `schedule`; `data.augment` is an
@@ -54,7 +54,7 @@ def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Rep
 
 @contextmanager
 def prepared(
-    config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica
+    config: Mapping[str, Any], context: Context, *, replica_type: Callable[..., Replica] = Replica
 ) -> Iterator[SupervisedTrial]:
     """Prepare a trial for its first step, and clear up after it; see `train`."""
     settings = TrainingSettings.of(config["trainable"])
@@ -76,7 +76,7 @@ class SupervisedTrial:
         settings: TrainingSettings,
         context: Context,
         *,
-        replica_type: type[Replica] = Replica,
+        replica_type: Callable[..., Replica] = Replica,
     ) -> None:
         """`settings` are those of the section `trainable`."""
         # The process: its gang, its clock and its random numbers.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.forecast import Estimate, Rehearsal, Rehearsals, communication, kind_of
+from sweeps.forecast import SHAPES, Estimate, Forecast, Rehearsal, Rehearsals, communication, kind_of
 from sweeps.layout import Gang, Layout
 from sweeps.status import Status
 from sweeps.trial import Batch, LearningRate, TrialSpec
@@ -172,3 +172,30 @@ def test_communication_by_hand(layout: Layout, passes: int, overlaps: bool, sent
     assert waits.value == pytest.approx(exposed * sent_gb / 250) and waits.lo < waits.value < waits.hi
     together = communication(trial(layout=layout, batch=batch), figures | {"is_alone": False})
     assert together == Estimate(value=0.0, lo=0.0, hi=0.0)
+
+
+def test_forecasts_from_shapes_have_wider_intervals() -> None:
+    measured, shaped = (
+        Rehearsals([replace(rehearsal(8, gb=12.5), source=source)]).forecast(trial(8))
+        for source in ("rehearsal", SHAPES)
+    )
+    assert measured and shaped and shaped.source == SHAPES
+    for name in ("peak_memory_gb", "samples_per_s"):
+        narrow, wide = getattr(measured, name), getattr(shaped, name)
+        assert wide.value == narrow.value
+        assert wide.lo < narrow.lo < narrow.hi < wide.hi
+
+
+def test_a_compiler_may_halve_what_shapes_tell() -> None:
+    def of(source: str, **settings: Any) -> Forecast:
+        compiled = trial(8, config={"trainable": SETTINGS | settings, "budget": {"epochs": 10}})
+        known = replace(rehearsal(8, gb=12.5), kind=kind_of(compiled), source=source)
+        forecast = Rehearsals([known]).forecast(compiled)
+        assert forecast
+        return forecast
+
+    eager, compiled = of(SHAPES), of(SHAPES, compile="blocks")
+    assert eager.peak_memory_gb and compiled.peak_memory_gb and eager.step_s and compiled.step_s
+    assert compiled.peak_memory_gb.lo == pytest.approx(eager.peak_memory_gb.lo / 2)
+    assert compiled.step_s.lo == pytest.approx(eager.step_s.lo / 2)
+    assert of("rehearsal") == of("rehearsal", compile="blocks")

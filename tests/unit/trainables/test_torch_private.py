@@ -1,11 +1,14 @@
 """Every private name of torch, inspected: a change in torch shows here first."""
 
 import re
+import weakref
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 import torch
+
+from trainables.torch_private import fake_tensors, forget_conversions
 
 ROOT = Path(__file__).parents[3]
 PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
@@ -19,6 +22,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         *("torch._inductor.async_compile:AsyncCompile.pool.cache_info", "torch._dynamo:reset"),
         *("torch._dynamo.convert_frame:input_codes.seen", "torch._dynamo.exc:TorchDynamoException"),
         *("torch.cuda:_sleep", "torch._subclasses.fake_tensor:FakeTensorMode"),
+        "torch.utils._python_dispatch:TorchDispatchMode",
         "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
@@ -35,3 +39,10 @@ def test_private_name_of_cuda_exists() -> None:
 def test_private_names_are_in_one_file() -> None:
     files = [path for room in ("trainables", "studies") for path in (ROOT / room).rglob("*.py")]
     assert [path.name for path in files if PRIVATE.search(path.read_text())] == ["torch_private.py"]
+
+
+def test_tensors_without_data_forget_what_they_were_made_of() -> None:
+    with fake_tensors() as context:
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        forget_conversions(context)
+        assert not weakref.getweakrefs(parameter)

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.backends.choose import known_nodes
 from orchestrator.config.compose import initialised
+from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
-from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, store, stored
+from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, rehearsing, store, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
-from sweeps.forecast import Rehearsals
+from sweeps.forecast import SHAPES, SHAPES_OF, Rehearsals
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.unit.orchestrator.plan.planned import ended
@@ -232,3 +234,39 @@ def test_a_process_that_ends_is_an_error(pair, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         pair.rehearse(labelled("dies"), 1)
     assert str(tmp_path / "log") in caught.value.errors[0] and "3" in caught.value.errors[0]
+
+
+def shaped_for(gpu: str) -> Request:
+    settings = request(mode="forecast").settings
+    return replace(request(), settings=replace(settings, forecast=replace(settings.forecast, device=gpu)))
+
+
+def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answering:
+        size = 1
+
+        def __init__(self, ranks: int, log: Path) -> None:
+            pass
+
+        def rehearse(self, trial: TrialSpec, ranks: int, shapes_of: str | None) -> dict[str, object]:
+            shaped = rehearsing(trial, shapes_of)
+            assert shaped.device == "cpu" and shaped.config[SHAPES_OF] == GPUS[0].gpu_type
+            return {"status": "ok", "note": "", "took_s": 1.0, "figures": KNOWN[0].figures}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(forecasts, "Company", Answering)
+    own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
+    shaped = shaped_for(GPUS[0].gpu_type)
+    assert complete(own, Forecasts(settings=shaped.settings), GPUS, tmp_path / "shapes.json", print) == []
+    assert {rehearsal.source for rehearsal in stored(tmp_path / "shapes.json", GPUS)} == {SHAPES}
+
+
+def test_a_forecast_from_shapes_is_for_nodes_with_that_gpu() -> None:
+    shaped = shaped_for("NVIDIA H200")
+    [node] = known_nodes(shaped) or ()
+    assert (node.gpus, node.gpu_type) == (8, "NVIDIA H200")
+    [node] = known_nodes(request(shaped, gpus_per_node=4)) or ()
+    assert node.gpus == 4
+    assert known_nodes(request(shaped, mode="plan")) == known_nodes(request(mode="plan"))

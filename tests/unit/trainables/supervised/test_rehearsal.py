@@ -20,7 +20,7 @@ from trainables import process_group
 from trainables.context import Context
 from trainables.step.strategies import Exchange, register_hook
 from trainables.supervised import rehearsal
-from trainables.supervised.rehearsal import MemoryPeaks
+from trainables.supervised.rehearsal import MemoryPeaks, take_gb
 
 FIGURES = {
     *("setup_s", "first_step_s", "step_s", "device_step_s", "validation_s", "test_s"),
@@ -105,7 +105,7 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
     peaks_gb = iter([5.0, 7.0, 4.0, 9.0])
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(peaks_gb) * 2**30)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    peaks = MemoryPeaks("cuda:0")
+    peaks = MemoryPeaks(take_gb)
     weight = nn.Parameter(torch.ones(2**20))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     with peaks.watched():
