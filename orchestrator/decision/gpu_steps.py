@@ -34,17 +34,21 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     choice = contenders.choice
     timed = ~np.isnan(choice.log_objective.point)
     reference, best = choice.best_of(own < gpus), choice.best_of(own == gpus)
-    p_worth, rows = math.nan, timed & (own == gpus)
+    p_worth, rows, shown = math.nan, timed & (own == gpus), best
     if reference is not None and rows.any():
         compared = ~np.isnan(choice.accuracy_difference.point)
         faster = choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
         # NaN if one of the chances is unknown.
-        p_worth = float((faster * np.where(compared, choice.p_within, 1.0))[rows].max())
+        chances = faster * np.where(compared, choice.p_within, 1.0)
+        p_worth = float(chances[rows].max())
+        # A faster cell that may lose accuracy has no gain to promise.
+        sure = choice.best_of(rows & (chances >= SURE))
+        shown = best if sure is None else sure
     cost = contenders.totals["cost"].means()
     ratio, is_costly = math.nan, False
-    if reference is not None and best is not None and not contenders.on_cpu:
-        ratio = float(cost[best] / cost[reference])
-        is_costly = choice.is_costly(best, reference)
+    if reference is not None and shown is not None and not contenders.on_cpu:
+        ratio = float(cost[shown] / cost[reference])
+        is_costly = choice.is_costly(shown, reference)
     worth = UNDECIDED
     if p_worth >= SURE:
         worth = COSTLY if is_costly else WORTH
@@ -59,7 +63,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         name=f"2nd {word}" if gpus == 2 else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
         worth=worth,
         p_worth=p_worth,
-        gain=gain_over(contenders, reference, best),
+        gain=gain_over(contenders, reference, shown),
         cost=ratio,
         by_batch=tuple(_by_batch(contenders, fewer, gpus)),
     )

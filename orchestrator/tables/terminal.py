@@ -77,9 +77,11 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
     most_rows = [(rows, len(facts)) for rows in range(8, 3, -1)]
+    # A safer cell or a rival, as the fourth row, is worth more than the last facts.
+    four_rows = [(4, count) for count in reversed(range(2, len(facts)))]
     fewer_facts = [(rows, count) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
     lines: list[Text] = []
-    for rows, count in [*most_rows, *fewer_facts, (0, 0)]:
+    for rows, count in [*most_rows, *four_rows, *fewer_facts, (0, 0)]:
         lines = [
             *_wrapped(_heading(end), width, style="dim"),
             *_headline(text, width),
