@@ -77,11 +77,11 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
     most_rows = [(rows, len(facts)) for rows in range(8, 3, -1)]
-    # A safer cell or a rival, as the fourth row, is worth more than the last facts.
-    four_rows = [(4, count) for count in reversed(range(2, len(facts)))]
+    # A safer cell or a rival, as the third row, is worth more than the last two facts.
+    three_rows = [(3, count) for count in range(len(facts), max(0, len(facts) - 3), -1)]
     fewer_facts = [(rows, count) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
     lines: list[Text] = []
-    for rows, count in [*most_rows, *four_rows, *fewer_facts, (0, 0)]:
+    for rows, count in [*most_rows, *three_rows, *fewer_facts, (0, 0)]:
         lines = [
             *_wrapped(_heading(end), width, style="dim"),
             *_headline(text, width),
@@ -200,9 +200,9 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     """Return what to know about the choice and the trials, as (rank, label, text); problems come last."""
     doubts = [*text.facts, *(_timings(end.trials) if end.has_objective else ())]
     return [
+        # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
-        *((2, label, doubt) for label, doubt in doubts),
-        # The first problem is often the cause of the others.
+        *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 

@@ -72,7 +72,8 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         trial = stack.enter_context(prepared(as_planned, context, replica_type=replica))
         split = trial.workload.split
         if config["data"]["name"] == "synthetic":  # made on the GPU, where it stays
-            meter.beside += sum(part.images.nbytes for part in (split.train, split.validation, split.test))
+            parts = (split.train, split.validation, split.test)
+            meter.beside += sum(part.images.nbytes for part in parts if isinstance(part, Part))
         if context.layout.strategy.startswith("ddp") and context.world_size > 1 and asked.compile in ("off", "blocks"):
             meter.beside += _exchange_in_buckets(trial.replica.model)
         peaks.end("setup")
@@ -206,13 +207,16 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
             key = storage._cdata
             is_new = is_new or key not in known
             if key not in self._alive:
-                self._alive[key] = weakref.ref(storage, lambda _, key=key: self._alive.pop(key, None))
+                self._alive[key] = weakref.ref(storage, partial(self._forget, key))
         if is_new:
             self._peak = max(self._peak, self._count())
         if is_new or func._schema.is_mutable:  # others are views
             self.launches += 1
             self._seconds += self._roofline_s(func.overloadpacket, taken, made, args, kwargs, result)
         return result
+
+    def _forget(self, key: int, _: object) -> None:
+        self._alive.pop(key, None)
 
     def _count(self) -> int:
         # Counted anew, because sharding frees and fills storages in place.
