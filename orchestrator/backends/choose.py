@@ -19,7 +19,7 @@ from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError
 
 A_NODE = Node(name="a node like the trials'", cpus=1024, gpus=8)
-"""A node that stands for those of a forecast."""
+"""Stands for the nodes of a forecast: 8 GPUs are usual, and these cores cannot limit the trials."""
 REACH_S = 10.0
 """Seconds that a cluster's head may take to accept a connection; Ray itself would try for a quarter of an hour."""
 

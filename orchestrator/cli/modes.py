@@ -132,7 +132,7 @@ def _launch(checked: CheckedSweep) -> int:
 
 
 def _mode(function: Callable[[CheckedSweep], int], *, prints: bool = False) -> Callable[[CheckedSweep], int]:
-    """Wrap a mode so that a full disk is reported and ends it with status 1; if it `prints`, so does lost output."""
+    """Wrap a mode so that a full disk, or lost output of one that `prints`, is reported and ends it with status 1."""
 
     def carried_out(checked: CheckedSweep) -> int:
         from orchestrator.cli.streams import has_lost_output

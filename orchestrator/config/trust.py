@@ -46,7 +46,7 @@ DESTINATIONS = {
     "tracker.wandb.entity": "account",
     "tune.storage_path": "folder",
 }
-"""Keys whose values may name what receives code or results, and what a value without a scheme is."""
+"""Keys whose values may name a receiver of code or results, and what it is if the value has no scheme."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
 
@@ -263,7 +263,7 @@ def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _leaves(value: Any, key: str, names: frozenset[str] = frozenset()) -> Iterator[tuple[str, frozenset[str], Any]]:
-    """Yield each value of nested sections and lists, with its dotted key and the names in that."""
+    """Yield each value of nested sections and lists, with its dotted key and the names in this key."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _leaves(item, f"{key}.{name}" if key else str(name), names | {str(name)})
@@ -281,28 +281,36 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 
 def is_defined_there(name: str) -> bool:
     """Return whether the package in `package.module:name` or `package.module.name` defines that name itself."""
-    package = name.partition(":")[0].partition(".")[0]
-    is_defined = _is_defined(name.replace(":", "."), package, frozenset())
+    module, colon, _ = name.partition(":")
+    # A name is no module itself, even if a module of a package has it.
+    dots = module.count(".") + bool(colon)
+    package = module.partition(".")[0]
+    is_defined = _is_defined(name.replace(":", "."), package, frozenset(), longest=dots)
     # An installed package may have code in other files than Python's.
     return not is_users_own(package) if is_defined is None else is_defined
 
 
-def _is_defined(dotted: str, package: str, seen: frozenset[str]) -> bool | None:
-    """Return whether `package` defines what a dotted name stands for; None if that is unknown."""
+def _is_defined(dotted: str, package: str, seen: frozenset[str], longest: int | None = None) -> bool | None:
+    """Return whether `package` defines what a dotted name stands for; None if that is unknown.
+
+    At most the first `longest` parts are a module.
+    """
     if dotted.partition(".")[0] != package or dotted in seen:
         return False
     parts = dotted.split(".")
     # The longest part that is a module; Python looks up the rest in it.
-    modules = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    modules = [".".join(parts[:length]) for length in range(longest or len(parts), 0, -1)]
     module = next((name for name in modules if source_file(name)), None)
     if module is None:
         return None
     path = dotted.removeprefix(module).split(".")[1:]
     if not path:  # a module is no code to call
         return False
+    # As a name of its package, a module of that name is another question.
+    asked = seen if longest else seen | {dotted}
     origins = [origin for name, origin in _bound(module) if name in (path[0], "*")]
     verdicts = [
-        origin is None or _is_defined(".".join([origin.replace("*", path[0]), *path[1:]]), package, seen | {dotted})
+        origin is None or _is_defined(".".join([origin.replace("*", path[0]), *path[1:]]), package, asked)
         for origin in origins
     ]
     known = [verdict for verdict in verdicts if verdict is not None]

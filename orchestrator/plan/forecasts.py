@@ -204,7 +204,8 @@ def complete(
             say(f"rehearsing {trial.label} …")
             file.parent.mkdir(parents=True, exist_ok=True)
             # Ranks slow each other down, by sharing cores or by communication: together they show how much.
-            ranks = 1 if trial.device == "cuda" and trial.gang.ranks > here.gpus else trial.gang.ranks
+            is_alone = shapes_of or (trial.device == "cuda" and trial.gang.ranks > here.gpus)
+            ranks = 1 if is_alone else trial.gang.ranks
             if company is None or company.size < ranks:
                 if company:
                     company.close()

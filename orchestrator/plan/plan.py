@@ -25,8 +25,6 @@ from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-"""Stands in for a machine that a prediction is for: 8 GPUs are usual, and its cores cannot limit the trials."""
-
 SPARE = 1.2
 """The allocator's blocks may fit less well the next time, and with too little memory the trial would end as `oom`."""
 

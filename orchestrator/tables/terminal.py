@@ -102,7 +102,8 @@ def _heading(end: SweepEnd) -> str:
     """Return the sweep, its training, its devices and its counts."""
     ok = end.trials["status"] == Status.OK.value
     timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
-    counts = f"{len(ok)} trials ok" if ok.all() else f"{ok.sum()} of {len(ok)} trials ok"
+    trials = counted(len(ok), "trial", "trials")
+    counts = f"{trials} ok" if ok.all() else f"{ok.sum()} of {trials} ok"
     statuses = end.trials.loc[~ok, "status"].value_counts()
     parts = [counts, *(f"{count} {status}" for status, count in statuses.items())]
     # Timings matter only where cells are compared, and there is one only of an ok trial.

@@ -77,7 +77,7 @@ def logs_in(folder: Path) -> list[Path]:
 def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither."""
     # A file that was found may be damaged, or of another kind.
-    with suppress(csv.Error, struct.error, DecodeError, ValueError, TypeError, OverflowError, MemoryError):
+    with suppress(csv.Error, struct.error, ValueError, TypeError, OverflowError, MemoryError):
         if log.name.startswith(_EVENTS):
             yield from _rows_of_events(log.read_bytes())
             return
@@ -107,14 +107,18 @@ def _rows_of_events(data: bytes) -> Iterator[Mapping[str, Any]]:
         place += 16 + length
         if len(record) < length:  # the program was killed while it wrote
             break
-        event = Event.FromString(record)
+        try:
+            event = Event.FromString(record)
+        except DecodeError:  # a damaged record; those after it have their own lengths
+            continue
         values = by_step.setdefault(event.step, {})
         for value in event.summary.value:
             tensor = value.tensor
             if value.HasField("simple_value"):
                 values[value.tag] = value.simple_value
             elif tensor.dtype == _FLOAT:
-                numbers = tensor.float_val or memoryview(tensor.tensor_content).cast("f")
+                content = tensor.tensor_content
+                numbers = tensor.float_val or struct.unpack(f"<{len(content) // 4}f", content[: len(content) // 4 * 4])
                 values |= {value.tag: numbers[0]} if len(numbers) == 1 else {}
     for step, values in by_step.items():
         yield {"step": step, **values}

@@ -29,7 +29,8 @@ NAMES = (
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-_JOINED_LINES = re.compile(r"\\\r?\n")
+_QUOTED_OR_ESCAPED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r\n|.)""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:\r\n|.)", re.DOTALL)
 _WITHOUT_POINT = re.compile(r"(?<![\w.])(\d+)e(?=[+-]\d)")
 
 
@@ -42,9 +43,17 @@ def words(argv: str | Sequence[Any]) -> list[str]:
     if not isinstance(argv, str):
         return [str(word) for word in argv]
     try:
-        return shlex.split(_JOINED_LINES.sub("", argv))
+        return shlex.split(_QUOTED_OR_ESCAPED.sub(_without_line_ends, argv))
     except ValueError as error:
         raise TemplateError(f"{argv!r} is not a command line: {error}") from error
+
+
+def _without_line_ends(match: re.Match[str]) -> str:
+    """Remove backslashes with the line ends that they hide; a shell keeps them within single quotes only."""
+    text = match[0]
+    if text.startswith('"'):
+        return _ESCAPED.sub(_without_line_ends, text)
+    return "" if text in ("\\\n", "\\\r\n") else text
 
 
 def filled(templates: Sequence[str], values: Mapping[str, Any]) -> list[str]:

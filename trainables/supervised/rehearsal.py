@@ -191,7 +191,7 @@ def main() -> None:
     from trainables import rank
 
     parent = Connection(int(sys.argv[1]))
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError):
         while True:
             request: RankRequest = parent.recv()
             started = time.perf_counter()

@@ -7,6 +7,7 @@ et al. 2009). What compilers save is not seen, nor the memory in which convoluti
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -169,7 +170,8 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
 
     def __init__(self, gpu: Gpu, *, has_tf32: bool) -> None:
         super().__init__()
-        self._half, self._single = (SUSTAINED_FLOPS * rate for rate in (gpu.half, gpu.tf32 if has_tf32 else gpu.fp32))
+        single = gpu.tf32 if has_tf32 and not math.isnan(gpu.tf32) else gpu.fp32
+        self._half, self._single = SUSTAINED_FLOPS * gpu.half, SUSTAINED_FLOPS * single
         self._bytes_per_s = SUSTAINED_BYTES * gpu.bytes_per_s
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._peak, self._seconds = 0, 0.0
@@ -186,7 +188,7 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
         return (peak + self.beside) / 2**30
 
     def take_s(self) -> float:
-        """Return the seconds since the last call."""
+        """Return the seconds since the last call; count launches from 0 again."""
         seconds, self._seconds, self.launches = self._seconds, 0.0, 0
         return seconds
 

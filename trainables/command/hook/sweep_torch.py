@@ -82,8 +82,8 @@ def watch_gradients(module):
 def watch_checkpoints(module):
     """Have checkpoints noticed."""
 
-    def begin(checkpoint, f=None, *args, **kwargs):
+    def begin(*args, **kwargs):
         sweep_training.TRAINING.pause()
-        sweep_training.TRAINING.note_saved(f)
+        sweep_training.TRAINING.note_saved(args[1] if len(args) > 1 else kwargs.get("f"))
 
     noted(module, "save", before=begin)

@@ -72,6 +72,7 @@ import subprocess as processes
 from subprocess import run
 from subprocess import call as train_fast
 from .inner import deep, system, popen
+from .same import same
 from . import inner
 alias = run
 bound = processes.run
@@ -96,12 +97,24 @@ def own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_package").mkdir()
     (tmp_path / "own_package/__init__.py").write_text(OWN)
     (tmp_path / "own_package/inner.py").write_text(INNER)
+    (tmp_path / "own_package/same.py").write_text("def same(): ...\n")
     (tmp_path / "own_package/star.py").write_text("from os import execv\ndef starred(): ...\n")
     (tmp_path / "own_module.py").write_text("from json import *\nfrom own_package import train, run")
     monkeypatch.syspath_prepend(tmp_path)
 
 
-DEFINED = ("train", "deep", "made", "method", "conditional", "Model", "Model.build", "inner.deep", "inner.starred")
+DEFINED = (
+    "train",
+    "same",
+    "deep",
+    "made",
+    "method",
+    "conditional",
+    "Model",
+    "Model.build",
+    "inner.deep",
+    "inner.starred",
+)
 IMPORTED = (
     *("run", "train_fast", "system", "popen", "alias", "bound", "maybe", "os.system", "processes.run"),
     "inner.os.system",

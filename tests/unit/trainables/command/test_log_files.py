@@ -30,7 +30,8 @@ def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> Non
         event(step, f"val/{name}", value, as_tensor=as_tensor)
         for step, name, value in ((10, "loss", 0.5), (10, "acc", 0.25), (20, "loss", 0.125))
     ]
-    log.write_bytes(b"".join(events) + events[0][:20])
+    damaged = struct.pack("<Q", 4) + b"----" + 4 * b"\xff" + b"----"
+    log.write_bytes(events[0] + damaged + b"".join(events[1:]) + events[0][:20])
     assert logs_in(tmp_path) == [log]
     assert list(rows_of(log)) == [{"step": 10, "val/loss": 0.5, "val/acc": 0.25}, {"step": 20, "val/loss": 0.125}]
 

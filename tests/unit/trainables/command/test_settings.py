@@ -14,7 +14,7 @@ def test_words_are_split_as_by_a_shell():
 
 
 LINES = [
-    *("python train.py \\\n  --lr 1 \\\n  --bs 2", "--na\\\nme", "\"a\\\nb\" 'c d'", "a\\ b \\'x\\' \\\"y"),
+    *("python train.py \\\n  --lr 1 \\\n  --bs 2", "--na\\\nme", "\"a\\\nb\" 'c\\\nd'", "a\\ b \\'x\\' \\\"y"),
     *('"it\'s \\"quoted\\" \\\nhere" end \\\n\'x\'', "a '' \"\" b"),
 ]
 

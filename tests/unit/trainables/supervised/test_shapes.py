@@ -95,6 +95,10 @@ def test_a_trial_in_any_layout_has_the_figures_of_a_rehearsal(strategy: str, ran
     assert 0 < figures["device_step_s"] < figures["step_s"] and figures["validation_s"] > 0
 
 
+def test_a_gpu_without_tf32_has_times() -> None:
+    assert rehearsed("Tesla T4", config={"trainable": {"precision": "fp16"}})["metrics"]["step_s"] > 0
+
+
 def test_settings_that_a_cpu_lacks_are_replaced() -> None:
     answer = rehearsed(config={"trainable": {"precision": "fp16", "compile": "default", "cuda_graph": "on"}})
     assert answer["status"] == "ok", answer["trace"]
