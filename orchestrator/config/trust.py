@@ -306,7 +306,7 @@ def _is_defined(dotted: str, package: str, seen: frozenset[str], longest: int | 
     path = dotted.removeprefix(module).split(".")[1:]
     if not path:  # a module is no code to call
         return False
-    # As a name of its package, a module of that name is another question.
+    # After `from . import inner` the same dotted name comes again, this time as a module.
     asked = seen if longest else seen | {dotted}
     origins = [origin for name, origin in _bound(module) if name in (path[0], "*")]
     verdicts = [
