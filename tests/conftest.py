@@ -19,6 +19,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(number, handler)
 
 
+# Workers, and the hundreds of processes that tests start, would otherwise compile the same modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -47,6 +50,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Run all tests in an empty folder, so that none depends on what somebody ran in the clone before."""
     os.chdir(tmp_path_factory.mktemp("working_folder"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one more than the cores: for half of its time a worker waits for processes that a test has started."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -95,8 +95,11 @@ NOT_PASSED: Mapping[str, tuple[str, ...]] = {
 
 def path_of(section: str, name: object) -> str:
     """Return the dotted path of a shipped name or a plugin, or the name itself if it is one. Raises ValueError."""
+    if str(name) in FAMILIES[section]:
+        return FAMILIES[section][str(name)]
+    # To find plugins, all installed packages are read, which takes a tenth of the time of a composition.
     plugins = {plugin.name: plugin.value for plugin in entry_points(group=PLUGINS[section])}
-    path = FAMILIES[section].get(str(name)) or plugins.get(str(name)) or str(name)
+    path = plugins.get(str(name), str(name))
     if ":" not in path:
         choices = ", ".join([*FAMILIES[section], *plugins])
         raise ValueError(f"{section} {name!r} is not one of {choices}, nor package.module:factory")

@@ -108,7 +108,8 @@ class Processes:
         """With `environments` each is a new process with those variables; else all are forked with torch imported."""
         fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
         if not environments:
-            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders"]  # torch, torchvision
+            # torch, torchvision, and what modules of tests import
+            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders", "pytest", "hypothesis"]
             fresh.set_forkserver_preload(slow_to_import)
         self._ends, self._members = [], []
         for index in range(count):
