@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
-settings.register_profile("any machine", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any machine", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 if "CI" not in os.environ:  # Hypothesis has such a profile for CI
     settings.load_profile("any machine")
 
@@ -57,11 +58,34 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+SHARING = {
+    "tests/unit/trainables/command/": "",
+    "tests/unit/trainables/": "ranks",
+    "tests/unit/studies/test_same_batch.py": "ranks",
+    "tests/integration/": "drivers",
+    "tests/faults/": "drivers",
+}
+"""{beginning of a test's id: the warm processes that it uses}"""
+
+
+class ByProcesses(LoadFileScheduling):
+    """Gives all tests of a file to one worker, and all tests that share warm processes, which take long to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        processes = next((processes for start, processes in SHARING.items() if nodeid.startswith(start)), "")
+        return processes or str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByProcesses | None:
+    """Return the scheduler for pyproject's `--dist=loadfile`; None for another that the command line asks for."""
+    return ByProcesses(config, log) if config.option.dist == "loadfile" else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the files in their order: those with Ray, of few tests but the longest, first and not last of all."""
     config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the file that takes longest: at the end the other worker would wait for it."""
+    """Begin with the file that takes longest: at the end the other workers would wait for it."""
     items.sort(key=lambda item: item.path.name != "test_layouts.py")
