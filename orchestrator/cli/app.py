@@ -10,7 +10,7 @@ import csv
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,20 +19,19 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-from orchestrator.config.compose import Composition, expanded, initialised, is_known, is_multirun
+from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun, one_line
+from orchestrator.config.habits import dash_errors
 from orchestrator.config.hydra_private import (
     flags_parser,
     overrides_of_this_job,
     run_job,
     run_jobs,
-    saved_without_secrets,
     show,
 )
 from orchestrator.config.overrides import rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
-from orchestrator.config.wrong_overrides import WRONG, dash_errors, one_line
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
@@ -87,7 +86,9 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         # Each sweep is checked again before it starts: code and data may have changed by then.
         if is_known(overrides):
             check_sweeps(overrides)
-        return _in_jobs(run_jobs, primary(), overrides)
+        with _Jobs() as jobs:
+            run_jobs(primary(), overrides, jobs)
+        return jobs.status
 
 
 def _flag_errors(flags: Namespace) -> Iterator[str]:
@@ -137,7 +138,9 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     if request.settings.mode not in RUNNING:
         return MODES[request.settings.mode](replace(sweep, results=results))
     _check_writable(composition.hydra, request.results_dir)
-    return _in_jobs(run_job, composition.for_hydra(), sweep=sweep)
+    with _Jobs(sweep) as job:
+        run_job(composition.for_hydra(), job)
+    return job.status
 
 
 def _check_writable(hydra: DictConfig, results_dir: Path) -> None:
@@ -185,44 +188,49 @@ def check_sweeps(overrides: Sequence[str]) -> None:
         raise ConfigError(errors)
 
 
-def _in_jobs(run: Callable[..., None], *given: Any, sweep: CheckedSweep | None = None) -> int:
-    """Let Hydra run its jobs by `run(*given, task)`, and return the worst exit status.
+class _Jobs:
+    """The jobs of a command line, as a context: one, or those of a multirun. Hydra calls the value for each of them.
 
-    Without a checked `sweep`, each job checks that of the config that Hydra composed for it.
+    One refused sweep does not end the others of a multirun. Errors of Hydra become a ConfigError at the end.
     """
-    from orchestrator.cli.sweep_checks import checked
 
-    # One refused sweep must not end the others of a multirun.
-    statuses = [0]
-    unexpected: list[Exception] = []
+    def __init__(self, checked_sweep: CheckedSweep | None = None) -> None:
+        """Without a checked sweep, each job checks that of the config that Hydra composed for it."""
+        self._checked_sweep = checked_sweep
+        self._unexpected: list[Exception] = []
+        self.status = 0  # the worst exit status so far
 
-    def task(config: DictConfig) -> float | None:
-        figure = None  # stays None for a refused sweep: the results in its folder belong to another one
+    def __enter__(self) -> _Jobs:
+        return self
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Carry out the mode of one job, and return its objective for a Hydra sweeper; None for a refused sweep."""
+        from orchestrator.cli.sweep_checks import checked
+
+        status = 0
+        objective = None  # of a refused sweep it stays None: the results in its folder belong to another one
         try:
-            of_job = sweep or checked(Composition(overrides_of_this_job(), composed=config))
-            statuses.append(MODES[of_job.request.settings.mode](of_job))
-            figure = objective_of(of_job.request.results_dir, of_job.request.settings.sweeper.objective)
+            sweep = self._checked_sweep or checked(Composition(overrides_of_this_job(), composed=config))
+            settings = sweep.request.settings
+            status = MODES[settings.mode](sweep)
+            objective = objective_of(sweep.request.results_dir, settings.sweeper.objective)
         except ConfigError as error:
-            statuses.append(_wrong(error))
+            status = _wrong(error)
         except Exception as error:  # Hydra would cut its traceback short
-            unexpected.append(error)
-        if statuses[-1] in INTERRUPTED:
-            raise SystemExit(statuses[-1])  # in a multirun, Ctrl-C ends the sweeps still to come as well
-        return figure
+            self._unexpected.append(error)
+        self.status = max(self.status, status)
+        if status in INTERRUPTED:
+            raise SystemExit(status)  # in a multirun, Ctrl-C ends the sweeps still to come as well
+        return objective
 
-    try:
-        with saved_without_secrets():
-            run(*given, task)
-    except ConfigError:
-        raise
-    except WRONG as error:  # `task` raises none: a log file that cannot be opened, a sweeper's parameters
-        raise ConfigError([_why(error)]) from error
-    except SystemExit:
-        if statuses[-1] not in INTERRUPTED:
-            raise
-    if unexpected:
-        raise unexpected[0]
-    return max(statuses)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, WRONG) and not isinstance(error, ConfigError):
+            # No job raises these: a log file cannot be opened, or a sweeper's parameters do not fit.
+            raise ConfigError([_why(error)]) from error
+        is_interrupted = isinstance(error, SystemExit) and self.status in INTERRUPTED
+        if self._unexpected and (error is None or is_interrupted):
+            raise self._unexpected[0]
+        return is_interrupted
 
 
 def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float | None:

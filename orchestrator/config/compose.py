@@ -5,26 +5,45 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import yaml
 from hydra import compose
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.hydra_private import initialised_at, parsed
+from orchestrator.config.config_files import check_file
+from orchestrator.config.hydra_private import Checks, initialised_at, parsed
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
-from orchestrator.config.search_path import Groups, config_dir, primary, primary_arguments, primary_folder
-from orchestrator.config.trust import CHECKS
-from orchestrator.config.wrong_overrides import WRONG, CompositionError, axis_error, one_line, resolved
+from orchestrator.config.search_path import (
+    Groups,
+    config_dir,
+    primary,
+    primary_arguments,
+    primary_folder,
+    shipped_dirs,
+)
+from orchestrator.config.trust import check_hydra
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, unknown
 from sweeps.sweep import MOST_TRIALS
+
+WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
+"""What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
+UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
+
+_LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
+
+
+CHECKS = Checks(file=check_file, hydra=check_hydra, folders=shipped_dirs()[1:])
+"""The checks of every config that Hydra composes."""
 
 
 @contextmanager
@@ -58,6 +77,9 @@ class Composition:
         except ConfigError:
             raise
         except WRONG as error:
+            # Only an error needs the explanations, which compose again to find all wrong overrides.
+            from orchestrator.config.wrong_overrides import CompositionError
+
             raise CompositionError(error, self._overrides, self.groups) from None
 
     @property
@@ -102,6 +124,8 @@ class Composition:
             try:
                 OmegaConf.update(config, key, value)
             except OmegaConfBaseException:
+                from orchestrator.config.wrong_overrides import axis_error
+
                 values = self.config["sweep"]["axes"].get(key)
                 raise ConfigError([axis_error(key, values, self.config, self.groups)]) from None
         _leave_out_replaced(config, [*self._overrides, *keys])
@@ -121,6 +145,23 @@ class Composition:
             raise
         except WRONG as error:
             raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a composed config as plain values. Raises the errors in WRONG."""
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error in one line, with its cause if Hydra names only what failed."""
+    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
+    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
+    text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
+    # Hydra's own error often says only that a call failed.
+    why = one_line(error.__cause__) if error.__cause__ else ""
+    line = f"{text}: {why}" if why and why not in text else text
+    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
 
 
 def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:

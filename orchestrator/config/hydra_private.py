@@ -131,6 +131,31 @@ class _CheckingLoader(ConfigLoaderImpl):
         )
 
 
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def saved_without_secrets() -> Iterator[None]:
+    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets."""
+    # Hydra writes the whole config and every override as given, and no option controls where and when.
+    save = OmegaConf.save
+
+    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
+        # Interpolations stay unresolved: they may have other values in the environment of the reader.
+        plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+        save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
+
+    with _replaced(OmegaConf, "save", staticmethod(save_clean)):
+        yield
+
+
 def apply_override(override: str, config: DictConfig) -> None:
     """Set one key in a composed config, as composing with the override does. Raises HydraException."""
     single = parsed([override])
@@ -139,6 +164,7 @@ def apply_override(override: str, config: DictConfig) -> None:
     ConfigLoaderImpl._apply_overrides_to_config(single, config)
 
 
+@saved_without_secrets()
 def run_job(config: DictConfig, task: TaskFunction) -> None:
     """Run a task as Hydra does, with a config that was composed before: its folder, logging and callbacks."""
     hydra = GlobalHydra.instance()
@@ -157,6 +183,7 @@ def run_job(config: DictConfig, task: TaskFunction) -> None:
     callbacks.on_run_end(config=config, config_name=name, job_return=result)
 
 
+@saved_without_secrets()
 def run_jobs(config_name: str, overrides: Sequence[str], task: TaskFunction) -> None:
     """Run a task for each job of a multirun; the sweeper in the config chooses the jobs."""
     _app().multirun(config_name, task, [*overrides, "hydra.mode=MULTIRUN"])
@@ -217,31 +244,6 @@ def _choices_for(overrides: Any, defaults: list[InputDefault], *rest: Any) -> Di
 
 
 _CHOICES_FOR = hydra_defaults._create_interpolation_map
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = vars(owner)[name]
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-@contextmanager
-def saved_without_secrets() -> Iterator[None]:
-    """Context in which configs that Hydra or a sweeper plugin saves contain no secrets."""
-    # Hydra writes the whole config and every override as given, and no option controls where and when.
-    save = OmegaConf.save
-
-    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
-        # Interpolations stay unresolved: they may have other values in the environment of the reader.
-        plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
-        save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
-
-    with _replaced(OmegaConf, "save", staticmethod(save_clean)):
-        yield
 
 
 def flag_names() -> list[str]:

@@ -98,7 +98,7 @@ class Choice(KeyKind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line with the choices, and what may be meant."""
-        from orchestrator.config.wrong_overrides import choice_meant  # imports the schema, which imports this module
+        from orchestrator.config.habits import choice_meant  # imports the schema, which imports this module
 
         if not self.admits(value):
             instead = choice_meant(key, str(value))

@@ -1,9 +1,7 @@
-"""Trust: which keys a config file may set, and which names in a config may run as code.
+"""Which names in a config may run as code: the shipped ones, and those of modules that the user trusts.
 
-A config file may come from a stranger, while the command line may set everything, and the shipped files are trusted.
-The user's own primary config, in or below the working folder, may set some of Hydra's keys, and destinations on a
-network. The key `trusted_modules` allows code besides the project's: on the command line of any module, in a file of
-the user's own folder only, so that no file can make installed code run (`os:system`, `torch.hub:load`).
+The key `trusted_modules` lists these modules: on the command line any, in a file only those of the user's own folder.
+No file can make installed code run (`os:system`, `torch.hub:load`).
 """
 
 from __future__ import annotations
@@ -11,158 +9,24 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
-import ipaddress
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.content_hashes import SHIPPED, is_installed, origin_of, parsed, source_file
-from orchestrator.config.hydra_private import OWN_PLUGINS, Checks, ConfigFile
+from orchestrator.config.hydra_private import OWN_PLUGINS
 from orchestrator.config.hydra_private import parsed as parsed_overrides
-from orchestrator.config.overrides import folder_of, key_of, literal
-from orchestrator.config.search_path import PRIMARY, shipped_dirs
-from orchestrator.store.secrets import NO_SECRETS
+from orchestrator.config.overrides import folder_of, key_of
+from orchestrator.config.search_path import shipped_dirs
 from sweeps.errors import ConfigError
 
 KEY = "trusted_modules"
 UNSET = "???"  # the value of a key that the user must set
-
-_HYDRAS_SOURCES = ("pkg://hydra.conf", "structured://")
-_FROM_OWN_PRIMARY = frozenset({"callbacks", "help", "launcher", "run", "searchpath", "sweep", "verbose"})
-"""Parts of Hydra's own section that a primary config may set: texts, folders, and plugins, whose code is checked."""
-
-DESTINATIONS = {
-    "cluster.address": "host",
-    "launch.options.hosts": "host",
-    "results_dir": "folder",
-    "tracker.mlflow.uri": "folder",
-    "tracker.tensorboard.dir": "folder",
-    "tracker.wandb.entity": "account",
-    "tune.storage_path": "folder",
-}
-"""Keys whose values may name a receiver of code or results, and what it is if the value has no scheme."""
-_LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
-
-
-def check_file(file: ConfigFile) -> None:
-    """Raise ConfigError if a config file sets what only the command line may set."""
-    if file.is_typed and re.match(r"hydra\b", file.package):
-        return
-    errors = list(_errors_of_trusted(file) if _is_shipped(file) else _errors_of_file(file))
-    if errors:
-        raise ConfigError(f"{file.path or file.name}: {error}" for error in errors)
-
-
-def _is_own(path: Path | None) -> bool:
-    """Return whether a file lies in or below the working folder, and not in an installed package there."""
-    if path is None:
-        return False
-    place = path.resolve()
-    return place.is_relative_to(Path.cwd()) and not is_installed(place)
-
-
-def _is_shipped(file: ConfigFile) -> bool:
-    """Return whether a file is one of the project's or of Hydra's; `name` may lead out of its source by `..`."""
-    if file.path is None:
-        return file.source in _HYDRAS_SOURCES and ".." not in file.name
-    place = file.path.resolve()
-    return any(place.is_relative_to(folder.resolve()) for folder in shipped_dirs())
-
-
-def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:
-    """Yield an error if a defaults list places a shipped file, or one of Hydra's, into Hydra's own section."""
-    if not isinstance(file.content, Mapping) or "hydra" not in file.content or file.name == PRIMARY:
-        return
-    group, _, choice = file.name.rpartition("/")
-    if not group.startswith("hydra") or file.package not in ("hydra", group.replace("/", ".")):
-        yield f"the package {file.package} may be given only on the command line"
-    elif group == "hydra/sweeper" and choice != "basic":
-        yield f"a sweeper may be chosen only on the command line: hydra/sweeper={choice}"
-
-
-def _errors_of_file(file: ConfigFile) -> Iterator[str]:
-    content = file.content if isinstance(file.content, Mapping) else {}
-    is_own_primary = file.is_primary and file.name != PRIMARY and _is_own(file.path)
-    if "hydra" in content:
-        allowed = _FROM_OWN_PRIMARY if is_own_primary else frozenset()
-        yield from _hydra_errors(content["hydra"], allowed)
-    if KEY in content and not _is_own(file.path):
-        yield f"{KEY} may be set only by a file in or below the working folder; type it: {KEY}={_typed(content[KEY])}"
-    for key, value in _destinations(content) if not is_own_primary else ():
-        yield (
-            f"{key}={_typed(value)} is a destination on a network, which only the command line and your own primary"
-            f" config may choose; to use it, type {key}={_typed(value)}"
-        )
-
-
-def _hydra_errors(section: Any, allowed: frozenset[str]) -> Iterator[str]:
-    """Yield an error for each key of Hydra's own section outside `allowed`."""
-    if not isinstance(section, Mapping):
-        yield f"hydra must be a section, not {section!r}"
-        return
-    for key, value in section.items():
-        if key in allowed:
-            continue
-        names = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) and value else [key]
-        for name in names:
-            yield f"hydra.{name} is set by a config file, which may not set it; the command line may: hydra.{name}=…"
-    places = section.get("searchpath")
-    # An interpolation or `pkg://module` would make Hydra import a module.
-    for place in places if isinstance(places, list) else [places] if places else []:
-        if not re.fullmatch(r"file://[^$]*|[^$:]*", str(place)):
-            yield f"hydra.searchpath has {place!r}; a config file may add only folders (file://…)"
-
-
-def _destinations(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each (key, value) that may lead to another machine; an interpolation may lead anywhere."""
-    for key, kind in DESTINATIONS.items():
-        node: Any = content
-        parts = key.split(".")
-        while parts and isinstance(node, Mapping) and parts[0] in node:
-            node = node[parts.pop(0)]
-        if parts:
-            # A section that is an interpolation as a whole may hold any value.
-            if isinstance(node, str) and "${" in node:
-                yield key.removesuffix("." + ".".join(parts)), node
-            continue
-        values = node if isinstance(node, list) else [node]
-        # No account is on this machine.
-        local = (value in (None, "", UNSET) if kind == "account" else _is_local(value, kind) for value in values)
-        if not all(local):
-            yield key, node
-
-
-def _is_local(value: Any, kind: str) -> bool:
-    """Return whether a value certainly names no other machine."""
-    if value in (None, "", "auto", "local", UNSET):
-        return True
-    text, is_host = str(value), kind == "host"
-    if "${" in text or "\\" in text:
-        return False
-    try:
-        # `urlsplit` looks for a host only behind two slashes.
-        parts = urlsplit(text if "://" in text or not is_host else f"//{text}")
-        host = parts.hostname or ""
-        is_loopback = host == "localhost" or (bool(host) and ipaddress.ip_address(host).is_loopback)
-    except ValueError:  # no address
-        return False
-    # An unusual scheme names a host elsewhere, or a module that Ray or MLflow would import.
-    if is_host or host:
-        # Programs differ in where the name of a host ends before these signs.
-        ends_here = not set("#?@%") & set(text) and not (is_host and parts.path)
-        return ends_here and parts.scheme in _LOCAL_SCHEMES and is_loopback
-    return parts.scheme in ("", "file", "sqlite") and text not in ("databricks", "databricks-uc", "uc")
-
-
-def _typed(value: Any) -> str:
-    return str(NO_SECRETS.value(literal(value) if isinstance(value, str | int | float | Sequence) else str(value)))
-
 
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _LOGGERS = (
@@ -207,7 +71,7 @@ def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: t
             yield f"{key}={name!r}: {module!r} does not define it; name and trust the module that does"
 
 
-def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
+def check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
     """Raise ConfigError if Hydra's own part of a composed config names untrusted code, or does not fit this program."""
     # Only the overrides can trust modules: a sweeper plugin, or the user's callbacks.
     typed = parsed_overrides([override for override in overrides if override.startswith(f"{KEY}=")])
@@ -227,9 +91,6 @@ def _check_hydra(hydra: DictConfig, overrides: Sequence[str]) -> None:
     if errors:
         raise ConfigError(errors)
 
-
-CHECKS = Checks(file=check_file, hydra=_check_hydra, folders=shipped_dirs()[1:])
-"""The checks of every config that Hydra composes."""
 
 _PLUGINS = ("launcher", "sweeper", "callbacks")
 _LOGGING = ("job_logging", "hydra_logging")

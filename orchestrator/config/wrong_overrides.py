@@ -1,7 +1,6 @@
 """Explanations of command lines that do not compose: one line for each wrong override, with what to write instead.
 
 Hydra reports only the first wrong override, and offers nothing. Here each is tried, on one composition of the others.
-Overrides that people write from habit have a suggestion, ready to copy into a shell.
 """
 
 from __future__ import annotations
@@ -12,33 +11,22 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, cast
 
-import yaml
 from hydra import compose
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.hydra_private import apply_override, flag_names
-from orchestrator.config.kinds import Number
+from orchestrator.config.compose import WRONG, one_line, resolved
+from orchestrator.config.habits import copyable, meant
+from orchestrator.config.hydra_private import apply_override
 from orchestrator.config.overrides import is_search_path, key_of
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, primary
 from sweeps.errors import ConfigError, nearest, unknown
 from sweeps.sweep import STANDARD_AXES
 
-WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
-"""What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
-UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
-
 _SCRIPTS = (".py", ".sh")
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
-_LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
-
-
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a composed config as plain values. Raises the errors in WRONG."""
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 class CompositionError(ConfigError):
@@ -164,7 +152,7 @@ def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
         similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
         similar = similar or [dotted for dotted in known if "." in dotted and dotted.endswith(f"_{name}")]
     if similar:
-        return f" (did you mean {' or '.join(_copyable(dotted, value) for dotted in similar[:3])}?)"
+        return f" (did you mean {' or '.join(copyable(dotted, value) for dotted in similar[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
     can_be_added = top not in (*OWN_SECTIONS, "budget") and (top in known or not nearest(top, known))
@@ -186,18 +174,6 @@ def _quoting(override: str, error: Exception) -> str:
         return f"; write the list in quotes, without spaces: '{key}={value.rstrip(',')}]'"
     taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
     return f"; if this is one text, {quoted}" if taken_apart else ""
-
-
-def one_line(error: BaseException) -> str:
-    """Return the error in one line, with its cause if Hydra names only what failed."""
-    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
-    text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
-    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
-    text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
-    # Hydra's own error often says only that a call failed.
-    why = one_line(error.__cause__) if error.__cause__ else ""
-    line = f"{text}: {why}" if why and why not in text else text
-    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -251,166 +227,3 @@ def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups
     instead = meant(f"sweep.axes.{axis}", listed)
     hint = f": {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"
-
-
-def dash_errors(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield an error for each key written as an option (`--key`); only Hydra's own flags take dashes."""
-    flags = flag_names()
-    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        name, equals, value = argument.partition("=")
-        if not name.startswith("--") or any(flag.startswith(name) for flag in flags):
-            continue
-        key = name.lstrip("-").replace("-", "_")
-        is_value = not equals and following and not following.startswith("-") and "=" not in following
-        value = following if is_value else value
-        written = f"{argument} {following}" if is_value else argument
-        instead = meant(key, value) or f"write {key}={value or 'VALUE'}"
-        yield f"{written!r}: keys have no dashes: {instead}"
-
-
-_HABITS: Mapping[str, str] = {
-    "trainable.loader.workers": "num_workers dataloader_workers workers workers=n",
-    "sweep.axes.gpus": "gpus gpu num_gpus n_gpus ngpus gpu_count devices num_devices nproc nproc_per_node num_processes"
-    " processes world_size workers=n",
-    "sweep.axes.device_batch_size": "device_batch_size batch_size batch bs batch_per_gpu batch_size_per_gpu"
-    " per_device_batch_size per_device_train_batch_size per_gpu_batch_size local_batch_size",
-    "sweep.axes.global_batch_size": "global_batch_size global_batch total_batch_size train_batch_size batch_size bs",
-    "sweep.axes.lr_rule": "lr_rule lr_rules rule rules lr_scaling",
-    "sweep.axes.lr_multiplier": "lr_multiplier lr_multipliers lr_factor",
-    "sweep.axes.seed": "seed seeds n_seeds num_seeds random_seed",
-    "trainable.lr": "lr learning_rate base_lr",
-    "budget.epochs": "epochs epoch num_epochs n_epochs max_epochs num_train_epochs",
-    "budget.steps": "steps max_steps num_steps train_steps iterations iters max_iters",
-    "budget.samples": "samples max_samples",
-    "budget.tokens": "tokens max_tokens",
-    "time_limit_s": "time_limit timeout timeout_s max_time trial_timeout walltime",
-    "sweep.budget.wall_s": "time_limit timeout max_time wall_s budget_s walltime",
-    "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours",
-    "sweep.budget.cost": "max_cost",
-    "resources.device": "device accelerator",
-    "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores",
-    "trainable.precision": "precision dtype mixed_precision",
-    "trainable.precision=bf16": "amp=true bf16=true",
-    "trainable.precision=fp16": "fp16=true",
-    "trainable.micro_batch=auto": "batch_size=auto",
-    "report.target": "target target_accuracy",
-    "report.metric": "metric",
-    "report.margin": "margin tolerance",
-    "report.objective": "minimize minimise optimize_for",
-    "report.price_per_gpu_hour": "price gpu_price price_per_hour price_per_gpu_hour",
-    "data": "dataset datasets",
-    "optimizer": "optim opt",
-    "schedule": "scheduler lr_scheduler lr_schedule",
-    "grad_accum_steps": "accumulate accumulation grad_accum gradient_accumulation gradient_accumulation_steps",
-    "results_dir": "output_dir output out out_dir outdir log_dir logdir save_dir results dir folder",
-    "sweep.name": "name run_name experiment",
-    "sweep.baseline": "baseline",
-    "sweep.early_stop=asha": "search searcher search_alg",
-    "cluster.gpu_type": "gpu_type gpu_model",
-    "cluster.address": "address ray_address",
-    "launch.nodes": "nodes num_nodes nnodes",
-    "strategy=fsdp": "strategy=fsdp2 strategy=zero strategy=zero3 strategy=deepspeed strategy=full_shard",
-    "strategy=fsdp_grad": "strategy=zero2 strategy=shard_grad_op",
-    "strategy=data_parallel": "strategy=dp",
-    "strategy=ddp": "strategy=distributed strategy=horovod",
-    **{f"tracker.{tracker}.enabled=true": f"{tracker}=true" for tracker in ("wandb", "mlflow", "tensorboard")},
-    **{f"tracker.wandb.mode={mode}": f"wandb={mode}" for mode in ("offline", "online")},
-    "format=json": "json= json=true",
-    **{f"mode={mode}": f"mode={mode}" for mode in SCHEMA["mode"].words},
-    "mode=run": "mode=run mode=start mode=resume mode=continue",
-    "mode=plan": "mode=plan mode=dry_run mode=dryrun",
-    "mode=report": "mode=report mode=summary",
-    "mode=list": "mode=list mode=ls",
-    "mode=status": "mode=status mode=ps mode=show",
-    "mode=verify": "mode=verify mode=check",
-    "launch.options": "partition time_limit image claim hosts instance workdir infra",
-}
-"""What to write, and the words that people write for it: keys, or keys with one value (`n`: any whole number)."""
-
-_OWN_RANKS = "for a script of yours: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
-_REMARKS = {
-    "sweep.axes.device_batch_size": "on each GPU",
-    "sweep.axes.global_batch_size": "on all GPUs together",
-    "sweep.axes.lr_multiplier": "factors on the learning rate",
-    "trainable.lr": "at trainable.reference_batch_size; sweep.axes.lr_multiplier has factors on it",
-    "time_limit_s": "of one trial",
-    "sweep.budget.wall_s": "of the whole sweep",
-    "trainable.loader.workers": "of each GPU, to load data",
-    "strategy=fsdp": _OWN_RANKS,
-    "strategy=fsdp_grad": _OWN_RANKS,
-    "mode=run": "the same command continues a sweep",
-    "mode=status": "a trial's files are in results/NAME/trials/ID",
-}
-"""Remarks on what to write."""
-
-_ACTIONS = {
-    "write --help": "mode=help",
-    "read results/NAME/trials/ID/*.log": "mode=logs mode=log",
-    "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json": "mode=stop"
-    " mode=cancel",
-    "delete the results' folder: rm -r results/NAME": "mode=clean mode=delete",
-    "its axes tell how many trials a sweep has: shorten a list in sweep.axes, or limit sweep.budget.gpu_hours,"
-    " sweep.budget.wall_s or sweep.budget.cost": "max_trials n_trials num_trials num_samples trials",
-}
-"""What to do where no override does it, and the words that people write for it."""
-
-_MOST_SEEDS = 50
-
-
-def choice_meant(key: str, value: str) -> str:
-    """Return what to do instead of KEY=VALUE, where the key exists and this is none of its choices; else empty."""
-    return _instead(key, value, _with_value(key, value))
-
-
-def meant(key: str, value: str) -> str:
-    """Return what to do instead of KEY=VALUE, where the key does not exist; empty if nothing is known.
-
-    Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
-    """
-    name = key.rpartition(".")[2].lower().replace("-", "_")
-    words = [_with_value(name, value), name]
-    if value.lower() in ("true", "1", "yes", ""):  # a mode as a flag
-        words.append(f"mode={name}")
-    return next(filter(None, (_instead(key, value, word) for word in words)), "")
-
-
-def _with_value(key: str, value: str) -> str:
-    return f"{key}={'n' if value.isdecimal() else value.lower().replace('-', '_')}"
-
-
-def _instead(key: str, value: str, word: str) -> str:
-    """Return what to do instead of KEY=VALUE by the tables, in which it is this word; empty if they do not have it."""
-    for action, words in _ACTIONS.items():
-        if word in words.split():
-            return action
-    targets = [target for target, words in _HABITS.items() if word in words.split() and target != key]
-    remarks = {target: f" ({remark})" for target, remark in _REMARKS.items()}
-    texts = [_override(target, key, value) + remarks.get(target, "") for target in targets]
-    return f"write {' or '.join(texts)}" if texts else ""
-
-
-def _override(target: str, key: str, value: str) -> str:
-    """Return the override of a target with the value that was given to the key."""
-    if "=" in target:
-        return target
-    if target == "launch.options":
-        return f"'{target}={{{key.rpartition('.')[2]}: {value}}}'"
-    if target.startswith("sweep.axes."):
-        is_count = key.endswith("seeds") and value.isdecimal() and 0 < int(value) <= _MOST_SEEDS
-        return _copyable(target, ",".join(map(str, range(int(value)))) if is_count else value)
-    if key.startswith("sweep.axes.") or value.startswith("["):
-        return f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
-    kind = SCHEMA.get(target)
-    number = kind.number_in(value) if isinstance(kind, Number) else ""
-    return f"{target}={number or value}"
-
-
-def _copyable(key: str, value: str) -> str:
-    """Return KEY=VALUE as it can be copied into a shell: an axis takes a list, and brackets need quotes."""
-    if not key.startswith("sweep.axes."):
-        return f"{key}={value}"
-    return "sweep.axes.gpus=auto" if value == "auto" else f"'{key}={_in_brackets(value)}'"
-
-
-def _in_brackets(value: str) -> str:
-    return value if value.startswith("[") else f"[{value or '…'}]"

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.config_files import DESTINATIONS, check_file
 from orchestrator.config.hydra_private import ConfigFile
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import with_primary
-from orchestrator.config.trust import DESTINATIONS, check_file
 from sweeps.errors import ConfigError
 
 FORBIDDEN: dict[str, Any] = {

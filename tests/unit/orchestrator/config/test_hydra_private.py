@@ -22,9 +22,8 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
 from orchestrator.config import hydra_private
-from orchestrator.config.compose import initialised
+from orchestrator.config.compose import CHECKS, initialised
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.trust import CHECKS
 
 ROOT = Path(__file__).parents[4]
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import pytest
 
 from orchestrator.cli.app import main
+from orchestrator.config.compose import one_line
+from orchestrator.config.habits import _ACTIONS, _HABITS, _REMARKS, dash_errors, meant
 from orchestrator.config.schema import AXES, SCHEMA
-from orchestrator.config.wrong_overrides import _ACTIONS, _HABITS, _REMARKS, dash_errors, meant, one_line
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
