@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.store.record import Listener, TrialOutcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -28,6 +28,25 @@ RANK_ENTRY = "trainables.rank:run"
 
 class NotStartedError(RuntimeError):
     """The back end could not be started although the request is valid; trying again may help."""
+
+
+class Listener(Protocol):
+    """Receives the events of trials. Called from the driver's main thread only; an exception ends the sweep."""
+
+    def started(self, trial: TrialSpec) -> None:
+        """The trial's gang has its resources and was told to start."""
+
+    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rank 0 reported rows, one per epoch, each exactly once and in order."""
+
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """The attempt has ended. The end is acknowledged once this returns."""
+
+    def ticked(self) -> None:
+        """Called at least once a second while trials run, for clocks and displays."""
+
+    def stopping(self) -> bool:
+        """Return whether no further trial may start and running ones must stop."""
 
 
 class Backend(Protocol):

@@ -16,12 +16,12 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Watch, outcome_of
+from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Listener, Watch, outcome_of
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
-from orchestrator.store.record import Listener, TrialOutcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from sweeps.rank_exit import RankExit
@@ -162,7 +162,7 @@ class InProcessBackend:
         started = time.monotonic()
         listener.started(trial)
         rank = RunningTrial(trial, listener, self._settings)
-        with Sampler(Sampling(hz=self._settings.telemetry.hz), Watched.of(request)) as sampler:
+        with Sampler(Sampling(), Watched.of(request)) as sampler:
             try:
                 with rank:
                     rank_exit = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)

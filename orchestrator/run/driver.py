@@ -32,11 +32,11 @@ from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
-from orchestrator.run.rounds import Rounds, SharedTimings
+from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import Patience, TrialQueue
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
@@ -207,7 +207,7 @@ class SweepRun:
             rounds = Rounds(request, plan, session, history, more_seeds)
             if rounds.has_trials:
                 backend = backend or self.start_backend()[0]
-                trial_queue = self._trial_queue(rounds, plan, began_s)
+                trial_queue = rounds.queue(used_wall_s=time.monotonic() - began_s)
                 # Called before the back end closes.
                 self.stack.callback(trackers.close)
                 try:
@@ -216,25 +216,6 @@ class SweepRun:
                 finally:
                     session.settle()
         return rounds.planned
-
-    def _trial_queue(self, rounds: Rounds, planned: Plan, began_s: float) -> TrialQueue:
-        request = self.checked.request
-        wait_s = request.settings.cluster.wait_s
-        history = self.journal.history
-        has_ok_trial = any(row.status is Status.OK for row in history.rows.values())
-        used_wall_s = time.monotonic() - began_s
-        return TrialQueue(
-            rounds.first,
-            durations=planned.durations,
-            budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
-            patience=Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, request, wait_s) else wait_s),
-            # The session has journaled the end of the attempt by then.
-            awaits_retry=lambda trial_id: history.of(trial_id).awaits_retry,
-            supplier=rounds,
-            as_started=SharedTimings(history).as_started,
-            # One ok trial of an earlier run shows that the failures depend on the axes.
-            equal_failures=None if has_ok_trial else request.settings.equal_failures,
-        )
 
     def _account_for(self, trial_queue: TrialQueue, session: Session, rounds: Rounds) -> None:
         """Journal trials that were abandoned or never started; report if no node is left or all trials fail."""

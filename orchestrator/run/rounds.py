@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.backends.choose import nodes_ready
 from orchestrator.config.request import Request
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
-from orchestrator.schedule.queue import LeftOut
+from orchestrator.schedule.queue import LeftOut, Patience, TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.history import History, speed_group
 from orchestrator.store.record import TrialOutcome, TrialRecord
@@ -249,6 +250,7 @@ class Rounds:
         self, request: Request, plan: Plan, session: Session, history: History, more_seeds: MoreSeeds | None = None
     ) -> None:
         """With `more_seeds`, further seeds run until the verdict is clear."""
+        self._request = request
         self._plan = plan
         self._session = session
         self._history = history
@@ -287,6 +289,29 @@ class Rounds:
     def unsettled(self) -> str:
         """The budget that ran out before the verdict was clear; empty otherwise."""
         return self._extra_seeds.unsettled
+
+    def queue(self, *, used_wall_s: float) -> TrialQueue:
+        """Return the queue of the first round, to which this object supplies the trials of the others.
+
+        `used_wall_s` is how much of the wall-clock budget this driver has used before.
+        """
+        request, history, nodes = self._request, self._history, self._plan.nodes
+        wait_s = request.settings.cluster.wait_s
+        # If the driver has waited for nodes already, the trials do not wait once more.
+        patience = Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(nodes, request, wait_s) else wait_s)
+        # One ok trial of an earlier run shows that the failures depend on the axes.
+        has_ok_trial = any(row.status is Status.OK for row in history.rows.values())
+        return TrialQueue(
+            self.first,
+            durations=self._plan.durations,
+            budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
+            patience=patience,
+            # The session has journaled the end of the attempt by then.
+            awaits_retry=lambda trial_id: history.of(trial_id).awaits_retry,
+            supplier=self,
+            as_started=SharedTimings(history).as_started,
+            equal_failures=None if has_ok_trial else request.settings.equal_failures,
+        )
 
     def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
         """Journal what the last round left out. Return the next one; empty at the end of the sweep."""

@@ -1,31 +1,27 @@
 """A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
 
 To Tune the supervisor is a trial's actor. This module does not import Tune, which would double the time that a gang
-takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` their progress, `death_of` explains a rank whose
-process died, and `Supervisor` runs trials on them.
+takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` sees their progress, and `Supervisor` runs trials.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Watch, died, outcome_of
+from orchestrator.backends.backend import Watch, outcome_of
+from orchestrator.backends.ray.deaths import all_settled, death_of, oom_kills
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
@@ -37,102 +33,6 @@ from sweeps.status import Status
 from sweeps.trial import RankRequest, TrialSpec
 
 RESERVED = ("rows", "outcome", "done", "config")  # keys of a result that have a meaning to Tune or to this back end
-
-
-NODE_S = 40.0
-"""How long to wait for Ray to find out what happened to an unreachable rank; it notices a lost node after some 15 s."""
-
-NOTE_LENGTH = 200
-
-REPORT_BYTES = 1 << 20
-"""How much of the end of a log is searched for Python's report; a log may be larger than the memory that is left."""
-
-_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
-
-
-def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
-    """Call `settled` for several ranks at the same time, so that all are known within NODE_S.
-
-    `ask(rank, timeout_s)` calls a rank once more.
-    """
-    if not errors:
-        return {}
-    with ThreadPoolExecutor(max_workers=len(errors)) as threads:
-        waiting = {rank: threads.submit(settled, error, partial(ask, rank)) for rank, error in errors.items()}
-    return {rank: waited.result() for rank, waited in waiting.items()}
-
-
-def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
-    """Return Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank again."""
-    until = time.monotonic() + NODE_S
-    while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
-        try:
-            ask(left_s)
-        except GetTimeoutError:
-            break
-        except RayError as later_error:
-            error = later_error
-            time.sleep(0.2)
-        else:  # it is alive, but the original call is lost
-            break
-    return error
-
-
-def death_of(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
-    """Return the exit of a rank of which Ray has only this error.
-
-    Its log starts at byte `began_at`; anything before belongs to an earlier attempt. `oom_killed`: the kernel's
-    out-of-memory killer has killed a process on this node in the meantime.
-    """
-    account = str(error)
-    last = account.strip().splitlines()[-1]
-    if isinstance(error, RayTaskError):
-        return RankExit(rank=rank, cause=Cause.ERROR, note=last, trace=account)
-    if isinstance(error, OutOfMemoryError):
-        return died(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
-    if _is_of_the_node(account):
-        return died(rank, in_short(account), account, cause=Cause.NODE)
-    crash = _crash(log, began_at)
-    if crash:
-        return died(rank, crash.splitlines()[0], crash)
-    if oom_killed:
-        return died(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
-    return died(rank, in_short(account), account)
-
-
-def in_short(account: str) -> str:
-    """Return Ray's message about a lost process in one line, without its list of possible reasons."""
-    if _is_of_the_node(account):
-        return "its node was lost"
-    last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
-    if "End of file" in last:  # all that Ray knows of a process that was killed
-        return "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"
-    return last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH]
-
-
-def _is_of_the_node(account: str) -> bool:
-    return any(words in account for words in ("node has died", "node has crashed", "preempted"))
-
-
-def _crash(log: Path, began_at: int) -> str:
-    """Return Python's report of a fatal signal at the end of the log; empty if there is none."""
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(max(began_at, log.stat().st_size - REPORT_BYTES))
-        text = file.read().decode(errors="replace")
-    _, title, report = text.rpartition("Fatal Python error: ")
-    return report.strip() if title else ""
-
-
-def oom_kills() -> int:
-    """Return how many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
-    kills = 0
-    for file in _COUNTS:
-        with suppress(OSError):
-            match = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
-            kills += int(match[1]) if match else 0
-    return kills
 
 
 STACKS_S = 1.0  # how long a rank that hangs may take to return its stacks
@@ -351,17 +251,18 @@ class Supervisor:
         request: RankRequest = config["request"]
         assert request.trial_dir
         self._trial_dir = request.trial_dir
-        trial = self._trial = request.trial
+        self._trial = trial = request.trial
         # Nothing of the last trial stays but the processes.
         self._iterations = 0
         self._reported_s = 0.0
         self._exits: list[RankExit] = []
         self._readings: list[Readings] = []
-        self._deadline = self._end_commands_s = float("inf")
-        self._leaving: Sequence[str] = ()
-        self._given_up = ""
-        self._rows: list[dict[str, Any]] | None = None
-        self._seen = 0
+        self._deadline = float("inf")  # when the ranks that still run are killed
+        self._end_commands_s = float("inf")  # when the commands that still run are asked to stop
+        self._leaving: Sequence[str] = ()  # the nodes that are about to be removed
+        self._given_up = ""  # why the trial is stopped early
+        self._rows: list[dict[str, Any]] | None = None  # all rows, once rank 0 has ended
+        self._seen = 0  # how many of them were reported
         self._last_row: Mapping[str, Any] = {}
         # What a log has by now is of earlier attempts.
         logs = [rank_log(self._trial_dir, rank) for rank in range(trial.gang.ranks)]
@@ -453,28 +354,30 @@ class Supervisor:
         return rows
 
     def _finish(self) -> TrialOutcome:
+        """Return the outcome of the trial, and keep only processes that may serve another one."""
         from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
 
         wall_s = time.monotonic() - self._started
-        complete = len(self._exits) == len(self._ranks)
-        if (
-            self._settings.workers == "fresh"
-            or not complete
-            or not all(rank_exit.reusable for rank_exit in self._exits)
-        ):
-            self._workers.end()
         self._running = {}
+        have_all_ended = len(self._exits) == len(self._ranks)
+        are_reusable = have_all_ended and all(rank_exit.reusable for rank_exit in self._exits)
+        if self._settings.workers == "fresh" or not are_reusable:
+            self._workers.end()
         if self._leaving:
             self._workers.close()
             # The trial continues on another node.
             note = f"node {self._leaving[0][:8]} is about to be removed"
             self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
-        outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
-        if self._given_up and has_stopped and outcome.status is Status.OK:
-            # The test accuracy after a part of the training means nothing.
-            metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
-            outcome = replace(
-                outcome, status=Status.SKIPPED, note=self._given_up, skipped_by="early_stop", metrics=metrics
-            )
+        has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
+        if self._given_up and has_stopped and not has_failed:
+            self._exits = [_given_up(rank_exit, self._given_up) for rank_exit in self._exits]
+        outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+
+
+def _given_up(rank_exit: RankExit, why: str) -> RankExit:
+    """Return the exit of a rank that was stopped early."""
+    # The test accuracy after a part of the training means nothing.
+    metrics = {name: value for name, value in rank_exit.metrics.items() if name != "accuracy"}
+    return replace(rank_exit, cause=Cause.GIVEN_UP, note=why, metrics=metrics)

@@ -1,41 +1,31 @@
-"""Connects the trial queue with Tune: `QueueSearch` hands trials to Tune, `Relay` passes Tune's events to the listener.
-
-An `Attempt` at a trial is a trial to Tune; `Bundles` are its resources.
-"""
+"""Trials as Tune sees them: an `Attempt`, its `Bundles` of resources, and the `Relay` of its events to the listener."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.tune import Callback, Experiment, PlacementGroupFactory, Trainable
+from ray.tune import Callback, PlacementGroupFactory, Trainable
 from ray.tune.experiment import Trial
-from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.backend import GuardedListener
 from orchestrator.backends.gpu_quarantine import Quarantine
-from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import NODE_ID
-from orchestrator.backends.ray.gang import in_short
+from orchestrator.backends.ray.deaths import in_short
 from orchestrator.backends.ray.private_tune import CONFIG_ATTRIBUTES
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import TrialQueue
-from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from orchestrator.telemetry.sampler import Sampling
-from orchestrator.trackers.tracking import run_of
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import RankRequest, TrialSpec
+from sweeps.trial import TrialSpec
 
 
 class Bundles(PlacementGroupFactory):  # type: ignore[misc]
@@ -97,142 +87,6 @@ class Attempt(Trial):  # type: ignore[misc]
         state: dict[str, Any] = super().__getstate__()
         kept = {key: value for key, value in state.items() if key not in ("spec", "rows", "outcome", "_shown")}
         return kept | dict.fromkeys(CONFIG_ATTRIBUTES, self._shown)
-
-
-NODES_EVERY_S = 2.0  # how often to ask the cluster for its nodes, which may be lost or added
-
-
-class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
-    """Tune's source of trials.
-
-    Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
-    Therefore it gets each trial only when the trial can start: the queue decides on order and waiting, and an idle
-    gang is either used by the next trial of its shape or ends for a gang of another shape. If there are several nodes,
-    each gang names its nodes, because the queue relies on them.
-    """
-
-    def __init__(
-        self,
-        trial_queue: TrialQueue,
-        nodes: Callable[[], Sequence[Node]],
-        starting: Starting,
-        stopping: Callable[[], bool] = lambda: False,
-        demand: Demand | None = None,
-        keeps_ended: bool = True,
-    ) -> None:
-        """`stopping`: whether the sweep is to end; while it waits for its first trial, Tune asks only this queue.
-
-        `demand` asks for further nodes; None if the cluster has no others. `keeps_ended`: whether Tune is to keep
-        trials that have ended.
-        """
-        self.keeps_ended = keeps_ended
-        self._stopping = stopping
-        self._demand = demand
-        self._trial_queue = trial_queue
-        self._nodes = nodes
-        self._starting = starting
-        self._given: list[tuple[Attempt, Start]] = []
-        self._taken_back: set[str] = set()
-        self._count = 0
-        self._several = False
-        self._alive: Sequence[Node] = ()
-        self._asked = False
-        self._set_nodes()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Nothing: Tune saves its arguments as part of a state that is never read."""
-        return {}
-
-    @property
-    def total_samples(self) -> int:
-        """The total number of trials."""
-        return len(self._trial_queue) + self._count
-
-    def add_configurations(self, experiments: list[Experiment]) -> None:
-        """Remember Tune's experiment, to which its trials belong."""
-        self._experiment = experiments[0]
-
-    def next_trial(self) -> Attempt | None:
-        """Return the next trial, if one may start now."""
-        now_s = time.monotonic()
-        self._note_ends(now_s)
-        if self._stopping():
-            return None
-        if now_s - self._looked_s > NODES_EVERY_S:
-            self._set_nodes()
-        start = self._trial_queue.next(now_s)
-        if start is None:
-            if self._demand is not None and not self._asked:  # once after each look at the nodes
-                self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
-                self._asked = True
-            return None
-        trial, starting = start.trial, self._starting
-        trial_dir = starting.results_dir / "trials" / trial.trial_id
-        attempt = Attempt(
-            self._experiment.spec["run"],
-            trial,
-            given={
-                "request": RankRequest(trial=trial, trial_dir=trial_dir, driver_node=starting.driver_node),
-                "settings": starting.settings,
-                # Made here, because it names the driver, whose load is not foreign.
-                "sampling": Sampling(hz=starting.settings.telemetry.hz),
-                "lost": sorted(starting.quarantine.devices),
-            },
-            shown={"params": dict(run_of(trial, starting.secrets).params)},
-            trial_id=f"{trial.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
-            storage=self._experiment.storage,
-            placement_group_factory=self._bundles(start),
-        )
-        self._given.append((attempt, start))
-        self._count += 1
-        return attempt
-
-    def _note_ends(self, now_s: float) -> None:
-        """Tell the queue which attempts have ended."""
-        for attempt, start in [(attempt, start) for attempt, start in self._given if attempt.is_finished()]:
-            self._given.remove((attempt, start))
-            self._trial_queue.ended(start.trial.trial_id, now_s, attempt.outcome)
-            # It never started: the queue must not count this as a failure of the trial.
-            if attempt.trial_id in self._taken_back:
-                self._trial_queue.retry(start.trial)
-            elif attempt.outcome is None or attempt.outcome.cause is Cause.NODE:
-                self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
-
-    def stranded(self) -> list[Trial]:
-        """Return trials that have not started and whose node is gone; they are queued again."""
-        alive = {node.node_id for node in self._alive}
-        stranded = [
-            attempt
-            for attempt, start in self._given
-            if attempt.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
-        ]
-        self._taken_back.update(attempt.trial_id for attempt in stranded)
-        return stranded
-
-    def is_finished(self) -> bool:
-        """Return whether no further trial will come."""
-        return self._finished or self._trial_queue.over or self._stopping()
-
-    def gangs_needed(self) -> bool:
-        """Return whether to keep idle gangs; on an autoscaled cluster, only if a trial could use one."""
-        return self._demand is None or self._trial_queue.needs_gangs
-
-    def _set_nodes(self) -> None:
-        self._looked_s, self._asked = time.monotonic(), False
-        before, self._alive = self._alive, self._nodes()
-        if self._demand is not None and before != self._alive:
-            self._demand.close()  # the requested nodes may have arrived, and must be free for the trials
-        # Never reset: gangs kept on the last remaining node name it, and would no longer match.
-        self._several = self._several or len(self._alive) > 1
-        self._trial_queue.set_nodes(self._alive, self._looked_s)
-
-    def _bundles(self, start: Start) -> Bundles:
-        """Return the bundles of the gang that the trial uses, which may be larger than its own."""
-        # Fresh workers end with their trial, so that a larger gang's processes would be of no use to later ones.
-        own = start.trial.gang
-        place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
-        nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
-        return Bundles(place, nodes if self._several else ())
 
 
 class GangTrainable(Trainable):  # type: ignore[misc]

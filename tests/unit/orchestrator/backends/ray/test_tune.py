@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
-from orchestrator.backends.ray import private_tune, tune
+from orchestrator.backends.ray import backend, private_tune
+from orchestrator.backends.ray.backend import QueueSearch
 from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGroups
-from orchestrator.backends.ray.tune import Attempt, Bundles, QueueSearch, Starting, _broken
+from orchestrator.backends.ray.tune import Attempt, Bundles, Starting, _broken
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import TrialOutcome
@@ -166,7 +167,7 @@ def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     trial_queue = TrialQueue([trial("0", "quick"), trial("1", "quick")])
     queue = QueueSearch(trial_queue, lambda: list(alive), Starting(results_dir=tmp_path))
     queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
-    monkeypatch.setattr(tune, "Attempt", lambda name, spec, **known: Tried(int(spec.trial_id)))
+    monkeypatch.setattr(backend, "Attempt", lambda name, spec, **known: Tried(int(spec.trial_id)))
     return queue
 
 
@@ -181,7 +182,7 @@ def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
 
 def test_supervisor_learns_which_process_drives_it(queue: QueueSearch, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
-    monkeypatch.setattr(tune, "Attempt", lambda name, spec, **known: given.append(known["given"]))
+    monkeypatch.setattr(backend, "Attempt", lambda name, spec, **known: given.append(known["given"]))
     queue.next_trial()
     assert given[0]["sampling"].driver_pid == os.getpid()
     assert given[0]["request"].trial_dir.parts[-2:] == ("trials", "0")
@@ -218,8 +219,8 @@ def test_last_node_is_still_named_in_bundles(
     alive: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Node, ...]] = []
-    monkeypatch.setattr("orchestrator.backends.ray.tune.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
-    monkeypatch.setattr("orchestrator.backends.ray.tune.Attempt", lambda *given, **named: Tried(0))
+    monkeypatch.setattr("orchestrator.backends.ray.backend.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
+    monkeypatch.setattr("orchestrator.backends.ray.backend.Attempt", lambda *given, **named: Tried(0))
     queue = QueueSearch(TrialQueue([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
     queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
     alive.remove(B_queue)
