@@ -23,13 +23,12 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot, with_remedy
+from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot
 from orchestrator.telemetry.timing_gate import disturbed, why_discarded
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.forecast import REHEARSED, Rehearsals
-from sweeps.printable import printable_line
 from sweeps.rank_exit import Cause, is_retried
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
@@ -120,16 +119,12 @@ class Session:
         Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises ConfigError if it
         found the request invalid and no earlier trial has a result.
         """
-        folder = self._layout.trial(trial.trial_id)
         if outcome.cause is Cause.DISK:
             # The driver's own error, with the number of the trial's.
             number = re.search(r"\[Errno (\d+)\]", outcome.note)
+            folder = self._layout.trial(trial.trial_id)
             raise OSError(int(number[1]) if number else errno.ENOSPC, outcome.note, str(folder))
-        # The note may quote the user's program: its secrets and control sequences must not reach the journal or a
-        # terminal.
-        note = printable_line(self._secrets.text(with_remedy(outcome.note, folder)))
-        outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
-        self._folders.hide_in_logs(trial)
+        outcome = self._folders.cleaned(trial, outcome)
         if outcome.cause is Cause.REQUEST:
             statuses: list[object] = [row.status.value for row in self._history.all_rows.values()]
             statuses += [probe.get("status") for probe in self._history.probes.values()]

@@ -18,15 +18,17 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.store import files
 from orchestrator.store.files import append, make_directory, refuse_link, write_whole
 from orchestrator.store.history import History
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.results_folder import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, ResultsFolder
 from orchestrator.store.secrets import Secrets
+from sweeps.printable import printable_line
 from sweeps.trial import TrialSpec
 
 HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
@@ -189,13 +191,23 @@ class TrialFolders:
         if (metrics := self._layout.metrics(original)).exists():
             write_whole(self._layout.metrics(trial_id), metrics.read_bytes())
 
-    def hide_in_logs(self, trial: TrialSpec) -> None:
-        """Remove secrets from the logs of the trial's ranks and commands, once nothing writes to them any more."""
-        logs = sorted(self._layout.trial(trial.trial_id).glob("*.log"))
-        # A command may have put a pipe there, which nothing fills.
-        for log in (path for path in logs if path.is_file()):
-            content = log.read_bytes()
-            text = content.decode("utf-8", "surrogateescape")
+    def cleaned(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
+        """Return the outcome as it may be written and shown, once nothing writes to the trial's logs any more.
+
+        Secrets are removed from it and from the logs of the trial's ranks and commands.
+        """
+        folder = self._layout.trial(trial.trial_id)
+        self._hide_in_logs(folder)
+        # The note may quote the user's program: its control sequences must not reach the journal or a terminal.
+        note = printable_line(self._secrets.text(_with_remedy(outcome.note, folder)))
+        return replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
+
+    def _hide_in_logs(self, folder: Path) -> None:
+        for log in sorted(folder.glob("*.log")):
+            # A command may have put a pipe there, which nothing fills.
+            if not log.is_file():
+                continue
+            text = log.read_bytes().decode("utf-8", "surrogateescape")
             clean = self._secrets.text(text)
             if clean != text:
                 # Bytes that are no text stay as they are: a log may hold anything that a program printed.
@@ -210,7 +222,7 @@ class TrialFolders:
         shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
 
 
-def with_remedy(note: str, folder: Path) -> str:
+def _with_remedy(note: str, folder: Path) -> str:
     """Return the trial's note, with advice if its command looked for a file in the user's folder.
 
     A trial's command runs in the trial's folder, while the file is in the driver's current directory.

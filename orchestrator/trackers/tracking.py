@@ -19,7 +19,7 @@ from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
 from sweeps.errors import ConfigError
-from sweeps.printable import printable, printable_line
+from sweeps.printable import printable
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -127,8 +127,7 @@ class Trackers:
         if trial.measures:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
-        note = printable_line(self._secrets.text(outcome.note))
-        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, note))
+        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, outcome.note))
 
     def close(self) -> None:
         """Close the trackers."""

@@ -25,10 +25,10 @@ def build(
 ) -> torch.optim.Optimizer:
     """Build the optimizer `config["name"]` of a module that is already on its device, fused if possible.
 
-    `config["lr"]` is the reference rate, from which the caller has computed `lr`. `capturable` (on GPUs only) makes the
-    rate a float32 tensor in every parameter group: a step captured in a CUDA graph follows `group["lr"].fill_(value)`.
-    A name of the form `package.module:Class` is the user's optimizer, which receives the config's other keys, and the
-    module itself if its first parameter is called `module`.
+    `lr` is the rate until the first step sets its own, and `config["lr"]` the reference rate of the rule. `capturable`
+    (on GPUs only) makes the rate a float32 tensor in every parameter group: a step captured in a CUDA graph follows
+    `group["lr"].fill_(value)`. A name of the form `package.module:Class` is the user's optimizer, which receives the
+    config's other keys, and the module itself if its first parameter is called `module`.
 
     Raises ValueError for unknown names and keys, and for values outside their range.
     """

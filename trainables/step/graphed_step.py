@@ -49,9 +49,8 @@ class GraphedStep(TrainingStep):
         self._minibatches: list[Minibatch] = []
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
+    def take(self, batches: Iterator[Minibatch]) -> None:
         """See `TrainingStep`."""
-        self.set_rate(lr)
         self._place(batches)
         if self._eager_steps < WARMUP_STEPS:
             self._eager_steps += 1

@@ -199,8 +199,12 @@ class TrainingStep:
             self._exchanges = True
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
-        """Take a minibatch for each forward pass of the step, and update the model once."""
+        """Take a minibatch for each forward pass of the step, and update the model once at the rate `lr`."""
         self.set_rate(lr)
+        self.take(batches)
+
+    def take(self, batches: Iterator[Minibatch]) -> None:
+        """Take the step at the rate set before."""
         self.update(batches)
 
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
