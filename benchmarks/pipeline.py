@@ -28,7 +28,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.backends.backend import Backend
+from orchestrator.backends.backend import Backend, Listener
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.session import Session
@@ -36,7 +36,7 @@ from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
-from orchestrator.store.record import Kind, Listener, TrialOutcome
+from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord, checked_record
+from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
+from orchestrator.store.soundness import checked_record
 from sweeps.axes import flat, is_whole
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.probe import probe_id

@@ -25,8 +25,9 @@ from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import sync_directory, write_durably
 from orchestrator.store.history import History
 from orchestrator.store.lock import LockedError
-from orchestrator.store.record import Kind, Record, flaw
+from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import quarantine_of
+from orchestrator.store.soundness import flaw
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16

@@ -15,9 +15,10 @@ from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
 from orchestrator.run.finish import Report, SweepSummary, have_not_run, report_on
 from orchestrator.store.history import History
-from orchestrator.store.record import Kind, Record, TrialRecord, checked_record
+from orchestrator.store.record import Kind, Record, TrialRecord
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.soundness import checked_record
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo

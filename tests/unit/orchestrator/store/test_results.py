@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from orchestrator.store.journal import Journal, encode
-from orchestrator.store.record import Kind, checked_record
+from orchestrator.store.record import Kind
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.soundness import checked_record
 from sweeps.probe import probe_id
 from tests.unit.orchestrator.report import demo
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.store.record import checked_record
+from orchestrator.store.soundness import checked_record
 from orchestrator.tables.forecast import against_measured, forecast_table
 from sweeps.forecast import Estimate, Forecast
 from sweeps.status import Status
