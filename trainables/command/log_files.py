@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from trainables.command.metrics import CommandMetrics
+from trainables.command.output import OutputReader
 from trainables.command.process import OutputLines
 
 
@@ -47,7 +47,7 @@ class MetricsFile:
                 yield json.dumps(_filled_cells(row))
             self._rows_read = max(self._rows_read, len(rows))
 
-    def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
+    def rows(self, metrics: OutputReader) -> Iterator[dict[str, Any]]:
         """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
