@@ -20,7 +20,8 @@ import numpy as np
 
 from benchmarks.digits import KEPT, accuracies_of_thirty_seeds
 from benchmarks.figures import machine, tell
-from orchestrator.decision.choice import TIE, Choice, Contest, choose
+from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.contest import Contest
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay

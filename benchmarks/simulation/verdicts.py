@@ -19,7 +19,8 @@ import numpy as np
 
 from benchmarks.simulation.worlds import CLEAN, World, of_law
 from benchmarks.simulation.yardstick import DRAWS, MARGIN, MOST_SEEDS, contenders_of, measured
-from orchestrator.decision.choice import TIE, Choice, Contest, Restarts, choose
+from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.contest import Contest, Restarts
 from orchestrator.decision.more_seeds import further_seeds
 from orchestrator.decision.recommendation import SURE
 

@@ -16,16 +16,8 @@ from orchestrator.analysis.summary import SAMPLES, by_seed
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import (
-    ROUNDING,
-    TIE,
-    Choice,
-    Contest,
-    Restarts,
-    accuracy_differences,
-    choose,
-    log_objectives,
-)
+from orchestrator.decision.choice import ROUNDING, TIE, Choice, choose
+from orchestrator.decision.contest import Contest, Restarts, accuracy_differences, log_objectives
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.config.request import Request
-from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, log_objectives
+from orchestrator.decision.choice import TIE
+from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, log_objectives
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
 from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.history import speed

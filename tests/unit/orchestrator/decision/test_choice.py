@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Contest, Restarts, choose
+from orchestrator.decision.choice import choose
+from orchestrator.decision.contest import Contest, Restarts
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.seeds_needed import seeds_to_tell
 
