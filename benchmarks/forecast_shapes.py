@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.forecast import GRID, LENGTH, TOKENS, Machine, errors, kinds_of
-from orchestrator.plan.forecasts import rehearsing
+from orchestrator.plan.forecasts import rehearsal_of
 from sweeps.forecast import ALONE, SHAPES, Rehearsal, Rehearsals
 from sweeps.trial import RankRequest, TrialSpec
 from tests.unit.trainables.ranks import run
@@ -45,7 +45,7 @@ def rehearsed(trials: Sequence[TrialSpec]) -> Rehearsals:
     rehearsals = Rehearsals()
     while trial := rehearsals.next(trials):
         started = time.perf_counter()
-        exit = run(RankRequest(trial=rehearsing(trial, SHAPES_OF), rendezvous=ALONE, gang_id=ALONE))
+        exit = run(RankRequest(trial=rehearsal_of(trial, SHAPES_OF), rendezvous=ALONE, gang_id=ALONE))
         if exit["status"] != "ok":
             print(exit["trace"][-2000:], flush=True)
         answer = {"status": exit["status"], "note": exit["note"], "took_s": time.perf_counter() - started}

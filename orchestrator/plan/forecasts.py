@@ -159,7 +159,7 @@ def can_rehearse(trial: TrialSpec) -> bool:
     return trial.trainable == LOOPS[0] and trial.gang.devices_per_rank == 1
 
 
-def rehearsing(trial: TrialSpec, shapes_of: str | None = None) -> TrialSpec:
+def rehearsal_of(trial: TrialSpec, shapes_of: str | None = None) -> TrialSpec:
     """Return the rehearsal of a trial, on its devices or from its shapes for this GPU."""
     if shapes_of is None:
         return replace(trial, trainable=REHEARSE)
@@ -249,10 +249,10 @@ class Company:
             self._ends.append(here)
 
     def rehearse(self, trial: TrialSpec, ranks: int, shapes_of: str | None = None) -> Mapping[str, Any]:
-        """Return the answer of rank 0, or of the first rank that fails; `shapes_of`: see `rehearsing`."""
+        """Return the answer of rank 0, or of the first rank that fails; `shapes_of`: see `rehearsal_of`."""
         meeting = f"tcp://127.0.0.1:{free_port()}" if ranks > 1 else ALONE
         # Without a folder: a rehearsal leaves nothing behind, and continues from no checkpoint.
-        request = RankRequest(trial=rehearsing(trial, shapes_of), rendezvous=meeting, gang_id=meeting)
+        request = RankRequest(trial=rehearsal_of(trial, shapes_of), rendezvous=meeting, gang_id=meeting)
         pool = ThreadPoolExecutor(ranks)
         # All ranks at once, because they meet in the first collective.
         answers = [pool.submit(self._answer, replace(request, rank=rank)) for rank in range(ranks)]

@@ -151,10 +151,10 @@ class Display:
         figures = self._leaders.figures(outcome.metrics, trial.purpose)
         if outcome.status is Status.OK:
             on_cpu = trial.device == "cpu"
-            self._leaders.take(trial_label(trial.columns), trial.gpus, figures, on_cpu=on_cpu, is_timed=not disturbed)
+            self._leaders.take(_label(trial), trial.gpus, figures, on_cpu=on_cpu, is_timed=not disturbed)
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
-            line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {trial_label(trial.columns)}"
+            line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
             line += "".join(f"  {note}" for note in notes if note)
@@ -171,7 +171,7 @@ class Display:
         """Print that an attempt failed. The trial waits for its next attempt."""
         self._running.pop(trial.trial_id, None)
         self._waiting += 1
-        self._print(f"will be retried: {trial_label(trial.columns)}  {outcome.note}", style="yellow")
+        self._print(f"will be retried: {_label(trial)}  {outcome.note}", style="yellow")
         self.refresh()
 
     def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
@@ -187,9 +187,7 @@ class Display:
         for trial, end in ends:
             alike.setdefault((end.status, end.note), []).append(trial)
         for (status, why), trials in alike.items():
-            which = (
-                f"{_id(trials[0])}  {trial_label(trials[0].columns)} " if len(trials) == 1 else f"{len(trials)} trials:"
-            )
+            which = f"{_id(trials[0])}  {_label(trials[0])} " if len(trials) == 1 else f"{len(trials)} trials:"
             self._print(f"{status}  {which} {why}")
 
     @property
@@ -255,17 +253,19 @@ class Display:
             row = [short_number(running.row.get(key)) for key in columns.values()]
             took = f"{time.monotonic() - running.began_s:.0f}"
             state = f"running {_PURPOSES.get(running.trial.purpose, '')}".rstrip()
-            table.add_row(_id(running.trial), Text(trial_label(running.trial.columns)), *row, "", took, state)
+            table.add_row(_id(running.trial), Text(_label(running.trial)), *row, "", took, state)
         for trial, outcome, disturbed in list(reversed(self._last))[:most]:
             figures = self._leaders.figures(outcome.metrics, trial.purpose)
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
             row = [short_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
             rate = next((f"{short_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
             end = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
-            table.add_row(
-                _id(trial), Text(trial_label(trial.columns)), *row, rate, f"{outcome.wall_s:.0f}", end, style="dim"
-            )
+            table.add_row(_id(trial), Text(_label(trial)), *row, rate, f"{outcome.wall_s:.0f}", end, style="dim")
         return table
+
+
+def _label(trial: TrialSpec) -> str:
+    return trial_label(trial.columns)
 
 
 def _id(trial: TrialSpec) -> str:

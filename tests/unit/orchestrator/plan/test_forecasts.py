@@ -11,7 +11,7 @@ from orchestrator.backends.choose import known_nodes
 from orchestrator.config.compose import initialised
 from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
-from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, rehearsing, store, stored
+from orchestrator.plan.forecasts import Forecasts, can_rehearse, complete, rehearsal_of, store, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
@@ -249,7 +249,7 @@ def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkey
             pass
 
         def rehearse(self, trial: TrialSpec, ranks: int, shapes_of: str | None) -> dict[str, object]:
-            shaped = rehearsing(trial, shapes_of)
+            shaped = rehearsal_of(trial, shapes_of)
             assert shaped.device == "cpu" and shaped.config[SHAPES_OF] == GPUS[0].gpu_type
             return {"status": "ok", "note": "", "took_s": 1.0, "figures": KNOWN[0].figures}
 
