@@ -380,7 +380,7 @@ def markdown(found: dict) -> str:
         ),
         *section(
             f"Sweeps with some false verdict on their claims ({n['claims']} sweeps)",
-            "The two sides of every claim are truly equal, so that each verdict is wrong. p of all: adjusted by Holm.",
+            "The two sides of every claim are truly equal, so that each verdict is wrong.",
             found["claims"],
             "claims",
         ),

@@ -156,10 +156,10 @@ def test_identical_cells_are_rarely_marked_after_another_session(noise, cells, g
 
 
 @pytest.mark.parametrize("claims", [2, pytest.param(12, marks=pytest.mark.slow)])
-def test_some_false_verdict_of_all_claims_is_rare(claims, generator):
-    found = yardstick.false_verdicts(claims, 3, 1200 // claims, generator)
-    assert found["some verdict with p of all below 0.05"] <= 0.05 + 3 * (0.05 * 0.95 / (1200 // claims)) ** 0.5
-    assert found["some verdict"] > found["some verdict with p of all below 0.05"]
+def test_some_false_verdict_of_all_claims_is_as_frequent_as_the_table_says(claims, generator):
+    sims, most = 1200 // claims, 1 - 0.95**claims
+    share = yardstick.false_verdicts(claims, 3, sims, generator)["some verdict"]
+    assert 0.05 < share <= most + 3 * (most * (1 - most) / sims) ** 0.5
 
 
 @pytest.mark.parametrize("noise", [Noise(own=0.005), Noise(own=0.01), CLEAN])

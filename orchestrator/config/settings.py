@@ -160,12 +160,6 @@ class TrackerSection:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TelemetrySection:
-    hz: float = key(5, Number(at_least=0))
-    """samples per second of GPU, power, memory and process; 0: only at the ends of a trial's phases"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweeperObjectiveSection:
     column: str | None = key(None, text("a column of summary.csv"))
     """a column of summary.csv; null: nothing"""
@@ -461,7 +455,6 @@ class Settings:
     sweeper: SweeperSection = section(SweeperSection)
     format: str = key("table", choice("table", "json"))
     """how mode=plan, forecast, status and list print: table, json"""
-    telemetry: TelemetrySection = section(TelemetrySection)
     verbose: bool = key(False, FLAG)
     """true: show the output of Ray and Tune, too"""
     tracker: TrackerSection = section(TrackerSection)

@@ -4,9 +4,7 @@ The two sides are compared by seed: times, rates and speed-ups by the logarithm 
 values that may be 0 by left minus right. A claim is *confirmed* if all of the 95% interval agrees with it, *refuted* if
 none of it does, else *inconclusive*, as it is with too few seeds or epochs, or with seeds that are copies. The margin,
 in the units of the sides, favours the claim: `a >= b` with a margin of 0.01 holds unless a is below b − 0.01, and
-`a == b` also requires `a <= b + 0.01`. All claims together have p-values adjusted by Holm, "A simple sequentially
-rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979): some verdict with an adjusted p below
-5% is wrong in at most 5% of sweeps, whatever the number of claims.
+`a == b` also requires `a <= b + 0.01`.
 """
 
 from __future__ import annotations
@@ -106,10 +104,6 @@ class Verdict:
     hi: float = math.nan
     n: int = 0
     """Seeds that all cells of the claim have."""
-    p: float = math.nan
-    """p of Student's t test of the claim's border, two-sided; NaN for a claim that cannot be judged …"""
-    p_together: float = math.nan
-    """… and adjusted for all claims of the sweep."""
     one_process: bool = False
     """Whether one process timed all seeds of a cell, so that the interval does not cover how processes differ."""
     seeds_to_settle: int | None = None
@@ -150,7 +144,6 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
         lo=lo,
         hi=hi,
         n=n,
-        p=_p_value(tests, least) if why in ("", _UNDECIDED) else math.nan,
         seeds_to_settle=_to_settle(claim, reading, tests, n) if why else None,
     )
 
@@ -170,28 +163,6 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
         had = "the trials do not report theirs" if math.isnan(epochs) else f"the shortest trial had {epochs:.4g}"
         return f"it needs {claim.needs_epochs:g} epochs, and {had}"
     return ""
-
-
-def _p_value(tests: Sequence[Array], least: float) -> float:
-    """Return p of the test that decides: the strongest against the claim, or the weakest for it."""
-    from scipy.special import ndtr, stdtr
-
-    values = min(tests, key=lambda test: float(test.mean()))
-    away, error = -abs(float(values.mean())), float(values.std(ddof=1)) / math.sqrt(len(values))
-    of_samples = float(2 * ndtr(away / least)) if least else 0.0
-    return max(of_samples, float(2 * stdtr(len(values) - 1, away / error)) if error else 0.0)
-
-
-def adjusted(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Add the p-values adjusted by Holm: the k-th smallest of m times m − k + 1, and no less than the one before."""
-    places = sorted(
-        (at for at, verdict in enumerate(verdicts) if not math.isnan(verdict.p)), key=lambda at: verdicts[at].p
-    )
-    adjusted, least = list(verdicts), 0.0
-    for before, at in enumerate(places):
-        least = max(least, min(1.0, verdicts[at].p * (len(places) - before)))
-        adjusted[at] = replace(verdicts[at], p_together=least)
-    return adjusted
 
 
 def _interval(values: Array, least: float) -> tuple[float, float, float]:
@@ -226,7 +197,7 @@ def verdicts(
 
     Without `curves`, claims about loss curves are inconclusive.
     """
-    return adjusted([_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims])
+    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
@@ -242,7 +213,7 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     verdict = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
     if values.is_doubtful and verdict.n:  # further seeds with such timings would not settle it, either
         why = "the timing of one of its cells is not valid"
-        return replace(verdict, verdict=INCONCLUSIVE, why=why, p=math.nan, seeds_to_settle=None)
+        return replace(verdict, verdict=INCONCLUSIVE, why=why, seeds_to_settle=None)
     return verdict
 
 

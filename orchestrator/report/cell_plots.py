@@ -22,7 +22,7 @@ from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
-from orchestrator.report.speedup_plots import speedup, speedup_by_batch, why_not_linear
+from orchestrator.report.speedup_plots import speedup, why_not_linear
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
@@ -148,7 +148,6 @@ def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recomme
     return [
         trade_off(cells, pd.DataFrame(list(rows)), recommendation),
         speedup(cells),
-        *speedup_by_batch(cells),
         accuracy(cells, recommendation.terms.metric),
         time_to_target(cells),
         why_not_linear(cells),

@@ -173,21 +173,17 @@ def in_panels(layers: Sequence[Spec], transform: Sequence[Spec] = (), *, field: 
     }
 
 
-def lines_in_panels(
-    x: Spec, y: Spec, colour: Spec, panel: str, *, level: float | None = None, transform: Sequence[Spec] = ()
-) -> Spec:
-    """Return a chart with lines of one colour each, of compared cells if there is a dashed `level`."""
-    drawn = f"isValid(datum.{y['field']})" + (" && datum.compared" if level is not None else "")
+def lines_in_panels(x: Spec, y: Spec, colour: Spec, panel: str) -> Spec:
+    """Return a chart with lines of one colour each."""
+    drawn = f"isValid(datum.{y['field']})"
     look = {"x": x, "y": y, "color": colour}
     points = mark("point", {**look, **POINT}, where=drawn, size=55, filled=True)
-    guide = {"y": {"datum": level, "type": "quantitative", "scale": y["scale"]}}
     layers = [
-        *([mark("rule", guide, strokeDash=[5, 4])] if level is not None else ()),
         band(look, where=drawn),
         mark("line", {**look, **FADED}, where=drawn),
         {**points, "params": [ZOOM, picked(colour["field"])]},
     ]
-    return in_panels(layers, transform, field=panel)
+    return in_panels(layers, field=panel)
 
 
 def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None = None, percent: bool = False) -> Spec:

@@ -1,4 +1,4 @@
-"""The report's charts of the speed-up: by GPUs, by batch, and where it is lost.
+"""The report's charts of the speed-up: by GPUs, with a row or line for each batch, and where it is lost.
 
 All draw the rows of `cell_plots.cell_rows`.
 """
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss, words_of
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
@@ -112,28 +111,6 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
         {**points, "params": [vega.ZOOM, vega.picked("fixed_batch")]},
         {**vega.mark("text", texts, align="left", dx=7, fontSize=10, clip=False), "transform": at_end},
     ]
-
-
-def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
-    """Return the chart of the speed-up by batch, one line per GPU count: from which batch on more GPUs pay off.
-
-    There is none with fewer than three batches, or if the chart of the speed-up shows the same.
-    """
-    scaled = cells[_is_compared(cells) & cells["speedup"].notna()]
-    batches = scaled[FIXED_SIDE[cells["scaling"].iloc[0]]]
-    if batches.nunique() < 3 or scaled["gpus"].nunique() < 2:
-        return []
-    gpus, batch = vega.word("gpus", cells), vega.fixed_batch(cells)
-    x = vega.doubling("fixed_batch", batch, batches.tolist())
-    plot = Plot(
-        name="speedup_by_batch",
-        title="Speed-up by batch size",
-        about=f"The {batch} from which more {gpus} pay off. Dashed: as fast as the baseline. {vega.ABOUT_INTERVALS}",
-        spec=vega.lines_in_panels(
-            x, vega.quantity("speedup", "speed-up"), vega.category("gpus", gpus), "panel", level=1, transform=_ONE_RATE
-        ),
-    )
-    return [plot]
 
 
 _KEPT = {"efficiency": "kept"} | LOST_TO

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -28,7 +27,7 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
     # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
-    judged = sum(not math.isnan(verdict.p) for verdict in verdicts)
+    judged = sum(verdict.n > 1 for verdict in verdicts)
     about = [
         "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
@@ -38,29 +37,27 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
     if judged > 1:
         about.append(
             f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"
-            f" {1 - 0.95**judged:.0%}. Verdicts whose p of all is below 0.05 hold together (Holm 1979)."
+            f" {1 - 0.95**judged:.0%}."
         )
     if any(verdict.one_process for verdict in verdicts):
         about.append(_ONE_PROCESS)
-    rows = [_row(verdict, compared, several=judged > 1) for verdict in verdicts]
+    rows = [_row(verdict, compared) for verdict in verdicts]
     table = TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
     return Document(text=table.document(f"Claims: {sweep}"), tables=[table])
 
 
-def _row(verdict: Verdict, compared: str, *, several: bool) -> dict[str, str]:
+def _row(verdict: Verdict, compared: str) -> dict[str, str]:
     """Return a claim's row. The right side, which may be measured, has its margin: `at least 0.9100 − 0.01`."""
     claim = verdict.claim
     order = Claimed.parse(claim.expression).order
     tolerated = f" {_TOLERATED[order[0]]} {claim.margin:g}" if claim.margin else ""
     sign = "×" if verdict.by_ratio else ""
-    p = "below 0.001" if verdict.p_together < 0.001 else f"{verdict.p_together:.3f}"
     seeds = f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"
     if verdict.seeds_to_settle:
         seeds += f"; {verdict.seeds_to_settle} would settle it"
     return {
         "claim": claim.sentence,
         "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-        "p of all": p if several and not verdict.why else "",
         "measured": _four(verdict.left) if verdict.n else "",
         "claimed": f"{_IN_WORDS[order]} {_four(verdict.right)}{tolerated}" if verdict.n else "",
         compared: numbers.with_interval(verdict.point, verdict.lo, verdict.hi, _four, sign),

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.decision.choice import Contest, accuracies, choose
+from orchestrator.decision.choice import choose
+from orchestrator.decision.contest import Contest, accuracies
 from orchestrator.decision.recommendation import SURE
 from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, skipped
 from orchestrator.store.history import speed

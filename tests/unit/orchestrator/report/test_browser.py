@@ -14,7 +14,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
-DRAWN = {"trade_off", "speedup", "speedup_by_batch", "accuracy", "time_to_target", "loss", "memory"}
+DRAWN = {"trade_off", "speedup", "accuracy", "time_to_target", "loss", "memory"}
 
 pytestmark = BROWSER_MARKS
 

@@ -29,7 +29,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
-PLOTS = ("trade_off", "speedup", "speedup_by_batch", "accuracy", "time_to_target", "loss", "memory")
+PLOTS = ("trade_off", "speedup", "accuracy", "time_to_target", "loss", "memory")
 HIDDEN = ("style", "script")
 INLINE = ("b", "a", "span", "code", "button", "td", "th")
 DATA = {"type": "application/json", "id": "data"}
@@ -141,7 +141,7 @@ def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
     assert cards == [
         *("recommendation", "findings", "trade_off", "speedup", "reasons", "claims", "speedup-panels"),
-        *("speedup_by_batch", "accuracy", "time_to_target", "memory", "loss"),
+        *("accuracy", "time_to_target", "memory", "loss"),
         *("cells", "trials", "failed", "scaling", "critical_batch", "machine"),
     ]
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -182,7 +182,7 @@ def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
 
 def test_plots_are_drawn_again_from_the_page(layout: ResultsFolder) -> None:
     plots = {plot.name: plot for plot in plots_in(layout.page.read_text())}
-    assert tuple(plots) == (*PLOTS[:5], "memory", "loss")
+    assert tuple(plots) == (*PLOTS[:4], "memory", "loss")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     rows = cell_rows(with_times(cells, trials), RECOMMENDATION)

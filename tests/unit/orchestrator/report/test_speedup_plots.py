@@ -9,7 +9,7 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import cell_rows, with_times
 from orchestrator.report.plot import svg
-from orchestrator.report.speedup_plots import largest, speedup, speedup_by_batch, why_not_linear
+from orchestrator.report.speedup_plots import largest, speedup, why_not_linear
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -51,15 +51,6 @@ def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
     chosen = next(row for row in rows if row["role"] == "chosen")
     assert len(titles) == 12 and chosen["panel"] in titles
     assert titles == sorted(titles, key=lambda title: int(title.removeprefix("w=")))
-
-
-def test_speedup_by_batch_needs_three_batches_and_three_gpu_counts(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
-    cells, rows = sweep
-    (plot,) = speedup_by_batch(cells)
-    assert {"2", "4", "8", "32", "128", "512"} <= set(texts(plot, rows))
-    assert (
-        speedup_by_batch(cells[cells["gpus"] <= 2]) == speedup_by_batch(cells[cells["device_batch_size"] < 512]) == []
-    )
 
 
 def test_one_gpu_count_has_no_speedup(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
