@@ -227,14 +227,16 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     headline, *details = [*too_few_workers(trials), *answer]
     counts = tuple(gpu_counts(contenders))
     others: list[int] = []
-    safe = largest = least_cost = None
+    safe = largest = least_cost = second = None
     if chosen is not None:
         others = rivals(contenders, chosen)
         safe = None if contenders.choice.safe == chosen else contenders.choice.safe
         largest, least_cost = largest_batch(contenders, chosen), cheapest(contenders, chosen)
+        second = runner_up(contenders, chosen)
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
     named = [ids[row] for row in (safe, largest, least_cost, contenders.poor_reference, *others) if row is not None]
-    cells_discussed = shortlist(contenders, [*named, *(count.cell_id for count in counts if count.cell_id)])
+    named += [count.cell_id for count in counts if count.cell_id]
+    cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
     outcome = Recommendation(
         terms=terms,
         measure=contenders.measure.name,
@@ -273,7 +275,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         largest_batch_cell_id=ids.get(largest),
         cheapest_cell_id=ids.get(least_cost),
         larger_batches=larger_batches(contenders, chosen),
-        runner_up=runner_up(contenders, chosen),
+        runner_up=second,
         verdict=settled if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
         rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),
         provisional=bool(doubtful) or baseline is None,

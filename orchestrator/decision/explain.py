@@ -283,6 +283,7 @@ def runner_up(contenders: Contenders, chosen: int) -> Remark | None:
         return None
     return contenders.remark(
         "runner_up",
+        cell_id=str(contenders.cells["cell_id"][row]),
         name=contenders.labels[row],
         ratio=gain_over(contenders, row, chosen),
         p_best=float(choice.p_best[row]),

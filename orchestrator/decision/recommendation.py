@@ -114,6 +114,8 @@ class GpuStep:
     worth: str
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
+    best_fewer: float
+    """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
     gain: Figure
     """The objective of the best cell with fewer GPUs over that of the best with this number: 2 is half the time."""
     cost: float

@@ -14,6 +14,7 @@ from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.cell_plots import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
+from orchestrator.tables.candidates import P_BEST
 from orchestrator.tables.sentences import probability
 from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
@@ -128,8 +129,8 @@ _OF_CELLS: Columns = {
     "role": lambda row: str(row["role"]),
     "time [s]": _timed("time_s"),
     "val. accuracy": _measured("val_accuracy", _three),
-    "P(within)": _chance("p_within"),
-    "P(best)": _chance("p_best"),
+    "P(within margin)": _chance("p_within"),
+    P_BEST: _chance("p_best"),
     "speed-up": speedup_text,
     "efficiency": efficiency_text,
     "status": status,

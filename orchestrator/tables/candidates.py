@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.config.settings import AT_YOUR_PRICE
-from orchestrator.decision.choice import SAFE, SHOWN
+from orchestrator.decision.choice import SAFE, SHOWN, TIE
 from orchestrator.decision.recommendation import (
     COSTLY,
     NOT_WORTH,
@@ -38,6 +38,9 @@ MOST_CANDIDATES = 12
 
 MATERIAL = 0.1
 """Total times are shown if they exceed training times by this part."""
+
+P_BEST = f"P(best ±{TIE:.0%})"
+"""The title of the probability to be the best, or within TIE of the best: of tied cells each counts as best."""
 
 SHOWN_MARGINS = 3.0
 """A bar of the metric ends this many margins from the baseline."""
@@ -74,7 +77,7 @@ class Candidates:
         """Return at most `most` candidates; None if there are none.
 
         The chosen cell and the baseline come before the safe choice, a reference-batch cell that was rejected as
-        baseline, rivals, the best cell of each number of GPUs, and the largest batch.
+        baseline, rivals, the runner-up, the best cell of each number of GPUs, and the largest batch.
         """
         roles = _roles(recommendation)
         wanted = [cell for cell_id in roles if (cell := recommendation.setting(cell_id))][:most]
@@ -125,6 +128,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(rival.cell_id, "rival") for rival in likelier if not rival.eligible][:1],
         *[(rival.cell_id, "rival") for rival in equal_rivals(recommendation)][:2],
+        *([(runner_up.values["cell_id"], "")] if (runner_up := recommendation.runner_up) else []),
         *[(count.cell_id, "") for count in reversed(recommendation.gpu_counts)],
         (recommendation.largest_batch_cell_id, "largest batch"),
     ]
@@ -159,7 +163,7 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
     if recommendation.baseline:
         title = f"P(within {recommendation.terms.report.margin:g})"
         yield Column(name="p_within", title=title, texts=[_chance(cell.p_within_margin) for cell in cells])
-    yield Column(name="p_best", title="P(best)", texts=[_chance(cell.p_best) for cell in cells], rank=1)
+    yield Column(name="p_best", title=P_BEST, texts=[_chance(cell.p_best) for cell in cells], rank=1)
     # An exclamation mark, because colour alone must carry no meaning.
     marks = ["" if cell.n_timed == cell.n_ok else " !" for cell in cells]
     texts = [f"{cell.n_timed}/{cell.n_ok}{mark}" for cell, mark in zip(cells, marks, strict=True)]
@@ -169,7 +173,7 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
 def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
     """Yield the time that decides with its interval, and the other time if start-up and evaluation matter."""
     time = recommendation.deciding_time
-    titles = {"time": "time", "total_time": "total"}
+    titles = {"time": "time", "total_time": "with start-up"}
     figures = [cell.figures[time] for cell in cells]
     unit = suited("s", *(figure.value for figure in figures))
     texts = [unit.number(figure.value) for figure in figures]
@@ -304,7 +308,7 @@ def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
     if step.worth not in (WORTH, COSTLY):
         return ""
     is_time = recommendation.terms.report.objective == "time"
-    gain = f"{numbers.times(step.gain.value)}× as fast as {step.fewer:g}" if is_time else ""
+    gain = f"{numbers.times(step.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
     cost = "" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost"
     return " at ".join(filter(None, [gain, cost]))
 

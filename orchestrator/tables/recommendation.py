@@ -88,6 +88,11 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     beside = _beside(recommendation)
     caveats = [sentence(remark) for remark in recommendation.caveats]
+    # Whether a cell is to be used, or only the best so far, depends on the verdict.
+    lead, *details = [
+        filled(remark.code, {**remark.values, "verdict": recommendation.verdict})
+        for remark in (recommendation.headline, *recommendation.details)
+    ]
     # A sentence on a rival that may be the best has told of the runner-up.
     runner_up = sentence(recommendation.runner_up) if not beside else ""
     facts = []
@@ -99,8 +104,8 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     return RecommendationText(
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
-        lead=sentence(recommendation.headline),
-        details=[*beside, *map(sentence, recommendation.details)],
+        lead=lead,
+        details=[*beside, *details],
         answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
         facts=facts,
         next="" if recommendation.commands else _next(recommendation),
@@ -116,12 +121,15 @@ def _beside(recommendation: Recommendation) -> list[str]:
     rivals, tie = equal_rivals(recommendation), recommendation.verdict == TIED
     # A rival without a reason is not in the shortlist, so a sentence would have nothing to say about it.
     reasons = {cell.cell_id: cell.why_not for cell in recommendation.shortlist if cell.why_not}
-    named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie else 1]
+    # Two names at most: labels have commas, and the table has a row for each of the likeliest rivals.
+    named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie and len(rivals) == 2 else 1]
     if not named:
         return []
     shown = [{"name": rival.label, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
-    more = len(rivals) - len(named)
-    return [filled("beside", {"tied": tie, "rivals": shown, "more": more, "p_chosen": recommendation.p_best})]
+    values = {"tied": tie, "rivals": shown, "more": len(rivals) - len(named), "p_chosen": recommendation.p_best}
+    # What decided between cells that tie by the objective.
+    tie_break = next((remark.values for remark in recommendation.reasons if remark.code in ("ties", "all_tie")), {})
+    return [filled("beside", {"by": tie_break.get("by"), "metric": recommendation.terms.metric, **values})]
 
 
 def _next(recommendation: Recommendation) -> str:

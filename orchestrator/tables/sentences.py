@@ -33,6 +33,13 @@ def probability(value: float, *, short: bool = False) -> str:
     return over if value > 0.99 else below if value < 0.01 else f"{value:.0%}"
 
 
+def below(value: float, needed: float) -> str:
+    """Return `61%, below 95%`; with a decimal where both would read the same: `94.9%, below 95%`."""
+    text, limit = probability(value), f"{needed:.0%}"
+    # Rounded down, so that 94.97% is not `95.0%`.
+    return f"{f'{math.floor(1000 * value) / 10:.1f}%' if text == limit else text}, below {limit}"
+
+
 def filled(macro: str, values: Any) -> str:
     """Return a macro's sentence with these values, on one line."""
     return " ".join(str(getattr(template(), macro)(values)).split())
@@ -54,6 +61,7 @@ def template() -> Any:
         "times": numbers.times,
     }
     environment.globals |= {
+        "below": below,
         "amount": lambda unit, value, *beside: suited(unit, value, *filter(None, beside)).text(value),
         "counted": numbers.counted,
         "infinity": math.inf,

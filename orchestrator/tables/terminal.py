@@ -1,4 +1,4 @@
-"""Prints the end of a sweep on at most 20 lines: the verdict, the candidates, and what to know about them.
+"""Prints the end of a sweep on at most 22 lines: the verdict, the candidates, and what to know about them.
 
 The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
 colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files;
@@ -23,15 +23,20 @@ from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import counted, duration, one_line
+from orchestrator.text.rows import not_ok, varying
 from sweeps.status import Status
 
-MOST_LINES = 20
+MOST_LINES = 22
+"""With the prompt, they fit on a terminal of 24 lines."""
 
 _UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
 
 _INDENT = 15
 """Width of the labels before the lines below the table."""
+
+_MOST_NAMED = 3
+"""The most cells, or groups of cells, that are named because they are not ok."""
 
 _LEAST_LABEL = 16
 """The fewest characters for the cells' labels."""
@@ -194,7 +199,9 @@ def _title(column: Column, *, divided: bool) -> list[str]:
     if not divided:
         return [column.title]
     widths = range(max(map(len, column.title.split())), len(column.title) + 1)
-    return next(lines for width in widths if len(lines := textwrap.wrap(column.title, width)) <= 2)
+    return next(
+        lines for width in widths if len(lines := textwrap.wrap(column.title, width, break_on_hyphens=False)) <= 2
+    )
 
 
 def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
@@ -204,6 +211,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
+        *((2, "Not ok", text) for text in _not_ok(end.cells)),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 
@@ -225,6 +233,15 @@ def _labelled(label: str, text: str, width: int) -> list[Text]:
 
 def _label(label: str) -> tuple[str, str]:
     return f" {label:<{_INDENT - 1}}", "dim"
+
+
+def _not_ok(cells: pd.DataFrame) -> Iterator[str]:
+    """Yield which cells are not ok; the report has all of them with their notes."""
+    lines = not_ok(cells, varying(cells), with_notes=False)
+    # The heading has the statuses of a sweep in which no cell is ok.
+    if lines and (cells["n_ok"] > 0).any():
+        more = len(lines) - _MOST_NAMED
+        yield "; ".join([*lines[:_MOST_NAMED], *([f"{more} more in the report"] if more > 0 else [])])
 
 
 _CAUSES = (

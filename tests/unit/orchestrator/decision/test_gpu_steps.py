@@ -23,6 +23,21 @@ def test_cost_and_interval_are_those_of_the_best_cells() -> None:
     assert step.gain.lo < step.gain.value < step.gain.hi and step.gain.value == pytest.approx(1.9, rel=0.01)
 
 
+def test_a_gain_is_over_the_best_cell_with_fewer_gpus() -> None:
+    # Four GPUs are no faster than two, so that eight are compared with two.
+    speeds = {1: 100, 2: 190, 4: 180, 8: 400}
+    records = [
+        record_of(gpus, seed, metrics=measured(rate * (1 + sway), 0.9 + sway / 10))
+        for gpus, rate in speeds.items()
+        for seed, sway in enumerate((0, 0.01, -0.01))
+    ]
+    step = decided(records).gpu_steps[-1]
+    assert (step.gpus, step.fewer, step.best_fewer) == (8, 4, 2)
+    assert step.gain.value == pytest.approx(400 / 190, rel=0.01) and step.cost == pytest.approx(
+        8 / 2 * 190 / 400, rel=0.01
+    )
+
+
 @pytest.mark.parametrize(
     ("speed", "worth"),
     [(150, WORTH), (130, COSTLY), (90, NOT_WORTH), (103, UNDECIDED)],  # of two GPUs; speeds vary by 3%

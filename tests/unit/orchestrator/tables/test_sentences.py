@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from orchestrator.tables.sentences import probability
+from orchestrator.tables.sentences import below, probability
 
 
 @pytest.mark.parametrize(
@@ -10,3 +10,16 @@ from orchestrator.tables.sentences import probability
 )
 def test_a_probability_is_never_0_or_1(value: float, text: str) -> None:
     assert probability(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.61, "61%, below 95%"),
+        (0.946, "94.6%, below 95%"),
+        (0.94997, "94.9%, below 95%"),
+        (0.001, "below 1%, below 95%"),
+    ],
+)
+def test_a_probability_below_what_is_needed_reads_as_below(value: float, text: str) -> None:
+    assert below(value, 0.95) == text
