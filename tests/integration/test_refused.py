@@ -7,16 +7,6 @@ from orchestrator.store.journal import encode, replay
 from tests.drivers.place import TRAINING
 
 
-def test_a_wrong_request_reports_all_errors_and_leaves_nothing(place):
-    """The errors themselves are in `tests/golden/requests`."""
-    axes = ("sweep.axes.device_batch_size=[0]", "sweep.axes.gpus=[-1]")
-    status, out, err = place.run("sweep=traced", *axes, "trainable.lr=-1", "rerun=al")
-    assert status == 2 and out == ""
-    told = ("device_batch_size must be", "trainable.lr must be", "gpus must be", "did you mean 'all'")
-    assert all(part in err for part in told), err
-    assert not (place.folder / "results").exists() and not (place.folder / "outputs").exists()
-
-
 def test_several_sweeps_are_refused_together(place):
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,-1,2,nine", "--multirun")
     assert status == 2 and not place.ran() and not (place.folder / "results").exists()

@@ -199,16 +199,11 @@ def test_first_estimate_counts_fully_and_later_ones_more() -> None:
     assert smoothed.noise_scale == pytest.approx(8.0)
 
 
-def test_no_noise_scale_without_signal() -> None:
+@pytest.mark.parametrize(("signal", "noise", "scale"), [(-0.1, 6.0, None), (2.0, -6.0, 0)])
+def test_noise_scale_needs_signal_and_is_not_negative(signal: float, noise: float, scale: float | None) -> None:
     smoothed = Smoothed()
-    smoothed.add(NoiseEstimate(signal=-0.1, noise=6.0))
-    assert smoothed.noise_scale is None
-
-
-def test_negative_noise_counts_as_zero() -> None:
-    smoothed = Smoothed()
-    smoothed.add(NoiseEstimate(signal=2.0, noise=-6.0))
-    assert smoothed.noise_scale == 0
+    smoothed.add(NoiseEstimate(signal=signal, noise=noise))
+    assert smoothed.noise_scale == scale
 
 
 def watching(
@@ -274,18 +269,11 @@ def test_adascale_gain_by_hand() -> None:
     watch.restore(of(2.0, 64.0))
     assert watch.pace() == Pace(gain=2.0, advance=0.5)
     assert watch.figures() == {"noise_scale": 32.0, "gain": 2.0}
-
-
-def test_adascale_without_reference_batch_uses_the_trials_batch() -> None:
-    watch, _ = watching("adascale", reference_batch_size=0)
-    watch.restore(of(2.0, 64.0))
-    assert watch.pace() == Pace(gain=1.0, advance=1.0)
-
-
-def test_pace_does_not_wait_for_a_measurement() -> None:
-    watch, _ = watching("adascale")
     watch.restore(of(2.0, 64.0) | {"under_way": [1.0, 1.0]})
-    assert watch.pace().gain == 2.0
+    assert watch.pace().gain == 2.0, "it does not wait for a measurement"
+    without_reference, _ = watching("adascale", reference_batch_size=0)
+    without_reference.restore(of(2.0, 64.0))
+    assert without_reference.pace() == Pace(gain=1.0, advance=1.0), "the trial's batch is the reference"
 
 
 @pytest.mark.parametrize(
@@ -303,34 +291,23 @@ def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted:
 
 
 @pytest.mark.parametrize(
-    ("signal", "noise", "gain"),
+    ("estimate", "kappa", "gain"),
     [
-        (1.0, 0.0, 1.0),  # no noise: a larger batch shows nothing new
-        (0.0, 5.0, 4.0),  # nothing but noise: the linear rule
-        (1.0, 32.0, 2 / (1 / 4 + 1)),  # σ² = 32/32 = μ²
-        (-0.5, 5.0, 4.0),
-        (0.0, 0.0, 1.0),
+        ((1.0, 0.0), 4, 1.0),  # no noise: a larger batch shows nothing new
+        ((0.0, 5.0), 4, 4.0),  # nothing but noise: the linear rule
+        ((1.0, 32.0), 4, 2 / (1 / 4 + 1)),  # σ² = 32/32 = μ²
+        ((-0.5, 5.0), 4, 4.0),
+        ((0.0, 0.0), 4, 1.0),
+        (None, 4, 1.0),
+        ((1.0, 32.0), 1.25, 2 / (1 / 1.25 + 1)),  # just above the reference batch
+        ((1.0, 32.0), 1, 1.0),  # the linear rule at the reference batch, and below it
+        ((1.0, 32.0), 0.5, 0.5),
     ],
 )
-def test_gain_by_hand(signal: float, noise: float, gain: float) -> None:
-    found = pace(NoiseEstimate(signal=signal, noise=noise), kappa=4, reference_batch_size=32)
-    assert found.gain == pytest.approx(gain) and found.advance == pytest.approx(gain / 4)
-
-
-def test_linear_rule_up_to_the_reference_batch() -> None:
-    estimate = NoiseEstimate(signal=1.0, noise=32.0)
-    assert pace(estimate, kappa=1, reference_batch_size=32) == Pace()
-    assert pace(estimate, kappa=0.5, reference_batch_size=32) == Pace(gain=0.5)
-    assert Pace() == Pace(gain=1.0, advance=1.0)
-
-
-def test_no_linear_rule_just_above_the_reference_batch() -> None:
-    found = pace(NoiseEstimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
-    assert (found.gain, found.advance) == pytest.approx((1 / 0.9, 1 / 0.9 / 1.25))
-
-
-def test_without_estimate_the_gain_is_1() -> None:
-    assert pace(None, kappa=4, reference_batch_size=32) == Pace(gain=1.0, advance=0.25)
+def test_gain_by_hand(estimate: tuple[float, float] | None, kappa: float, gain: float) -> None:
+    known = NoiseEstimate(signal=estimate[0], noise=estimate[1]) if estimate else None
+    found = pace(known, kappa=kappa, reference_batch_size=32)
+    assert (found.gain, found.advance) == pytest.approx((gain, gain / kappa))
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))

@@ -50,47 +50,46 @@ def gpu(**columns: Sequence[float]) -> dict[str, Any]:
     return {"gpu0": {"gpu_util": [0.5] * 9, "power_w": POWER, **columns}}
 
 
-def test_energy_comes_from_the_counter() -> None:
-    found = figures([seen(gpu(energy_j=COUNTER))], {"samples_per_s": 200.0}, alone=True)
-    assert found["energy_j"] == pytest.approx(300 + 300)  # from 1 to 2 and from 3 to 4
-    assert found["power_w"] == pytest.approx((1910 - 1110) / 2)
-    assert found["energy_j_per_sample"] == pytest.approx(400 / 200)
-    assert found["energy_source"] == "counter"
-
-
-def test_counters_may_be_sampled_less_often() -> None:
-    now_and_then = [count if index not in (6, 0) else math.nan for index, count in enumerate(COUNTER)]
-    found = figures([seen(gpu(energy_j=now_and_then))], {"samples_per_s": 200.0}, alone=True)
-    assert found["energy_source"] == "counter"
-    assert found["energy_j"] == pytest.approx(300 + 300) and found["power_w"] == pytest.approx((1910 - 1110) / 2)
-
-
-def test_energy_without_counter_is_integrated_from_power() -> None:
-    found = figures([seen(gpu())], {}, alone=True)
-    assert found["energy_j"] == pytest.approx(300 + 200) and found["power_w"] == pytest.approx(400)
-    assert found["energy_source"] == "power" and "energy_j_per_sample" not in found
-
-
-def test_counter_that_fails_in_the_window_is_not_used() -> None:
-    broken = [*COUNTER[:6], *[math.nan] * 3]
-    found = figures([seen(gpu(energy_j=broken))], {}, alone=True)
-    assert found["energy_j"] == pytest.approx(600) and found["power_w"] == pytest.approx(400)
-    assert found["energy_source"] == "counter + power"
-
-
-def test_figures_with_missing_samples_are_empty() -> None:
-    nothing = [*POWER[:6], *[math.nan] * 3]
-    found = figures([seen(gpu(power_w=nothing, gpu_util=nothing))], {"samples_per_s": 9.0}, alone=True)
-    assert found["energy_j"] == pytest.approx(500)
-    assert not {"power_w", "energy_j_per_sample", "gpu_util"} & set(found)
+NOW_AND_THEN = [count if index not in (6, 0) else math.nan for index, count in enumerate(COUNTER)]
+MORE_IN_THE_SECOND = [count + 100 * (index >= 4) for index, count in enumerate(COUNTER)]
+BROKEN = [*COUNTER[:6], *[math.nan] * 3]
+NOTHING = [*POWER[:6], *[math.nan] * 3]
+BY_COUNTER = {"energy_j": 300 + 300, "power_w": (1910 - 1110) / 2, "energy_source": "counter"}  # from 1 to 2 and 3 to 4
+NO_ENERGY = {"gpu_util": 0.5, "energy_j": None, "power_w": None, "energy_source": None}
+FOREIGN = {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("alone", "foreign_load"), [(False, {}), (True, {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0})]
+    ("columns", "readings", "given", "expected"),
+    [
+        ({"energy_j": COUNTER}, {}, {"speed": 200.0}, BY_COUNTER | {"energy_j_per_sample": 400 / 200}),
+        ({"energy_j": NOW_AND_THEN}, {}, {"speed": 200.0}, BY_COUNTER),
+        ({}, {}, {}, {"energy_j": 300 + 200, "power_w": 400, "energy_source": "power", "energy_j_per_sample": None}),
+        ({"energy_j": BROKEN}, {}, {}, {"energy_j": 600, "power_w": 400, "energy_source": "counter + power"}),
+        (
+            {"power_w": NOTHING, "gpu_util": NOTHING},
+            {},
+            {"speed": 9.0},
+            {"energy_j": 500, "power_w": None, "energy_j_per_sample": None, "gpu_util": None},
+        ),
+        ({"energy_j": COUNTER}, {}, {"alone": False}, NO_ENERGY),
+        ({"energy_j": COUNTER}, {"foreign_load": FOREIGN}, {}, NO_ENERGY),
+        ({"energy_j": MORE_IN_THE_SECOND}, {"phases": PHASES[:4]}, {}, {"power_w": 400, "energy_j": 300 + 400}),
+        (
+            {"energy_j": COUNTER},
+            {"phases": ()},
+            {"speed": 5.0},
+            {"energy_j": 2000, "energy_j_per_sample": None, "power_w": 250, "gpu_util": 0.5},
+        ),
+    ],
+    ids=["counter", "rarely", "power", "broken", "missing", "shared", "foreign", "second epoch", "no phases"],
 )
-def test_energy_is_empty_on_shared_devices(alone: bool, foreign_load: dict[str, float | str]) -> None:
-    found = figures([seen(gpu(energy_j=COUNTER), foreign_load=foreign_load)], {}, alone=alone)
-    assert found["gpu_util"] == pytest.approx(0.5) and not {"energy_j", "power_w", "energy_source"} & set(found)
+def test_energy_equals_values_computed_by_hand(
+    columns: dict[str, Any], readings: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    metrics = {"samples_per_s": given["speed"]} if "speed" in given else {}
+    found = figures([seen(gpu(**columns), **readings)], metrics, alone=given.get("alone", True))
+    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
 
 
 def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
@@ -112,18 +111,6 @@ def test_gpu_util_spread_is_the_range_over_gpus() -> None:
     assert "gpu_util_spread" not in figures(ranks[:1], {}, alone=True)
     unseen = seen({"gpu0": {"gpu_util": [math.nan] * 9, "power_w": POWER}}, rank=2)
     assert "gpu_util_spread" not in figures([*ranks, unseen], {}, alone=True)
-
-
-def test_epochs_after_the_first_are_timed_without_a_window() -> None:
-    second_takes_more = [count + 100 * (index >= 4) for index, count in enumerate(COUNTER)]
-    found = figures([seen(gpu(energy_j=second_takes_more), phases=PHASES[:4])], {}, alone=True)
-    assert found["power_w"] == pytest.approx(400) and found["energy_j"] == pytest.approx(300 + 400)
-
-
-def test_energy_without_phases_is_the_whole_trials() -> None:
-    found = figures([seen(gpu(energy_j=COUNTER), phases=())], {"samples_per_s": 5.0}, alone=True)
-    assert found["energy_j"] == pytest.approx(2000) and "energy_j_per_sample" not in found
-    assert found["power_w"] == pytest.approx(250) and found["gpu_util"] == pytest.approx(0.5)
 
 
 def test_cpu_figures_replace_gpu_figures_without_gpus() -> None:
