@@ -1,15 +1,17 @@
 """Remake README's example of a run, its picture and the kept tables from the results of that run.
 
     python -m orchestrator sweep=batch_scaling
-    python -m benchmarks.readme results/batch_scaling
+    python -m benchmarks.readme results/batch_scaling [--screen screen.txt]
 
 It makes the tables and the report of the folder again with `mode=report`, and replaces the block in README.md below the
 comment on the kept run, docs/results/batch_scaling/two_cores/ and docs/pictures/report.png. The picture needs Chromium.
+With `--screen`, it draws docs/pictures/live_view.svg from what `tmux capture-pane -ep` printed while the sweep ran.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
@@ -18,13 +20,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs/results/batch_scaling/two_cores"
 TABLES = ("accuracy.md", "recommendation.json", "recommendation.md", "speedup.md", "summary.csv")
 SCREENSHOT = ROOT / "docs/pictures/report.png"
+LIVE_VIEW = ROOT / "docs/pictures/live_view.svg"
 COLUMNS = 100
 _BLOCK = re.compile(r"(<!-- the run whose tables are in \S+ -->\n```text\n).*?(```\n)", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_WEB_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def with_block(page: str, block: str) -> str:
@@ -58,11 +65,22 @@ def take_screenshot(page: Path) -> None:
         )
 
 
+def draw_screen(screen: str) -> None:
+    """Write the picture of a terminal's screen, with its colours and without fonts from elsewhere."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(screen.rstrip()))
+    LIVE_VIEW.write_text(_WEB_FONTS.sub("", console.export_svg(title="python -m orchestrator sweep=batch_scaling")))
+
+
 def main() -> None:
     """Remake the example from the folder on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="the folder of the run, with its trials")
-    results = parser.parse_args().results.resolve()
+    parser.add_argument("--screen", type=Path, help="the terminal's screen during the run, with colours")
+    arguments = parser.parse_args()
+    results = arguments.results.resolve()
+    if arguments.screen:
+        draw_screen(arguments.screen.read_text())
     block = end_of(results)
     readme = ROOT / "README.md"
     readme.write_text(with_block(readme.read_text(), block))

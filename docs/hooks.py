@@ -5,6 +5,10 @@ from __future__ import annotations
 import ast
 import html
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +42,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("results/"):
         page.meta["search"] = {"exclude": True}
     return markdown
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Make the sample report, `sample_report.html`, from the journal of a kept sweep; mkdocs calls this."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = shutil.copytree(ROOT / "docs/results/gpu_sample", Path(folder, "gpu_sample"))
+        command = [sys.executable, "-m", "orchestrator", "mode=report", f"results_dir={results}"]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        shutil.copy(results / "report.html", Path(config["site_dir"], "sample_report.html"))
 
 
 def pages() -> dict[str, str]:

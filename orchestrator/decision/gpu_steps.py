@@ -63,6 +63,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         name=f"2nd {word}" if gpus == 2 else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
         worth=worth,
         p_worth=p_worth,
+        label="" if shown is None else contenders.labels[shown],
         best_fewer=math.nan if reference is None else float(own[reference]),
         gain=gain_over(contenders, reference, shown),
         cost=ratio,

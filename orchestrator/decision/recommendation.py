@@ -114,6 +114,8 @@ class GpuStep:
     worth: str
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
+    label: str
+    """The label of the best cell with this number, if possible of those that surely keep their accuracy; may be empty."""
     best_fewer: float
     """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
     gain: Figure

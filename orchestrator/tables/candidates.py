@@ -310,7 +310,11 @@ def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
     is_time = recommendation.terms.report.objective == "time"
     gain = f"{numbers.times(step.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
     cost = "" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost"
-    return " at ".join(filter(None, [gain, cost]))
+    text = " at ".join(filter(None, [gain, cost]))
+    # The headline has the gain of the chosen cell, which need not be sure to keep its accuracy.
+    chosen = recommendation.chosen
+    is_other = chosen is not None and chosen.values["gpus"] == step.gpus and chosen.label != step.label
+    return f"{text} with {step.label}" if text and is_other else text
 
 
 def _by_batch(step: GpuStep, recommendation: Recommendation) -> str:

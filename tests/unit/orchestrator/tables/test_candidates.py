@@ -93,6 +93,25 @@ def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
     assert "2.00×" in groups["worth it"] and not math.isnan(found.gpu_steps[2].cost)
 
 
+def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
+    # The fastest cell may miss the margin, the slower one with the same number of GPUs surely keeps it.
+    speeds = {(1, 32): (100, 0.9), (2, 32): (190, 0.9), (2, 128): (300, 0.893)}
+    sway = (0, 0.03, -0.03)
+    records = [
+        record_of(
+            gpus, seed, batch=batch, metrics=measured(rate * (1 + sway[seed]), accuracy + sway[(seed + place) % 3] / 8)
+        )
+        for place, ((gpus, batch), (rate, accuracy)) in enumerate(speeds.items())
+        for seed in range(3)
+    ]
+    recommendation = decided(records)
+    (step,) = recommendation.gpu_steps
+    ((_, text),) = [answer for answer in answers(recommendation) if answer[0] == step.name]
+    assert recommendation.chosen is not None
+    assert (step.label in text) is (step.label != recommendation.chosen.label)
+    assert (recommendation.chosen.label, step.label) == ("2×128 none", "2×32 none")
+
+
 def test_labels_name_only_what_differs_from_the_baseline() -> None:
     momentum = "optimizer.momentum"
     rates = {(1, 0.9): 100, (2, 0.9): 190, (2, 0.5): 150}
