@@ -115,7 +115,7 @@ class GpuStep:
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
     label: str
-    """The label of the best cell with this number, if possible of those that surely keep their accuracy; may be empty."""
+    """The label of the best cell with this number, if possible one that surely keeps its accuracy; or empty."""
     best_fewer: float
     """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
     gain: Figure
