@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.curves import LossCurves, loss_curves
-from orchestrator.statistics.curve_distance import Curve, distance, distances
 from orchestrator.statistics.intervals import Interval, mean_interval
 from orchestrator.text import numbers
 from orchestrator.text.rows import TextTable, cell_label, varying
+from studies.curve_distance import Curve, distance, distances
+from sweeps.layout import is_independent
+from sweeps.status import Status
 
 MOST_CELLS = 10
 """Up to this many cells all pairs are compared; with more, each cell only with its reference cell."""
@@ -27,6 +29,33 @@ _ABOUT = (
     " 5%. Brackets: 95% intervals over the seeds. By chance: the same distance between different seeds of one cell"
     " (mean of the two cells). If the distance is not larger than that, these seeds show no difference of the cells."
 )
+
+
+LossCurves = Mapping[str, Mapping[Any, Curve]]
+"""A curve by cell and seed."""
+
+
+def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
+    """Return the curves of the ok seeds; `curves` is the frame of `curves_frame`.
+
+    Positions are samples seen by a model, or epochs if any row does not report its samples.
+    """
+    # Epochs alone would not do: the last batch that an epoch drops depends on the batch size.
+    ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
+    figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
+    known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
+    rows = known.astype({"trial_id": "object"}).merge(ok, on="trial_id")
+    by_samples = "samples" in rows and bool(rows["samples"].notna().all())
+    models = np.where(rows["strategy"].map(is_independent), rows["ranks"].astype("float64"), 1.0)
+    at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
+    losses = rows["loss"].to_numpy(dtype="float64")
+    by_cell: dict[str, dict[Any, Curve]] = {}
+    places: Mapping[Any, Any] = rows.groupby(["cell_id", "seed"], sort=False).indices
+    for (cell_id, seed), own in places.items():
+        curve = Curve.of(at[own], losses[own])
+        if len(curve.at):
+            by_cell.setdefault(str(cell_id), {})[seed] = curve
+    return by_cell
 
 
 def write(tables: Path) -> None:

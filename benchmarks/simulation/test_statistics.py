@@ -13,12 +13,10 @@ import pytest
 from benchmarks.scheduling import lower_bound_s
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
-from orchestrator.statistics.curve_distance import distances, pseudo_values
 from orchestrator.statistics.equivalence import power
 from orchestrator.statistics.intervals import mean, proportion_interval, ratio
 from orchestrator.statistics.variances import moderated
 from tests.unit.orchestrator.schedule.test_scheduler import gang, grid, unknown
-from tests.unit.orchestrator.statistics.test_curve_distance import curve
 from tests.unit.orchestrator.statistics.test_pooling import ERROR, LAW, LIKENESS, errors, pooled
 
 
@@ -58,18 +56,6 @@ def test_power_agrees_with_simulation(n, true):
     half = {2: 6.313752, 3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
     shown = (sample.mean(axis=1) - half > -1) & (sample.mean(axis=1) + half < 1)
     assert power(1, 0.7, n, true=true) == pytest.approx(shown.mean(), abs=0.01)
-
-
-def test_equal_distributions_have_equal_distances_within_and_between():
-    generator = np.random.default_rng(0)
-    told = []
-    for _ in range(1000):
-        one, other = ([curve(np.exp(generator.normal(0, 0.03, 8)), np.arange(8.0)) for _ in range(5)] for _ in "ab")
-        told.append(distances(one, other) - (pseudo_values(one) + pseudo_values(other)) / 2)
-    apart = np.array(told)
-    assert apart.mean() == pytest.approx(0, abs=0.0005), "of .034"
-    half = 2.776 * apart.std(axis=1, ddof=1) / math.sqrt(5)
-    assert 0.92 <= (np.abs(apart.mean(axis=1)) <= half).mean() <= 0.98
 
 
 def test_unrelated_cells_are_not_pooled():

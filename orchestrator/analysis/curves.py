@@ -1,8 +1,6 @@
 """Reads the learning curves of a sweep as one frame with a row per epoch; a million rows take seconds.
 
-Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become findings. The loss
-curves of cells are at positions that are comparable across batch sizes. The samples that a trial took to its target,
-and its start-up time, follow from what the trial reports about its epochs.
+Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become findings.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import METRICS, ResultsFolder
 from orchestrator.store.trial_files import parsed
-from sweeps.layout import is_independent
 from sweeps.status import Status
 
 WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
@@ -186,30 +182,3 @@ def _frame(names: Sequence[str], lengths: Sequence[int], parts: Sequence[Columns
                 column[start:end] = part[name]
         columns[name] = column
     return one_row_an_epoch(pd.DataFrame(columns))
-
-
-LossCurves = Mapping[str, Mapping[Any, Curve]]
-"""A curve by cell and seed."""
-
-
-def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
-    """Return the curves of the ok seeds; `curves` is the frame of `curves_frame`.
-
-    Positions are samples seen by a model, or epochs if any row does not report its samples.
-    """
-    # Epochs alone would not do: the last batch that an epoch drops depends on the batch size.
-    ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
-    figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
-    known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
-    rows = known.astype({"trial_id": "object"}).merge(ok, on="trial_id")
-    by_samples = "samples" in rows and bool(rows["samples"].notna().all())
-    models = np.where(rows["strategy"].map(is_independent), rows["ranks"].astype("float64"), 1.0)
-    at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
-    losses = rows["loss"].to_numpy(dtype="float64")
-    by_cell: dict[str, dict[Any, Curve]] = {}
-    places: Mapping[Any, Any] = rows.groupby(["cell_id", "seed"], sort=False).indices
-    for (cell_id, seed), own in places.items():
-        curve = Curve.of(at[own], losses[own])
-        if len(curve.at):
-            by_cell.setdefault(str(cell_id), {})[seed] = curve
-    return by_cell

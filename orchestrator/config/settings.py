@@ -232,8 +232,6 @@ class ReportSection:
     """in any currency; null: costs stay empty"""
     currency: str | None = key(None, text("a name like EUR"))
     """its name, for tables: EUR; null: costs have no unit"""
-    show: str = key("summary", choice("summary", "all"))
-    """what a sweep prints at its end: summary, at most 22 lines; all: the tables, too"""
     html: bool = key(True, FLAG)
     """also write report.html, with plots, and curves.parquet; false: only the tables"""
 

@@ -6,19 +6,17 @@ An expression compares two sides, which are arithmetic over the cells of a summa
     accuracy(lr_rule=linear, global_batch_size=512) >= accuracy(global_batch_size=32)
     min(efficiency(gpus=2)) > 0.9
     epoch_s(gpus=2) / epoch_s(gpus=1) == 0.5
-    loss_distance({gpus: 1}, {gpus: 2}) <= 1.5 * seed_distance({gpus: 1}, {gpus: 2})
 
 A column with a selection in brackets is its value in the one selected cell. Axes with a dot are written
-`**{"optimizer.momentum": 0.9}`. min, max, mean and median accept a selection of several cells. loss_distance and
-seed_distance take two selections of one cell each (`statistics.curve_distance`). Python's own parser reads the
-expression, and anything not listed here is refused. Checking a claim needs neither numpy nor pandas.
+`**{"optimizer.momentum": 0.9}`. min, max, mean and median accept a selection of several cells. Python's own parser
+reads the expression, and anything not listed here is refused. Checking a claim needs neither numpy nor pandas.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,15 +25,12 @@ from sweeps.axes import is_number
 if TYPE_CHECKING:
     from orchestrator.statistics.intervals import Array
 
-OF_CURVES = ("loss_distance", "seed_distance")
-"""Functions of the loss curves of two cells: their distance, and the distance that different seeds alone give."""
-
 
 class Lookup(Protocol):
     """A function that looks up a column's values in the selected cells."""
 
-    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
-        """Return an array of shape (selected cells, seeds), NaN for missing values; OF_CURVES give one row."""
+    def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
+        """Return an array of shape (selected cells, seeds), NaN for missing values."""
 
 
 ORDERS: Mapping[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="}
@@ -80,14 +75,14 @@ class Claimed:
 
     @property
     def columns(self) -> set[str]:
-        """The columns and curve functions in the expression."""
+        """The columns in the expression."""
         return {column for side in (self.left, self.right) for column, _ in _references(side)}
 
     @property
     def selected_by(self) -> set[str]:
         """The axes by which the expression selects cells."""
         calls = (call for side in (self.left, self.right) for _, call in _references(side))
-        return {axis for call in calls for selection in _selections(call) for axis in selection}
+        return {axis for call in calls for axis in _selection(call)}
 
     @property
     def subtracts(self) -> bool:
@@ -124,11 +119,11 @@ def _check(node: ast.expr) -> None:
         return _check(node.right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in _OVER_CELLS:
-            _selections(node)
+            _selection(node)
             return None
         inner = node.args[0] if len(node.args) == 1 and not node.keywords else None
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
-            if inner.func.id not in (*_OVER_CELLS, *OF_CURVES):
+            if inner.func.id not in _OVER_CELLS:
                 return _check(inner)
         raise ExpressionError(f"{node.func.id} takes one column with its selection, as {node.func.id}(speedup(gpus=2))")
     raise ExpressionError(
@@ -136,20 +131,14 @@ def _check(node: ast.expr) -> None:
     )
 
 
-def _selections(call: ast.Call) -> Sequence[dict[str, Any]]:
-    """Return the selections of a call as {axis: value}: one for a column, two for OF_CURVES."""
-    assert isinstance(call.func, ast.Name)
-    name = call.func.id
-    if name in OF_CURVES:
-        if call.keywords or len(call.args) != 2 or not all(isinstance(argument, ast.Dict) for argument in call.args):
-            raise ExpressionError(f"{ast.unparse(call)!r}: {name} takes two cells, as {name}({{gpus: 1}}, {{gpus: 2}})")
-        return [_pairs(argument, call) for argument in call.args]
+def _selection(call: ast.Call) -> dict[str, Any]:
+    """Return the selection of a call as {axis: value}."""
     if call.args:
         raise ExpressionError(f"{ast.unparse(call)!r}: write a selection as axis=value")
     selection: dict[str, Any] = {}
     for keyword in call.keywords:
         selection |= _pairs(keyword.value, call) if keyword.arg is None else {keyword.arg: _constant(keyword.value)}
-    return [selection]
+    return selection
 
 
 def _pairs(node: ast.expr, call: ast.Call) -> dict[str, Any]:
@@ -181,8 +170,8 @@ def _value(node: ast.expr, lookup: Lookup) -> Any:
     if node.func.id in _OVER_CELLS:
         inner = node.args[0]
         assert isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
-        return getattr(np, node.func.id)(lookup(inner.func.id, *_selections(inner)), axis=0)
-    values = lookup(node.func.id, *_selections(node))
+        return getattr(np, node.func.id)(lookup(inner.func.id, _selection(inner)), axis=0)
+    values = lookup(node.func.id, _selection(node))
     if len(values) != 1:
         raise ExpressionError(
             f"{ast.unparse(node)} selects {len(values)} cells: narrow it, or take min, max, mean, median"
@@ -224,8 +213,3 @@ class Claim:
         if Claimed.parse(str(claim.expression)).order == "==" and claim.margin <= 0:
             raise ValueError("a claim of equality needs a margin above 0")
         return claim
-
-
-def needs_curves(claims: Sequence[Claim]) -> bool:
-    """Return whether any claim is about loss curves."""
-    return any(Claimed.parse(claim.expression).columns & set(OF_CURVES) for claim in claims)

@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.curves import LossCurves
 from orchestrator.analysis.summary import SAMPLES, by_seed
 from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
-from orchestrator.decision.claims import OF_CURVES, Claim, Claimed, ExpressionError
-from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
+from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval
 from orchestrator.statistics.seeds_needed import seeds_to_exclude_0
 from orchestrator.text.rows import status
@@ -187,17 +185,12 @@ def _to_settle(claim: Claim, reading: str, tests: Sequence[Array], n: int) -> in
 _OF_BASELINE = ("speedup", "efficiency")
 """Columns that compare a cell with its baseline; computed here by seed."""
 
-_LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
+_LEARNT = ("accuracy", "val_accuracy", "loss")
 
 
-def verdicts(
-    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
-) -> list[Verdict]:
-    """Judge each claim; a claim about cells that are missing or not ok is inconclusive, with the reason.
-
-    Without `curves`, claims about loss curves are inconclusive.
-    """
-    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
+def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame) -> list[Verdict]:
+    """Judge each claim; a claim about cells that are missing or not ok is inconclusive, with the reason."""
+    return [_verdict(claim, _Values(trials, cells)) for claim in claims]
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
@@ -220,9 +213,8 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
 class _Values:
     """A lookup of values by column and selection that also records properties of the trials involved."""
 
-    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
+    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
         self._cells = cells
-        self._curves = curves
         self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
         ends = trials["status"].map(Status)
         self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
@@ -236,11 +228,7 @@ class _Values:
         self.samples = math.inf
         """The fewest samples, of all seeds together, of the accuracies looked up so far; NaN if unknown."""
 
-    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
-        if column in OF_CURVES:
-            one, other = (self._curves_of(column, selection) for selection in selections)
-            return self._distance(column, one, other)[None, :]
-        (selection,) = selections
+    def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
         known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
         if column not in (*known, *_OF_BASELINE):
             raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
@@ -254,28 +242,6 @@ class _Values:
         gpus = self._cells.set_index("cell_id")["gpus"]
         at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
         return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
-
-    def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
-        """Return the distance between two cells by seed, or each seed's part in the distance between seeds."""
-        between = name == "loss_distance"
-        distance_by_seed = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
-        if np.isnan(distance_by_seed).all():
-            seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
-            raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
-        return distance_by_seed
-
-    def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
-        """Return the selected cell's curves, one per seed; exactly one cell must be selected."""
-        cells = self._cells_with(name, selection)
-        if len(cells) != 1:
-            selected = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
-            raise ExpressionError(f"{{{selected}}} of {name} selects {len(cells)} cells: narrow it")
-        cell_id = cells["cell_id"].iloc[0]
-        curves = self._curves.get(cell_id, {})
-        if not curves:
-            raise ExpressionError("no curves: no trial of one of its cells has a loss in its metrics.jsonl")
-        self._look_at([cell_id])
-        return [curves.get(seed) for seed in self._seeds]
 
     def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
         chosen = self._cells

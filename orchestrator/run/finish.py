@@ -18,10 +18,10 @@ from typing import TypeVar
 import pandas as pd
 from rich.console import Console
 
-from orchestrator.analysis.curves import WITH_CURVE, curves_frame, loss_curves
+from orchestrator.analysis.curves import WITH_CURVE, curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Request
-from orchestrator.decision.claims import Claim, needs_curves
+from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
@@ -32,14 +32,12 @@ from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_document
 from orchestrator.tables.critical_batch import critical_batch
 from orchestrator.tables.files import write_curves, write_tables
 from orchestrator.tables.forecast import forecast_document
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
-from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text.rows import Document
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -177,13 +175,11 @@ def have_not_run(count: int) -> str:
 class Report:
     """The written tables, and the rest that follows from the same values."""
 
-    data: ReportData  # what report.html shows; its learning curves may not have been read yet
-    decision: str  # the recommendation as Markdown
+    data: ReportData  # what report.html shows; its learning curves have not been read yet
     verdicts: Sequence[Verdict] | None  # the verdicts on the sweep's claims; None if judging failed
     documents: Mapping[str, Document]  # by the name of the file
     troubles: Sequence[str]  # a line for each step that failed, with the file that has the trace
     has_page: bool  # whether `write_rest` writes report.html
-    has_curves: bool  # whether the learning curves have been read
 
     def show(
         self,
@@ -192,13 +188,9 @@ class Report:
         took_s: float | None = None,
         problems: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Print the summary; before it, with `report.show=all`, the tables as in the files."""
+        """Print the summary."""
         from orchestrator.tables.terminal import SweepEnd, show
 
-        if self.data.recommendation.terms.report.show == "all":
-            for text in self.markdown():
-                console.print(text, markup=False, soft_wrap=True)
-                console.print()
         counts = Counter(verdict.verdict for verdict in self.verdicts or ())
         claims = [("Claims", f"{', '.join(f'{n} {word}' for word, n in counts.items())} (tables/{CLAIMS})")]
         notes = [*(claims if counts else ()), *(document.line for document in self.documents.values() if document.line)]
@@ -223,13 +215,12 @@ class Report:
             return (), ()
         steps = _Steps(layout)
         data = self.data
-        new_findings: list[Finding] = []
-        if not self.has_curves:
-            read = steps.run("the curves", lambda: _read_curves(layout, data.trials))
-            if read is None:
-                return (), steps.troubles
-            curves, new_findings = read
-            data = replace(data, curves=curves, findings=[*data.findings, *new_findings])
+        # The curves are read only here: in a large sweep that takes long, and the answer does not need them.
+        read = steps.run("the curves", lambda: _read_curves(layout, data.trials))
+        if read is None:
+            return (), steps.troubles
+        curves, new_findings = read
+        data = replace(data, curves=curves, findings=[*data.findings, *new_findings])
         steps.run("curves.parquet", lambda: write_curves(layout, data.curves))
 
         def write_page() -> list[Finding]:
@@ -239,14 +230,6 @@ class Report:
 
         unsound = steps.run("report.html", write_page)
         return [*new_findings, *(unsound or ())], steps.troubles
-
-    def markdown(self) -> list[str]:
-        """Return the printed documents, the recommendation and the claims first."""
-        claims = [self.documents[CLAIMS].text] if CLAIMS in self.documents else []
-        last = [document.text for file, document in self.documents.items() if file != CLAIMS and document.tables]
-        cells, metric = self.data.cells, self.data.recommendation.terms.metric
-        tables = [speedup_markdown(cells), accuracy_markdown(cells, metric)]
-        return [text for text in (self.decision, *claims, *tables, *last) if text]
 
 
 def report_on(
@@ -270,16 +253,12 @@ def report_on(
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(layout)
 
-    # The decision. Only some claims need the curves, which take long to read in a large sweep.
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
-    read = steps.run("the curves", lambda: _read_curves(layout, trials)) if needs_curves(claims) else None
-    by_cell = loss_curves(trials, read[0]) if read else None
-    judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
+    judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
     recommendation = recommendation or not_made(terms)
 
     # The tables come before the report, which may fail.
-    decision = recommendation_markdown(recommendation, sweep)
     makers: Mapping[str, Callable[[], Document | None]] = {
         CLAIMS: lambda: claims_document(judged, request.sweep.name) if judged else None,
         "scaling.md": lambda: scaling(trials, cells),
@@ -289,7 +268,10 @@ def report_on(
     made = {file: steps.run(file, make) for file, make in makers.items()}
     documents = {file: document for file, document in made.items() if document is not None}
     # All files of one report together: a reader must not find a new table beside an old recommendation.
-    texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
+    texts = {
+        "recommendation.md": recommendation_markdown(recommendation, sweep),
+        "recommendation.json": recommendation_json(recommendation, sweep),
+    }
     for file, document in documents.items():
         texts[file] = document.text
         if document.rows is not None:
@@ -305,16 +287,12 @@ def report_on(
         fingerprint=fingerprint,
         findings=findings,
     )
-    if read:
-        data = replace(data, curves=read[0], findings=[*findings, *read[1]])
     return Report(
         data=data,
-        decision=decision,
         verdicts=judged,
         documents=documents,
         troubles=steps.troubles,
         has_page=request.settings.report.html and in_time,
-        has_curves=read is not None,
     )
 
 

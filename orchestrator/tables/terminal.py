@@ -1,8 +1,7 @@
 """Prints the end of a sweep on at most 22 lines: the verdict, the candidates, and what to know about them.
 
 The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
-colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files;
-`report.show=all` prints the tables of speed-up and accuracy before these lines.
+colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files.
 """
 
 from __future__ import annotations

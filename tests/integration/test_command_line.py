@@ -14,13 +14,11 @@ def test_a_finished_sweep_runs_nothing_again(place):
     assert (status, err) == (0, "") and len(json.loads(out)["trials"]) == 12
     assert not place.ran() and not (place.folder / "results").exists()
 
-    status, out, err = place.run("sweep=traced", "report.show=all")
+    status, out, err = place.run("sweep=traced")
     assert status == 0, out + err
     assert len(place.ran()) == 12 == len(set(place.ran()))
     summary = pd.read_csv(place.results / "tables/summary.csv")
     assert len(summary) == 4 and (summary.n_ok == 3).all() and (summary.status == "ok").all()
-    for name in ("tables/speedup.md", "tables/accuracy.md"):
-        assert (place.results / name).read_text().strip() in out
     assert len(list((place.results / "trials").iterdir())) == 12
 
     before = (place.results / "tables/summary.csv").read_text()

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.curves import loss_curves
-from studies.loss_distance import distance_table, write
+from studies.loss_distance import distance_table, loss_curves, write
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 

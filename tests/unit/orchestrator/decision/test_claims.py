@@ -3,13 +3,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from orchestrator.analysis.curves import loss_curves
 from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
-from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.claims import claims_document
 from sweeps.status import Status
@@ -199,53 +196,6 @@ def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
     golden("claims/table.md", claims_document(verdicts([Claim.of(claim) for claim in claims], *frames), "demo").text)
 
 
-LOSSES = 2.0 * 0.9 ** np.arange(10)
-BY_CHANCE = (1.0, 1.02, 1.04)
-"""What the losses of a cell's seeds are multiplied by."""
-
-
-def with_curves(factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHANCE) -> Any:
-    """Frames of cells whose loss curves are those of the first times a factor, with every other row from 2 GPUs on."""
-    rows, records = [], []
-    for gpus, factor in factors.items():
-        for seed, chance in enumerate(by_chance):
-            record = record_of(gpus, seed, metrics={"samples_per_s": 100.0, "epochs": 10.0})
-            records.append(record)
-            for epoch, loss in list(enumerate(LOSSES, start=1))[:: 1 if gpus == 1 else 2]:
-                row = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
-                rows.append({"trial_id": record.trial_id} | row)
-    curves = pd.DataFrame(rows, columns=["trial_id", "epoch", "samples", "loss"]).astype({"trial_id": "category"})
-    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    return trials, cells, loss_curves(trials, curves)
-
-
-ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 2})"
-APART = "loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"
-
-
-def test_loss_curves_are_compared_with_the_distance_between_seeds() -> None:
-    # Seeds are ln 1.02, ln 1.04 and ln 1.04/1.02 apart: .02615 in the mean, pseudo-values .03961, 0, .03884, ± .05626.
-    same = judged(with_curves({1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
-    assert (same.verdict, same.n, same.by_ratio) == ("confirmed", 3, False)
-    assert [same.left, same.right, same.hi] == pytest.approx([0, 0.02615, 0.05626 - 0.02615], abs=1e-5)
-    other = with_curves({1: 1.0, 2: 1.5})
-    assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
-    assert judged(other, APART).left == pytest.approx(np.log(1.5))
-    between = judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
-    assert between.verdict == "inconclusive" and "interval includes values" in between.why
-    assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
-    assert has(judged(other, APART, needs_epochs=50).why, "needs 50 epochs", "had 10")
-
-
-def test_golden_table_of_loss_curves(golden: Callable[[str, str], None]) -> None:
-    claims = [
-        {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
-        {"sentence": "They do not", "expression": APART},
-    ]
-    judgement = verdicts([Claim.of(claim) for claim in claims], *with_curves({1: 1.0, 2: 1.5}))
-    golden("claims/curves.md", claims_document(judgement, "demo").text)
-
-
 # t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.
 
 
@@ -298,34 +248,9 @@ def test_selections_reach_the_lookup():
     assert seen == [("a", {"gpus": 2, "lr_rule": "linear", "optimizer.momentum": 0.9}), ("b", {"model": "mlp"})]
 
 
-def test_distances_of_curves_take_two_selections():
-    seen = []
-
-    def lookup(column, *selections):
-        seen.append((column, selections))
-        return np.ones((1, 3))
-
-    text = 'loss_distance({gpus: 1, "model.batch_norm": "ghost:128"}, {gpus: 2}) > 1.5 * seed_distance({}, {lr: null})'
-    claimed = Claimed.parse(text)
-    left, right = claimed.sides(lookup)
-    assert claimed.columns == {"loss_distance", "seed_distance"} and (left - right).tolist() == [-0.5] * 3
-    assert seen == [
-        ("loss_distance", ({"gpus": 1, "model.batch_norm": "ghost:128"}, {"gpus": 2})),
-        ("seed_distance", ({}, {"lr": None})),
-    ]
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "loss_distance({gpus: 1}) < 1",
-        "seed_distance({gpus: 1}, {gpus: 2}, {gpus: 3}) < 1",
-        "loss_distance({gpus: 1}, gpus=2) < 1",
-        "loss_distance({gpus: 1}, a(gpus=2)) < 1",
-        "loss_distance({gpus: open('x')}, {gpus: 2}) < 1",
-        "loss_distance({**x}, {gpus: 2}) < 1",
-        "loss_distance(*x) < 1",
-        "min(loss_distance({gpus: 1}, {gpus: 2})) < 1",
         "__import__('os').system('x') > 0",
         "a().b > 1",
         "(lambda: 1)() > 0",
@@ -456,21 +381,6 @@ def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None
     """The verdicts and the reasons of claims that are inconclusive, and the errors of malformed ones."""
     missing = ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpus=4)", "accuracy(gpu=4)", "accuracy()")
     judgement = [judged(frames, f"{column} > 0") for column in missing]
-    trials, cells, curves = with_curves({1: 1.0, 2: 1.5})
-    few = {
-        cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
-        for cell_id, by_seed in curves.items()
-    }
-    one_cell = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
-    judgement += [judged(with_curves({1: 1.0, 2: 1.1}), ALIKE, margin=0.05)]
-    judgement += [judged((trials, cells, curves), APART, needs_epochs=50)]
-    judgement += [
-        judged((trials, cells, curves), f"loss_distance({selections}) > 0")
-        for selections in ("{gpus: 1}, {}", "{gpus: 1}, {gpus: 8}", "{gpu: 1}, {gpus: 2}")
-    ]
-    judgement += [judged((trials, cells, given), APART) for given in (None, {}, one_cell)]
-    judgement += [judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")]
-    judgement += [judged(with_curves({1: 1.0, 2: 1.5}, each), ALIKE) for each in (BY_CHANCE[:2], (1.0, 1.0, 1.0))]
     for needs_seeds, seeds in ((3, [1.0, 2.0]), (5, [2.0, 3.0, 4.0]), (3, [3.0]), (3, [math.nan])):
         judgement.append(of_difference(claim("a() > 0", needs_seeds=needs_seeds, needs_epochs=100), seeds))
     for epochs in (20.0, math.nan):
@@ -478,7 +388,7 @@ def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None
     lines = [f"{each.verdict}, {each.seeds_to_settle} seeds: {each.why}" for each in judgement]
     malformed: list[Any] = ["text", {"sentence": "x"}, {"sentence": "x", "expression": "a() > 0", "margin": -1}]
     malformed += [{"sentence": "x", "expression": "a() > 0", "marign": 1}]
-    malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()", "loss_distance(gpus=2) < 1")]
+    malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()")]
     for given in malformed:
         with pytest.raises(ValueError) as error:
             Claim.of(given)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.statistics.curve_distance import FEWEST, Curve, distance, distances, pseudo_values
+from studies.curve_distance import FEWEST, Curve, distance, distances
 from studies.loss_distance import between_cells, between_seeds
 
 CURVE = np.array([2.0, 1.0, 0.5, 0.25, 0.125])
@@ -51,16 +51,6 @@ def test_distances_of_cells_and_seeds_equal_those_by_hand():
     assert math.isnan(between_seeds(ones[:1]))
 
 
-def test_pseudo_values_equal_those_of_the_jackknife():
-    logs = [0.0, 0.1, 0.3, 0.7]
-    curves = [curve(CURVE * math.exp(each)) for each in logs]
-    whole = between_seeds(curves)
-    left_out = [4 * whole - 3 * between_seeds([c for c in curves if c is not out]) for out in curves]
-    assert pseudo_values(curves) == pytest.approx(left_out)
-    assert pseudo_values([curves[0], None, *curves[1:]])[[0, 2, 3, 4]] == pytest.approx(left_out)
-    assert np.isnan(pseudo_values([*curves[:2], None])).all(), "two seeds"
-
-
 losses = st.lists(st.floats(1e-3, 1e3), min_size=6, max_size=12)
 
 
@@ -74,9 +64,3 @@ def test_distance_is_a_metric_independent_of_units(one, other, third, unit):
     assert distance(*scaled) == pytest.approx(distance(a, b), abs=1e-9)
     offset = Curve(at=a.at, log_loss=a.log_loss + math.log(unit))
     assert distance(a, offset) == pytest.approx(abs(math.log(unit)), abs=1e-9)
-
-
-@given(st.lists(losses, min_size=3, max_size=6))
-def test_the_mean_of_the_pseudo_values_is_the_mean_distance(several):
-    curves = [curve(each[:6], np.arange(6.0)) for each in several]
-    assert pseudo_values(curves).mean() == pytest.approx(between_seeds(curves), abs=1e-9)

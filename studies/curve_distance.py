@@ -6,11 +6,6 @@ weights; their distance between two cells contains the effect of the change and 
 seeds of one cell contains chance alone. Cells with the same distribution of curves have the same mean distance between
 as within them; other cells have a larger distance between them (Székely and Rizzo, "Energy statistics", Journal of
 Statistical Planning and Inference 143, 2013; pairs of one seed can be nearer).
-
-Distances between the seeds of a cell share seeds and are not independent. Their mean is a U-statistic. Each seed has
-the jackknife's pseudo-value n·U − (n − 1)·U₋ with U₋ the statistic without the seed: the mean of the pseudo-values is
-U, and their spread estimates that of U (Arvesen, "Jackknifing U-statistics", Annals of Mathematical Statistics 40,
-1969).
 """
 
 from __future__ import annotations
@@ -24,8 +19,6 @@ import numpy.typing as npt
 from orchestrator.statistics.intervals import Array, logs
 
 FEWEST = 5  # curves with fewer positions in their common range are not compared
-
-FEWEST_SEEDS = 3  # the spread of the distances between a cell's seeds needs this many seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,29 +54,3 @@ def distance(one: Curve | None, other: Curve | None) -> float:
 def distances(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Array:
     """Return the distance of each pair of curves, shape (seeds,); both cells have the same order of seeds."""
     return np.array([distance(one, other) for one, other in zip(ones, others, strict=True)], dtype=np.float64)
-
-
-def pseudo_values(curves: Sequence[Curve | None]) -> Array:
-    """Return the pseudo-values of the mean distance U between seeds, shape (seeds,).
-
-    NaN without a curve or with too few seeds.
-
-    With the mean distance d of a seed to the n − 1 others, n·U − (n − 1)·U₋ is (2(n − 1)·d − n·U) / (n − 2).
-    """
-    pairs = _pairs(curves)
-    has_any = ~np.isnan(pairs).all(axis=1)
-    n = int(has_any.sum())
-    values = np.full(len(curves), np.nan)
-    if n >= FEWEST_SEEDS:
-        to_others = np.nanmean(pairs[has_any], axis=1)
-        values[has_any] = (2 * (n - 1) * to_others - n * to_others.mean()) / (n - 2)
-    return values
-
-
-def _pairs(curves: Sequence[Curve | None]) -> Array:
-    """Return the distances of all pairs, shape (seeds, seeds), NaN on the diagonal."""
-    pairs = np.full((len(curves), len(curves)), np.nan)
-    for i, one in enumerate(curves):
-        for j, other in enumerate(curves[:i]):
-            pairs[i, j] = pairs[j, i] = distance(one, other)
-    return pairs
