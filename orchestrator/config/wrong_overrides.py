@@ -114,10 +114,12 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 def _explained(override: str, error: Exception, keys: Sequence[str], groups: Groups) -> str:
     """Return why an override does not fit to a config with these keys, with a suggestion."""
     key, equals, value = override.lstrip("+~").partition("=")
+    # It is no override at all.
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
         return f"{override!r} is not KEY=VALUE{_word_without_key(override, groups)}"
+    # It chooses a config of a group: `scale=` is short for the group sweep/NAME.
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
@@ -128,6 +130,7 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
     if options and value not in options:
         what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
         return f"{unknown(what, value, options)}{_own_code(key, value)}"
+    # It sets a key that does not exist.
     if "Could not override" in str(error):
         known = [*keys, *groups.names]
         if len(value) > _LONGEST_QUOTED:
@@ -135,7 +138,8 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
         return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known)}"
-    written = override.removeprefix("++")  # which labels and environment variables are given (`overrides`)
+    # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
+    written = override.removeprefix("++")
     return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
 
 

@@ -112,22 +112,23 @@ class Trackers:
 
     def started(self, trial: TrialSpec) -> None:
         """Start a run."""
-        if not trial.measures:
+        if self._follow(trial):
             self._each(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log rows at their epochs."""
-        if trial.measures:
-            return
-        for row in rows:
+        for row in rows if self._follow(trial) else ():
             self._each(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
 
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """End the run as the trial ended."""
-        if trial.measures:
-            return
-        figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
-        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, outcome.note))
+        """End the run as the trial ended; the note has no secrets any more."""
+        if self._follow(trial):
+            figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
+            self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, outcome.note))
+
+    def _follow(self, trial: TrialSpec) -> bool:
+        """Return whether any tracker takes the trial, which must be no probe or repetition."""
+        return bool(self._trackers) and not trial.measures
 
     def close(self) -> None:
         """Close the trackers."""
