@@ -48,6 +48,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(autouse=True, scope="session")
 def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Run all tests in an empty folder, so that none depends on what somebody ran in the clone before."""

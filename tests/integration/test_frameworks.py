@@ -17,8 +17,7 @@ PACKAGES = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.filterwarnings("default")
-def test_all_ranks_train_one_model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_all_ranks_train_one_model(folder, monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     there = [name for name in FRAMEWORKS if importlib.util.find_spec(PACKAGES.get(name, "torch"))]
     results = run_sweep(

@@ -47,27 +47,23 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_malicious_config_has_no_effect(
-    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    sweep = tmp_path / "conf" / "sweep" / "evil.yaml"
+def test_a_malicious_config_has_no_effect(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = folder / "conf" / "sweep" / "evil.yaml"
     sweep.parent.mkdir(parents=True)
     sweep.write_text(f"# @package _global_\nsweep:\n  name: evil\n  axes: {{device_batch_size: [8]}}\n{text}")
-    search = f"hydra.searchpath=[file://{tmp_path}/conf]"
+    search = f"hydra.searchpath=[file://{folder}/conf]"
     assert main(["backend=inprocess", search, "sweep=evil", "trainable=noop"]) == 2
     assert "Traceback" not in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["conf"]
+    assert sorted(path.name for path in folder.iterdir()) == ["conf"]
 
 
 NAMES = ("../up", "..", ".", ".hidden", "a/b", "/abs", "a\\b", "x" * 300, "a\x01b", "nl\nnl", "a b\x00", "", None, 5)
 
 
-def test_a_name_stays_inside_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_stays_inside_the_results(folder: Path) -> None:
     assert not any(map(SCHEMA["sweep.name"].admits, NAMES)) and SCHEMA["sweep.name"].admits("mine 1.0")
-    monkeypatch.chdir(tmp_path)
     assert main(["backend=inprocess", "sweep=batch_scaling", "trainable=noop", "sweep.name=../up", "mode=plan"]) == 2
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_results_hold_no_secrets_and_are_private(tmp_path: Path) -> None:

@@ -16,12 +16,6 @@ ROOT = Path(__file__).parents[2]
 KINDS = SCHEMA["init.kind"].words
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0

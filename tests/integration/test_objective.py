@@ -15,8 +15,7 @@ class Keep(Callback):
         RETURNED.append(job_return.return_value)
 
 
-def test_a_multirun_returns_the_objective(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_multirun_returns_the_objective(folder):
     RETURNED.clear()
     sweep = ("sweep.name=s_${workers}", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8,16]")
     status = main(

@@ -58,12 +58,11 @@ def test_a_command_is_one_rank_with_all_workers(place, monkeypatch, capsys):
     assert {(1, 1, 1, 32), (3, 1, 3, 96)} <= shapes
 
 
-def test_errors_of_a_command_are_reported_before_it_starts(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_errors_of_a_command_are_reported_before_it_starts(folder, capsys):
     command = ("trainable=command", "trainable.argv='train.py {batch} --json {{}}'", "trainable.metrics.loss='('")
     assert main(["sweep=batch_scaling", "strategy=ddp", *command]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and not (tmp_path / "results").exists()
+    assert out == "" and not (folder / "results").exists()
     assert all(part in err for part in ("{batch} is neither", "loss='(' is not a regular", "needs own_ranks")), err
 
 

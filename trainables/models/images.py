@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
-import torchvision
 from torch import nn
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -51,9 +50,11 @@ def mlp(*, input_shape: Shape, num_classes: int, hidden: Sequence[int] = (128, 1
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 
 
-def _with_small_stem(make: Callable[..., nn.Module], input_shape: Shape, num_classes: int) -> nn.Module:
-    require_side(make.__name__, input_shape, 8)
-    net = make(num_classes=num_classes)
+def _with_small_stem(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
+    from torchvision import models  # takes half a second, of which the small models need nothing
+
+    require_side(arch, input_shape, 8)
+    net: Any = models.get_model(arch, weights=None, num_classes=num_classes)
     net.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision's other layers
     net.maxpool = nn.Identity()
@@ -61,9 +62,9 @@ def _with_small_stem(make: Callable[..., nn.Module], input_shape: Shape, num_cla
 
 
 # On RGB images with 10 classes they have 11,173,962, 23,520,842 and 42,512,970 parameters.
-resnet18 = partial(_with_small_stem, torchvision.models.resnet18)
-resnet50 = partial(_with_small_stem, torchvision.models.resnet50)
-resnet101 = partial(_with_small_stem, torchvision.models.resnet101)
+resnet18 = partial(_with_small_stem, "resnet18")
+resnet50 = partial(_with_small_stem, "resnet50")
+resnet101 = partial(_with_small_stem, "resnet101")
 
 
 class ResNet9(nn.Module):
@@ -121,7 +122,9 @@ def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.M
 
     Raises ValueError for an unknown arch, and for one that does not take such images.
     """
-    known = torchvision.models.list_models(module=torchvision.models)
+    from torchvision import models
+
+    known = models.list_models(module=models)
     if arch not in known:
         raise ValueError(f"model 'torchvision' has no arch {arch!r}; it is one of {', '.join(known)}")
     try:
@@ -138,12 +141,14 @@ def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.M
 
 
 def _make(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
+    from torchvision import models
+
     options: dict[str, Any] = {"weights": None, "num_classes": num_classes}
     if arch.startswith("vit_"):
         options["image_size"] = input_shape[1]
     if arch in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}  # one output, like the others
-    net: nn.Module = torchvision.models.get_model(arch, **options)
+    net: nn.Module = models.get_model(arch, **options)
     if input_shape[0] == 3:
         return net
     name, first = next((name, child) for name, child in net.named_modules() if isinstance(child, nn.Conv2d))

@@ -57,8 +57,7 @@ def test_augmentation_configs_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DATA))
-def test_data_configs_load_or_name_their_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_data_configs_load_or_name_their_files(name: str, folder: Path) -> None:
     config = configs("data")[name] | ({"train_size": 10, "test_size": 10} if name == "synthetic" else {})
     if name in ("digits", "synthetic"):
         assert data.load(config).num_classes == 10  # type: ignore[union-attr]

@@ -19,23 +19,21 @@ from orchestrator.config.settings import SweeperObjectiveSection
 from sweeps.errors import ConfigError
 
 
-def test_unwritable_hydra_folder_is_an_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_unwritable_hydra_folder_is_an_error(folder, monkeypatch, capsys):
     writable, asked = os.access, []
 
     def access(path, mode):
         asked.append(Path(path))
-        return Path(path) != tmp_path and writable(path, mode)
+        return Path(path) != folder and writable(path, mode)
 
     monkeypatch.setattr(os, "access", access)
     assert main(["sweep=batch_scaling", "trainable=noop"]) == 2
     told = capsys.readouterr().err
-    assert f"{tmp_path} cannot be written to" in told and "hydra.run.dir=FOLDER" in told
-    assert asked[-1] == tmp_path and not list(tmp_path.iterdir())
+    assert f"{folder} cannot be written to" in told and "hydra.run.dir=FOLDER" in told
+    assert asked[-1] == folder and not list(folder.iterdir())
 
 
-def test_too_long_results_dir_is_one_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_too_long_results_dir_is_one_error(folder, capsys):
     too_long = "x" * 300
     assert main(["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"results_dir={too_long}"]) == 2
     (told,) = capsys.readouterr().err.splitlines()
@@ -48,8 +46,7 @@ def test_multirun_of_one_sweep_reports_errors_without_prefix(capsys):
 
 
 @pytest.mark.parametrize("mode", ["plan", "report"])
-def test_reading_modes_need_no_hydra_folder(tmp_path, monkeypatch, mode, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_reading_modes_need_no_hydra_folder(folder, monkeypatch, mode, capsys):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     main(["sweep=batch_scaling", "trainable=noop", f"mode={mode}"])
     assert "cannot be written to" not in capsys.readouterr().err
@@ -76,8 +73,7 @@ def test_multirun_reports_errors_of_all_sweeps(capsys):
     assert "margn" in err and "'no'" in err
 
 
-def test_missing_primary_config_is_one_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_missing_primary_config_is_one_error(folder, capsys):
     assert main(["-m", "--config-name=mine", "sweep=batch_scaling", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and told[0].startswith("--config-name=mine: ")
@@ -135,9 +131,8 @@ def test_config_is_composed_once(compositions, arguments, status, count):
     assert len(compositions) == count
 
 
-def test_the_job_gets_the_config_that_was_checked(tmp_path, monkeypatch):
+def test_the_job_gets_the_config_that_was_checked(folder, monkeypatch):
     configs = []
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app, "MODES", {**MODES, "run": lambda configured: configs.append(configured.config) or 0})
     monkeypatch.setattr(app, "run_job", lambda config, task: configs.append(config) or task(config))
     assert main([*RUN, "report.margin=0.25"]) == 0
@@ -145,9 +140,8 @@ def test_the_job_gets_the_config_that_was_checked(tmp_path, monkeypatch):
     assert composed.report.margin == checked["report"]["margin"] == 0.25 and "job" in composed.hydra
 
 
-def test_multirun_returns_the_worst_status(tmp_path, monkeypatch):
+def test_multirun_returns_the_worst_status(folder, monkeypatch):
     statuses = iter((1, 0))
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": lambda configured: next(statuses)})
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2"]) == 1
 

@@ -75,8 +75,7 @@ mode=launch
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_errors(name, golden, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_errors(name, golden, capsys, folder, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     lines = []
     for given in map(shlex.split, REQUESTS[name].strip().splitlines()):
@@ -86,7 +85,7 @@ def test_errors(name, golden, capsys, tmp_path, monkeypatch):
         out, err = capsys.readouterr()
         assert (status, out) == (2, ""), given
         lines += [*(f"$ {word}" for word in given), *err.splitlines(), ""]
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
     golden(f"requests/{name}.txt", "\n".join(lines))
 
 

@@ -47,13 +47,12 @@ def test_trainable_sees_only_its_own_sections():
     assert set(setup(config(), [LAPTOP], Versions()).config) == {"trainable", "model", "data", "optimizer", "budget"}
 
 
-def test_data_paths_are_made_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_data_paths_are_made_absolute(folder, monkeypatch):
     found = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
-    assert found.config["data"] == {"name": "npz", "path": str(tmp_path / "mine.npz"), "root": None}
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert found.config["data"] == {"name": "npz", "path": str(folder / "mine.npz"), "root": None}
+    monkeypatch.setenv("HOME", str(folder / "home"))
     found = setup(config(data={"name": "cifar10", "root": "~/sets"}), [LAPTOP], Versions())
-    assert found.config["data"]["root"] == str(tmp_path / "home/sets")
+    assert found.config["data"]["root"] == str(folder / "home/sets")
 
 
 def test_optimizer_is_unknown_without_a_section():

@@ -83,24 +83,18 @@ HOSTILE_FILES = {
     ("kind", "place"),
     [*((kind, "sweep/mine.yaml") for kind in HOSTILE_FILES), ("deeper", "mine.yaml")],
 )
-def test_odd_files_are_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, place: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / place).write_text(f"# @package _global_\n{HOSTILE_FILES[kind]}\n")
+def test_odd_files_are_one_error(folder: Path, capsys: pytest.CaptureFixture[str], kind: str, place: str) -> None:
+    (folder / "sweep").mkdir()
+    (folder / place).write_text(f"# @package _global_\n{HOSTILE_FILES[kind]}\n")
     chosen = ["sweep=mine"] if place.startswith("sweep") else ["-cn", "mine"]
     assert errors_of(capsys, "-cd", ".", *chosen)
 
 
-def test_results_dir_that_is_a_file_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").touch()
+def test_results_dir_that_is_a_file_leaves_nothing_behind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "results").touch()
     assert main(["sweep=batch_scaling", "backend=inprocess"]) == 2
-    assert capsys.readouterr().err.startswith(f"results_dir: {tmp_path / 'results'} ")
-    assert [each.name for each in tmp_path.iterdir()] == ["results"]
+    assert capsys.readouterr().err.startswith(f"results_dir: {folder / 'results'} ")
+    assert [each.name for each in folder.iterdir()] == ["results"]
 
 
 @pytest.mark.parametrize("given", ["cluster.labels={ray.io/market-type: spot}", "cluster.labels.market-type=spot"])

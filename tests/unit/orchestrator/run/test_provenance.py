@@ -33,8 +33,7 @@ def test_checkout_gives_commit_and_dirty_state(tmp_path: Path) -> None:
     assert commit(tmp_path) == f"{git('rev-parse', 'HEAD')} with changes"
 
 
-def test_outside_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_outside_a_checkout_there_is_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     found = origin([])
     assert "commit" not in found and "orchestrator_commit" not in found
