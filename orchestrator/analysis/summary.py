@@ -7,199 +7,34 @@ test accuracy against the reference cell, the time and cost to reach a target ac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
+from orchestrator.analysis.differences import Differences, by_seed
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
 from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.censoring import median_time
-from orchestrator.statistics.equivalence import Difference, power
+from orchestrator.statistics.equivalence import power
 from orchestrator.statistics.intervals import (
     Array,
     Interval,
-    Moments,
     at_least,
     least_error,
     logs,
     mean_interval,
     proportion_interval,
-    welch,
 )
 from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from sweeps.status import Status, cost_of
-
-
-def by_seed(
-    cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
-) -> Array:
-    """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
-    columns = sorted(ok["seed"].unique()) if seeds is None else seeds
-    values = ok[column].to_numpy(dtype="float64", na_value=np.nan)
-    place = pd.Index(columns).get_indexer(pd.Index(ok["seed"]))
-    known = ~np.isnan(values) & (place >= 0)
-    row, cells = pd.factorize(ok["cell_id"])
-    table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
-    table[row[known], place[known]] = values[known]
-    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
-    return rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Differences:
-    """The differences of a column's means between each cell and another one; paired if both have the same seeds."""
-
-    paired: Array
-    """Rows are cells; differences for the seeds that both have."""
-    own: Moments
-    other: Moments
-
-    @staticmethod
-    def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
-        """Compare ok trials; `others` has the `cell_id` that each cell is compared with."""
-        seeds = ok[["cell_id", "seed", column]]
-        pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
-            seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
-        )
-        return Differences(
-            paired=by_seed(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
-            own=Moments.of(by_seed(cell_ids, ok, column)),
-            other=Moments.of(by_seed(others, ok, column)),
-        )
-
-    @property
-    def same_seeds(self) -> npt.NDArray[np.bool_]:
-        """For each cell, whether the comparison is paired."""
-        n = Moments.of(self.paired).n
-        return np.asarray((n == self.own.n) & (n == self.other.n))
-
-    def interval(self) -> Interval:
-        """Return the interval of each cell's difference; Welch's if the seeds are not the same."""
-        by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
-        ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
-        return Interval(**ends)
-
-    def tested(self, least: Array) -> list[Difference]:
-        """Return each cell's difference for tests of equivalence, which need a standard error and so no bootstrap.
-
-        Errors are at least `least`.
-        """
-        pairs, same = Moments.of(self.paired), self.same_seeds
-        with np.errstate(invalid="ignore", divide="ignore"):
-            parts = self.own.variance / self.own.n, self.other.variance / self.other.n
-            freedom = sum(parts) ** 2 / (parts[0] ** 2 / (self.own.n - 1) + parts[1] ** 2 / (self.other.n - 1))
-            error = np.sqrt(np.where(same, pairs.variance / pairs.n, sum(parts)))
-        point = np.where(same, pairs.mean, self.own.mean - self.other.mean)
-        freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
-        return [
-            Difference(point=float(p), error=float(e), freedom=float(f))
-            for p, e, f in zip(point, np.maximum(error, least), freedom, strict=True)
-        ]
-
-
-def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
-    """Return the note of each cell, the worst first."""
-    of_seeds, causes = _seed_notes(trials), superlinear_causes(cells)
-    baseline_is_disturbed = is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
-    notes = []
-    for row, cause, is_disturbed in zip(cells.to_dict("records"), causes, baseline_is_disturbed, strict=True):
-        n_ok = row["n_ok"]
-        parts = [
-            of_seeds.get(row["cell_id"], ""),
-            "seeds ran on different device models (cluster.gpu_type chooses one)" if row[MIXED] else "",
-            f"target reached by {row['n_reached']} of {n_ok} seeds" if 0 < row["n_reached"] < n_ok else "",
-            f"timed from {row['n_timed']} of {n_ok} seeds" if row["n_timed"] < n_ok else "",
-            f"{row['n_collapsed']} of {n_ok} seeds collapsed" if row["n_collapsed"] else "",
-            "not paired: other ok seeds than the baseline's" if row["speedup_paired"] is False else "",
-            f"superlinear: {row['efficiency']:.2f} of the ideal speed-up; likely cause: {cause}" if cause else "",
-            "the baseline's timing is not valid" if is_disturbed and row["timing_valid"] is not False else "",
-            "rerun=failed runs it again" if row["status"] == Status.FAILED.value else "",
-        ]
-        notes.append("; ".join(filter(None, parts)))
-    return notes
-
-
-def superlinear_causes(cells: pd.DataFrame) -> list[str]:
-    """Return the likely cause of each cell's superlinear speed-up; empty if its efficiency is at most SUPERLINEAR."""
-    of_baseline = cells.set_index("cell_id")[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
-    causes = np.where(
-        of_baseline["gpus"] < 1,
-        "its baseline has a fraction of a GPU",
-        np.where(
-            of_baseline["device_batch_size"] > cells["device_batch_size"].to_numpy(),
-            "smaller batches per device, which fit caches or avoid swapping",
-            "a baseline that caches or memory slow down",
-        ),
-    )
-    return list(np.where(cells["efficiency"] > SUPERLINEAR, causes, ""))
-
-
-def _seed_notes(trials: pd.DataFrame) -> dict[str, str]:
-    """Return for each cell a note of each status of its seeds, the worst first: `1 of 3 seeds oom: CUDA out of memory`.
-
-    The note of a status is that of its first seed that has one.
-    """
-    ends: dict[str, dict[str, list[str]]] = {}
-    for cell_id, status, note in zip(trials["cell_id"], trials["status"], trials["note"], strict=True):
-        ends.setdefault(cell_id, {}).setdefault(status, []).append(note)
-    notes = {}
-    for cell_id, by_status in ends.items():
-        seeds = sum(map(len, by_status.values()))
-        parts = []
-        for status in sorted(by_status, key=lambda status: _ORDER[status]):
-            count = len(by_status[status])
-            is_of_some = status != Status.OK.value and count < seeds
-            whose = f"{count} of {seeds} seeds {status}" if is_of_some else ""
-            parts.append(": ".join(filter(None, (whose, next(filter(None, by_status[status]), "")))))
-        notes[cell_id] = "; ".join(filter(None, parts))
-    return notes
-
 
 OF_TARGET = (
     *("time_to_target_median_s", "time_to_target_median_s_lo", "time_to_target_median_s_hi"),
     *("time_to_target_expected_s", "statistical_efficiency", "energy_to_target_j", "cost_to_target"),
 )
-
-
-def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
-    """Add OF_TARGET.
-
-    The median assumes log-normal times; a seed that missed the target counts as longer than its training
-    (`statistics.censoring`). Its upper end is inf if the data have no bound. The expected time assumes restarts until a
-    seed reaches the target: the time of all seeds over the number that reached it (Auger and Hansen, CEC 2005).
-    `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
-    start-up included. Energy and cost use the expected time.
-    """
-    reached = ok["time_to_target_s"].notna()
-    spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
-    hits = reached.groupby(ok["cell_id"]).sum()
-    cells["time_to_target_expected_s"] = (spent / hits.where(hits > 0)).reindex(cells.index)
-    medians = {
-        cell: median_time(
-            seeds["time_to_target_s"].to_numpy(dtype="float64"),
-            seeds["train_s"].where(seeds["time_to_target_s"].isna()).to_numpy(dtype="float64"),
-        )
-        for cell, seeds in ok[ok["cell_id"].map(hits) > 0].groupby("cell_id")
-    }
-    for end, suffix in (("point", ""), ("lo", "_lo"), ("hi", "_hi")):
-        values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
-        cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
-    cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
-    cells["cost_to_target"] = _cost(cells, cells["time_to_target_expected_s"], price_per_gpu_hour)
-    power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]
-    cells["energy_to_target_j"] = power_w * cells["time_to_target_expected_s"]
-
-
-def _cost(cells: pd.DataFrame, held_s: pd.Series[Any], price_per_gpu_hour: float | None) -> pd.Series[Any]:
-    """Return the cost of holding each cell's GPUs for this long; NaN without a price, and on CPUs."""
-    gpu_hours = held_s / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
-    cost: pd.Series[Any] = cost_of(gpu_hours, price_per_gpu_hour)
-    return cost
 
 
 OF_SOURCES = ("work_source", "rate_source")
@@ -341,6 +176,8 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
+    """Add what follows from a cell's own ok seeds, without a comparison."""
+    # Means over the seeds, with their intervals.
     log_of = {column: f"log {column}" for column in _TIMES}
     means = {column: mean_interval(by_seed(cells.index, ok, column)) for column in _MEANS}
     means |= {column: mean_interval(by_seed(cells.index, ok, log)).map(np.exp) for column, log in log_of.items()}
@@ -354,6 +191,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
         if column in _WITH_INTERVAL:
             cells[f"{column}_lo"] = np.maximum(interval.lo, np.minimum(interval.point, 0.0))
             cells[f"{column}_hi"] = interval.hi
+
+    # Resources and work, and how the work is known.
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     # The least of its seeds: a reader asks whether all of them had enough.
@@ -364,6 +203,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
         # A cell's figure is as certain as the least certain of its seeds.
         sources = ok[column].astype(pd.CategoricalDtype(list(SOURCES), ordered=True))
         cells[column] = sources.groupby(ok["cell_id"]).max().reindex(cells.index).astype("object")
+
+    # Conditions under which the seeds ran and were timed.
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)
@@ -373,9 +214,13 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     on_gpus = timed[timed["device"] != "cpu"]
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
     cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
+
+    # Results of the training.
     cells["noise_scale_samples"] = _numbers(ok, "noise_scale").groupby(ok["cell_id"]).mean()
     # A mean of the seeds that reached the target would be too short.
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
+
+    # Whether the timing counts.
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
     cells["timing_fault"] = _faults(cells, ok)
@@ -404,6 +249,7 @@ def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
 
 
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    """Add each cell's baseline, its speed-up over that, and its efficiency."""
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
     cells["same_machines"] = same_machines(cells)
@@ -449,3 +295,97 @@ def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Ar
 
 def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
     cells[column], cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.point, interval.lo, interval.hi
+
+
+def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
+    """Add OF_TARGET.
+
+    The median assumes log-normal times; a seed that missed the target counts as longer than its training
+    (`statistics.censoring`). Its upper end is inf if the data have no bound. The expected time assumes restarts until a
+    seed reaches the target: the time of all seeds over the number that reached it (Auger and Hansen, CEC 2005).
+    `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
+    start-up included. Energy and cost use the expected time.
+    """
+    reached = ok["time_to_target_s"].notna()
+    spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
+    hits = reached.groupby(ok["cell_id"]).sum()
+    cells["time_to_target_expected_s"] = (spent / hits.where(hits > 0)).reindex(cells.index)
+    medians = {
+        cell: median_time(
+            seeds["time_to_target_s"].to_numpy(dtype="float64"),
+            seeds["train_s"].where(seeds["time_to_target_s"].isna()).to_numpy(dtype="float64"),
+        )
+        for cell, seeds in ok[ok["cell_id"].map(hits) > 0].groupby("cell_id")
+    }
+    for end, suffix in (("point", ""), ("lo", "_lo"), ("hi", "_hi")):
+        values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
+        cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
+    cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
+    cells["cost_to_target"] = _cost(cells, cells["time_to_target_expected_s"], price_per_gpu_hour)
+    power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]
+    cells["energy_to_target_j"] = power_w * cells["time_to_target_expected_s"]
+
+
+def _cost(cells: pd.DataFrame, held_s: pd.Series[Any], price_per_gpu_hour: float | None) -> pd.Series[Any]:
+    """Return the cost of holding each cell's GPUs for this long; NaN without a price, and on CPUs."""
+    gpu_hours = held_s / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
+    cost: pd.Series[Any] = cost_of(gpu_hours, price_per_gpu_hour)
+    return cost
+
+
+def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
+    """Return the note of each cell, the worst first."""
+    of_seeds, causes = _seed_notes(trials), superlinear_causes(cells)
+    baseline_is_disturbed = is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
+    notes = []
+    for row, cause, is_disturbed in zip(cells.to_dict("records"), causes, baseline_is_disturbed, strict=True):
+        n_ok = row["n_ok"]
+        parts = [
+            of_seeds.get(row["cell_id"], ""),
+            "seeds ran on different device models (cluster.gpu_type chooses one)" if row[MIXED] else "",
+            f"target reached by {row['n_reached']} of {n_ok} seeds" if 0 < row["n_reached"] < n_ok else "",
+            f"timed from {row['n_timed']} of {n_ok} seeds" if row["n_timed"] < n_ok else "",
+            f"{row['n_collapsed']} of {n_ok} seeds collapsed" if row["n_collapsed"] else "",
+            "not paired: other ok seeds than the baseline's" if row["speedup_paired"] is False else "",
+            f"superlinear: {row['efficiency']:.2f} of the ideal speed-up; likely cause: {cause}" if cause else "",
+            "the baseline's timing is not valid" if is_disturbed and row["timing_valid"] is not False else "",
+            "rerun=failed runs it again" if row["status"] == Status.FAILED.value else "",
+        ]
+        notes.append("; ".join(filter(None, parts)))
+    return notes
+
+
+def superlinear_causes(cells: pd.DataFrame) -> list[str]:
+    """Return the likely cause of each cell's superlinear speed-up; empty if its efficiency is at most SUPERLINEAR."""
+    of_baseline = cells.set_index("cell_id")[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
+    causes = np.where(
+        of_baseline["gpus"] < 1,
+        "its baseline has a fraction of a GPU",
+        np.where(
+            of_baseline["device_batch_size"] > cells["device_batch_size"].to_numpy(),
+            "smaller batches per device, which fit caches or avoid swapping",
+            "a baseline that caches or memory slow down",
+        ),
+    )
+    return list(np.where(cells["efficiency"] > SUPERLINEAR, causes, ""))
+
+
+def _seed_notes(trials: pd.DataFrame) -> dict[str, str]:
+    """Return for each cell a note of each status of its seeds, the worst first: `1 of 3 seeds oom: CUDA out of memory`.
+
+    The note of a status is that of its first seed that has one.
+    """
+    ends: dict[str, dict[str, list[str]]] = {}
+    for cell_id, status, note in zip(trials["cell_id"], trials["status"], trials["note"], strict=True):
+        ends.setdefault(cell_id, {}).setdefault(status, []).append(note)
+    notes = {}
+    for cell_id, by_status in ends.items():
+        seeds = sum(map(len, by_status.values()))
+        parts = []
+        for status in sorted(by_status, key=lambda status: _ORDER[status]):
+            count = len(by_status[status])
+            is_of_some = status != Status.OK.value and count < seeds
+            whose = f"{count} of {seeds} seeds {status}" if is_of_some else ""
+            parts.append(": ".join(filter(None, (whose, next(filter(None, by_status[status]), "")))))
+        notes[cell_id] = "; ".join(filter(None, parts))
+    return notes

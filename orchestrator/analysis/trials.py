@@ -18,6 +18,7 @@ import pandas as pd
 
 from orchestrator.analysis import rates, summary, work
 from orchestrator.analysis.baseline import Comparison
+from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
 from orchestrator.config.request import Metric, Request, Terms
@@ -312,7 +313,7 @@ def with_collapsed(trials: pd.DataFrame, margin: float, metric: Metric) -> pd.Da
     if ok.empty:
         return trials.assign(collapsed=flags)
     cell_ids = ok["cell_id"].drop_duplicates()
-    values = summary.by_seed(cell_ids, ok, "score")
+    values = by_seed(cell_ids, ok, "score")
     is_collapsed = collapsed(values, margin, fewest=2 if metric.higher_is_better else FEWEST_LOSSES)
     row, seed = pd.Index(cell_ids).get_indexer(ok["cell_id"]), pd.Index(sorted(set(ok["seed"]))).get_indexer(ok["seed"])
     flags[known] = is_collapsed[row, seed]

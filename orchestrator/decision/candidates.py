@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import Measure, measured, missed_s
-from orchestrator.analysis.summary import SAMPLES, by_seed
+from orchestrator.analysis.summary import SAMPLES
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Metric, Request, Terms

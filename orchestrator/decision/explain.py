@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.summary import by_seed, superlinear_causes
+from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.summary import SAMPLES, by_seed
+from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.summary import SAMPLES
 from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
 from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval

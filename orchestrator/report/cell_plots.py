@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
+from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST
-from orchestrator.analysis.summary import by_seed
 from orchestrator.analysis.validity import only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation

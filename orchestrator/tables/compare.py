@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.summary import Differences, by_seed, further_axes
+from orchestrator.analysis.differences import Differences, by_seed
+from orchestrator.analysis.summary import further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request

@@ -16,7 +16,8 @@ import pytest
 from scipy import stats
 
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.summary import COLUMNS, Differences, by_seed, further_axes, summary_frame
+from orchestrator.analysis.differences import Differences, by_seed
+from orchestrator.analysis.summary import COLUMNS, further_axes, summary_frame
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.record import TrialRecord

@@ -1,0 +1,80 @@
+"""A column of trials as a table of cells and seeds, and its differences between cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.statistics.equivalence import Difference
+from orchestrator.statistics.intervals import Array, Interval, Moments, mean_interval, welch
+
+
+def by_seed(
+    cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
+) -> Array:
+    """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
+    columns = sorted(ok["seed"].unique()) if seeds is None else seeds
+    values = ok[column].to_numpy(dtype="float64", na_value=np.nan)
+    place = pd.Index(columns).get_indexer(pd.Index(ok["seed"]))
+    known = ~np.isnan(values) & (place >= 0)
+    row, cells = pd.factorize(ok["cell_id"])
+    table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
+    table[row[known], place[known]] = values[known]
+    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """The differences of a column's means between each cell and another one; paired if both have the same seeds."""
+
+    paired: Array
+    """Rows are cells; differences for the seeds that both have."""
+    own: Moments
+    other: Moments
+
+    @staticmethod
+    def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
+        """Compare ok trials; `others` has the `cell_id` that each cell is compared with."""
+        seeds = ok[["cell_id", "seed", column]]
+        pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
+            seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
+        )
+        return Differences(
+            paired=by_seed(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
+            own=Moments.of(by_seed(cell_ids, ok, column)),
+            other=Moments.of(by_seed(others, ok, column)),
+        )
+
+    @property
+    def same_seeds(self) -> npt.NDArray[np.bool_]:
+        """For each cell, whether the comparison is paired."""
+        n = Moments.of(self.paired).n
+        return np.asarray((n == self.own.n) & (n == self.other.n))
+
+    def interval(self) -> Interval:
+        """Return the interval of each cell's difference; Welch's if the seeds are not the same."""
+        by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
+        ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
+        return Interval(**ends)
+
+    def tested(self, least: Array) -> list[Difference]:
+        """Return each cell's difference for tests of equivalence, which need a standard error and so no bootstrap.
+
+        Errors are at least `least`.
+        """
+        pairs, same = Moments.of(self.paired), self.same_seeds
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = self.own.variance / self.own.n, self.other.variance / self.other.n
+            freedom = sum(parts) ** 2 / (parts[0] ** 2 / (self.own.n - 1) + parts[1] ** 2 / (self.other.n - 1))
+            error = np.sqrt(np.where(same, pairs.variance / pairs.n, sum(parts)))
+        point = np.where(same, pairs.mean, self.own.mean - self.other.mean)
+        freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
+        return [
+            Difference(point=float(p), error=float(e), freedom=float(f))
+            for p, e, f in zip(point, np.maximum(error, least), freedom, strict=True)
+        ]
