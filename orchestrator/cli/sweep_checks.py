@@ -72,45 +72,61 @@ def checked(composition: Composition) -> CheckedSweep:
     config = composition.config
     # Before anything else, because every other error would only puzzle a user without a sweep.
     _check_named(composition)
-    errors = [*structure_errors(config)]
-    if errors:  # nothing else can be read
+    if errors := list(structure_errors(config)):  # nothing else can be read
         raise ConfigError([*errors, *value_errors(config, SCHEMA), *key_errors(config)])
+
+    # What the config says to do.
     axes = composition.axes()
     request = Request.of(config, axes)
     sweep = CheckedSweep(request=request, composition=composition)
     errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
     wrong_axes = list(axis_errors(config, axes))
     errors += [*wrong_axes, *axis_value_errors(axes)]
+
+    # What its trials are. A mode that only reads results makes none.
     trials: Sequence[TrialSpec] = ()
-    expanded_axes: Axes = {}
+    nodes = None
     if request.settings.mode not in READING:
         nodes = known_nodes(request)
-
-        def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
-            runs_here = request.settings.mode in RUNNING and nodes is not None
-            return list(_trial_errors(config, composition.arguments, whole=whole, runs_here=runs_here))
-
-        # If config keys are axes, only a variant shows whether the trainable gets all it needs.
-        wrong = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
-        errors += wrong
-        # A cluster may not have answered yet, and its grid can be checked all the same.
-        grid_nodes = nodes or (_SOME_CLUSTER,)
-        expanded_axes = sweep.axes(grid_nodes)
-        if wrong_axes:
-            # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
-            errors += axes_errors(expanded_axes, request.sweep.zip, request.sweep.exclude)
-        elif not wrong:
-            try:
-                trials = sweep.trials(grid_nodes, guessed=nodes is None, check=check)
-            except ConfigError as error:
-                errors += error.errors
-            errors += received_errors(config, trials, axes)
+        trials, trial_errors = _trials_of(sweep, nodes, has_wrong_axes=bool(wrong_axes))
+        errors += trial_errors
     if errors:
         raise ConfigError(errors)
+
     # Only now, because a trainable's `_remarks_` may rely on a valid config.
-    remarks = [remark for variant in sweep.variants.values() for remark in setup_remarks(variant, expanded_axes)]
+    remarks: list[str] = []
+    for variant in sweep.variants.values():
+        remarks += setup_remarks(variant, sweep.axes(nodes or (_SOME_CLUSTER,)))
     remarks += sweep_remarks(config, trials)
     return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _trials_of(
+    sweep: CheckedSweep, nodes: Sequence[Node] | None, *, has_wrong_axes: bool
+) -> tuple[Sequence[TrialSpec], list[str]]:
+    """Return the trials, and the errors in what they are; `nodes` is None if only a cluster knows them."""
+    config, request = sweep.config, sweep.request
+    axes = request.sweep.axes
+
+    def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
+        runs_here = request.settings.mode in RUNNING and nodes is not None
+        return list(_trial_errors(config, sweep.composition.arguments, whole=whole, runs_here=runs_here))
+
+    # If config keys are axes, only a variant shows whether the trainable gets all it needs.
+    errors = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
+    # A cluster may not have answered yet, and its grid can be checked all the same.
+    grid_nodes = nodes or (_SOME_CLUSTER,)
+    if has_wrong_axes:
+        # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
+        return (), [*errors, *axes_errors(sweep.axes(grid_nodes), request.sweep.zip, request.sweep.exclude)]
+    if errors:
+        return (), errors
+    trials: Sequence[TrialSpec] = ()
+    try:
+        trials = sweep.trials(grid_nodes, guessed=nodes is None, check=check)
+    except ConfigError as error:
+        errors += error.errors
+    return trials, [*errors, *received_errors(config, trials, axes)]
 
 
 def _check_named(composition: Composition) -> None:
