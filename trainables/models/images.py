@@ -54,7 +54,7 @@ def _with_small_stem(arch: str, input_shape: Shape, num_classes: int) -> nn.Modu
     from torchvision import models  # takes half a second, of which the small models need nothing
 
     require_side(arch, input_shape, 8)
-    net: Any = models.get_model(arch, weights=None, num_classes=num_classes)
+    net: nn.Module = models.get_model(arch, weights=None, num_classes=num_classes)
     net.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision's other layers
     net.maxpool = nn.Identity()
