@@ -83,9 +83,6 @@ def parts(sims: int, few: int) -> dict[str, Conditions]:
             for cells in (4, 18)
             for n in (2, *SEEDS)
         },
-        "median time coverage": by_seeds(
-            {f"{share:.0%} unreached": share for share in (0.0, 0.1, 0.3)}, SEEDS, few, yardstick.median_coverage
-        ),
         "false equivalence": by_seeds(noises, SEEDS, 30 * sims, yardstick.false_equivalence, MARGIN),
         "recommendation": by_seeds(two, SEEDS, few, yardstick.recommendations)
         | by_seeds({"clean, accuracies unrelated": CLEAN}, SEEDS, few, yardstick.recommendations, World.unrelated),
@@ -244,13 +241,6 @@ def markdown(found: dict) -> str:
             "The variances behind the recommendation's probabilities. When the median of the cells, not their mean,"
             " estimated what a seed does to all cells, coverage was 89 and 91% with 4 clean cells and n = 2 and 3.",
             found["shrunken coverage"],
-        ),
-        *section(
-            f"Median time to the target, unreached ones censored ({n['median time coverage']} simulations,"
-            f" {by_chance(0.95, n['median time coverage'])})",
-            "Coverage where there is an interval: with fewer than two reached times there is none.",
-            found["median time coverage"],
-            "unreached",
         ),
         *section(
             f"A difference that is exactly the margin, called equivalent ({n['false equivalence']} simulations)",

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.scheduling import lower_bound_s
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
-from orchestrator.statistics.equivalence import power
 from orchestrator.statistics.intervals import mean, proportion_interval, ratio
 from orchestrator.statistics.variances import moderated
 from tests.unit.orchestrator.schedule.test_scheduler import gang, grid, unknown
@@ -46,16 +45,6 @@ def test_intervals_of_proportions_cover(p: float, samples: int, seeds: int) -> N
     found = proportion_interval(values, np.full(values.shape, float(samples)))
     assert ((found.lo <= p) & (p <= found.hi)).mean() >= 0.93
     assert (found.lo >= 0).all() and (found.hi <= 1).all() and (found.hi > found.lo).all()
-
-
-@pytest.mark.parametrize("true", [0.0, 0.4, -0.9, 1.0])
-@pytest.mark.parametrize("n", [2, 3, 5, 12])
-def test_power_agrees_with_simulation(n, true):
-    generator = np.random.default_rng(n)
-    sample = true + 0.7 * generator.standard_normal((40_000, n))
-    half = {2: 6.313752, 3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
-    shown = (sample.mean(axis=1) - half > -1) & (sample.mean(axis=1) + half < 1)
-    assert power(1, 0.7, n, true=true) == pytest.approx(shown.mean(), abs=0.01)
 
 
 def test_unrelated_cells_are_not_pooled():

@@ -22,7 +22,6 @@ from orchestrator.decision.recommendation import CLEAR, SURE
 from orchestrator.decision.verdicts import INCONCLUSIVE, Sides, judge
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
-from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.collapses import collapsed
 from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
@@ -143,20 +142,6 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
         half = student_t.ppf(0.975, found.freedom) * found.error
         hits.append(np.mean(np.abs(found.point[1:]) <= half[1:]))
     return float(np.mean(hits))
-
-
-def median_coverage(share: float, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Return the coverage of the median time to target if this share of trials does not reach it in the budget."""
-    sigma = np.hypot(CLEAN.seed, CLEAN.own)
-    logs = CLEAN.draw(generator, sims, 1, seeds)[:, 0]
-    budget = np.inf if share == 0 else float(np.quantile(generator.standard_normal(200_000), 1 - share)) * sigma
-    hits, given = 0, 0
-    for values in np.exp(logs):
-        late = values > np.exp(budget)
-        found = median_time(np.where(late, np.nan, values), np.where(late, np.exp(budget), np.nan))
-        given += not np.isnan(found.lo)
-        hits += bool(found.lo <= 1 <= found.hi)
-    return {"coverage": hits / max(1, given), "has an interval": given / sims}
 
 
 def false_equivalence(noise: Noise, seeds: int, sims: int, generator: np.random.Generator, margin: float) -> float:

@@ -17,8 +17,6 @@ from orchestrator.analysis.differences import Differences, by_seed
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
 from orchestrator.config.settings import ReportSection
-from orchestrator.statistics.censoring import median_time
-from orchestrator.statistics.equivalence import power
 from orchestrator.statistics.intervals import (
     Array,
     Interval,
@@ -31,10 +29,7 @@ from orchestrator.statistics.intervals import (
 from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from sweeps.status import Status, cost_of
 
-OF_TARGET = (
-    *("time_to_target_median_s", "time_to_target_median_s_lo", "time_to_target_median_s_hi"),
-    *("time_to_target_expected_s", "statistical_efficiency", "energy_to_target_j", "cost_to_target"),
-)
+OF_TARGET = (*("time_to_target_expected_s", "statistical_efficiency", "energy_to_target_j", "cost_to_target"),)
 
 
 OF_SOURCES = ("work_source", "rate_source")
@@ -56,13 +51,13 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("speedup_paired", "n_reached", "accuracy_verdict", "accuracy_power", *OF_TARGET),
+    *("speedup_paired", "n_reached", "accuracy_verdict", *OF_TARGET),
     *("noise_scale_samples", *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
     *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
     "timed_with",
     *("val_loss", "val_loss_lo", "val_loss_hi", "bits_per_byte", "tokens", "sequence_length"),
-    *("tokens_per_s", "mfu_nominal", "cost_per_billion_tokens"),
+    *("tokens_per_s", "mfu_nominal"),
     *("n_collapsed", "total_s", "tokens_per_s_lo", "tokens_per_s_hi", "work_done"),
     *OF_SOURCES,
     "n_nodes",
@@ -104,7 +99,6 @@ def summary_frame(
     _add_speedup(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison, report.margin)
     cells["cost"] = _cost(cells, cells["wall_s"], report.price_per_gpu_hour)
-    cells["cost_per_billion_tokens"] = _cost(cells, 1e9 / cells["tokens_per_s"], report.price_per_gpu_hour)
     add_target(cells, ok, report.price_per_gpu_hour)
     add_scaling_loss(cells, ok, comparison.on_fewest_nodes(cells))
     cells["note"] = cell_notes(cells, trials)
@@ -274,14 +268,11 @@ def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: 
     interval = differences.interval()
     least = _least_error(cells, ok, interval.point)
     _put(cells, "accuracy_difference", at_least(interval, least))
-    pairs = np.minimum(differences.own.n, differences.other.n).astype(int).tolist()
-    verdicts, powers = [], []
-    for own, other, difference, n in zip(cells["cell_id"], reference, differences.tested(least), pairs, strict=True):
-        # The reference cell has neither a verdict nor the power to show equivalence at this n.
-        verdict = difference.verdict(margin) if own != other else ""
-        verdicts.append(verdict)
-        powers.append(power(margin, difference.error * n**0.5, n) if verdict else np.nan)
-    cells["accuracy_verdict"], cells["accuracy_power"] = verdicts, powers
+    # The reference cell has no verdict.
+    cells["accuracy_verdict"] = [
+        difference.verdict(margin) if own != other else ""
+        for own, other, difference in zip(cells["cell_id"], reference, differences.tested(least), strict=True)
+    ]
 
 
 def _least_error(cells: pd.DataFrame, ok: pd.DataFrame, difference: Array) -> Array:
@@ -300,9 +291,8 @@ def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
 def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
     """Add OF_TARGET.
 
-    The median assumes log-normal times; a seed that missed the target counts as longer than its training
-    (`statistics.censoring`). Its upper end is inf if the data have no bound. The expected time assumes restarts until a
-    seed reaches the target: the time of all seeds over the number that reached it (Auger and Hansen, CEC 2005).
+    The expected time assumes restarts until a seed reaches the target: the time of all seeds over the number that
+    reached it (Auger and Hansen, CEC 2005).
     `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
     start-up included. Energy and cost use the expected time.
     """
@@ -310,16 +300,6 @@ def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float 
     spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
     hits = reached.groupby(ok["cell_id"]).sum()
     cells["time_to_target_expected_s"] = (spent / hits.where(hits > 0)).reindex(cells.index)
-    medians = {
-        cell: median_time(
-            seeds["time_to_target_s"].to_numpy(dtype="float64"),
-            seeds["train_s"].where(seeds["time_to_target_s"].isna()).to_numpy(dtype="float64"),
-        )
-        for cell, seeds in ok[ok["cell_id"].map(hits) > 0].groupby("cell_id")
-    }
-    for end, suffix in (("point", ""), ("lo", "_lo"), ("hi", "_hi")):
-        values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
-        cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
     cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
     cells["cost_to_target"] = _cost(cells, cells["time_to_target_expected_s"], price_per_gpu_hour)
     power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]

@@ -4,9 +4,7 @@ Two one-sided tests: Schuirmann, "A comparison of the two one-sided tests proced
 the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). A difference is
 *equivalent* if its 90% interval is inside ±margin, *worse* if all of it is below −margin, *better* if all of it is
 above the margin, else *inconclusive*. Each false claim has a probability of at most 5%, for each comparison alone.
-Assumes independent normal differences. The power is exact: given the sample's standard deviation, the mean is normal;
-the standard deviation is integrated out (Phillips, "Power of the two one-sided tests procedure in bioequivalence", same
-journal 18, 1990).
+Assumes independent normal differences.
 """
 
 from __future__ import annotations
@@ -14,10 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
-
-from orchestrator.statistics.intervals import Array
 
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 
@@ -41,30 +35,6 @@ class Difference:
         if hi < -margin or lo > margin:
             return WORSE if hi < -margin else BETTER
         return EQUIVALENT if -margin < lo and hi < margin else INCONCLUSIVE
-
-
-def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> float:
-    """Return the probability that n pairs, whose differences have this deviation, show equivalence."""
-    if n < 2:
-        return 0.0
-    if deviation == 0:
-        return float(abs(true) < margin)
-    from scipy.special import ndtr
-
-    scale, weights = scales(n - 1)
-    error = deviation / math.sqrt(n)
-    room = (margin - quantile(n - 1) * error * scale) / error
-    chance = ndtr(room - true / error) - ndtr(-room - true / error)
-    return float(weights @ np.where(room > 0, chance, 0.0))
-
-
-@lru_cache(maxsize=256)
-def scales(freedom: int) -> tuple[Array, Array]:
-    """Return points and weights to average over s/σ = √(χ²/freedom): quantiles in the middle of equal shares."""
-    from scipy.special import chdtri
-
-    shares = (np.arange(400) + 0.5) / 400
-    return np.sqrt(chdtri(freedom, 1 - shares) / freedom), np.full(400, 1 / 400)
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -58,7 +58,7 @@ def _with_small_stem(arch: str, input_shape: Shape, num_classes: int) -> nn.Modu
     net.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision's other layers
     net.maxpool = nn.Identity()
-    return cast(nn.Module, net)
+    return net
 
 
 # On RGB images with 10 classes they have 11,173,962, 23,520,842 and 42,512,970 parameters.

@@ -439,16 +439,15 @@ def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
     row: Any = found.loc["2-32-none"]
     # Twice the throughput, 1.5 times as fast to the target: 75% of the samples' worth is left.
     assert row["statistical_efficiency"] == pytest.approx(0.75)
-    assert (row["time_to_target_expected_s"], row["time_to_target_median_s"]) == pytest.approx((8, 8))
+    assert row["time_to_target_expected_s"] == pytest.approx(8)
     assert row["cost_to_target"] == pytest.approx(2 * 8 * 0.001)
     assert row["energy_to_target_j"] == pytest.approx(2 * 200 * 8)
     assert row["noise_scale_samples"] == pytest.approx(41)
     row = found.loc["4-32-none"]
     assert row["time_to_target_expected_s"] == pytest.approx((2 + 2.2 + 30) / 2)
-    assert row["time_to_target_median_s"] > 2.2 and row["time_to_target_median_s_hi"] == math.inf
     assert math.isnan(row["time_to_target_s"])
     row = found.loc["8-32-none"]
-    assert row[["time_to_target_expected_s", "time_to_target_median_s", "cost_to_target"]].isna().all()
+    assert row[["time_to_target_expected_s", "cost_to_target"]].isna().all()
 
 
 def test_expected_time_includes_seeds_that_missed_the_target() -> None:
@@ -460,8 +459,7 @@ def test_expected_time_includes_seeds_that_missed_the_target() -> None:
     lucky = [trial(1, 0, time_to_target_s=2.0), trial(1, 1), trial(1, 2)]
     found = cells_of([*lucky, trial(2, 0, time_to_target_s=12.0), trial(4, 0), trial(4, 1)]).set_index("gpus")
     assert found["time_to_target_expected_s"].tolist() == pytest.approx([62.0, 12.0, math.nan], nan_ok=True)
-    assert found["time_to_target_median_s"].tolist() == pytest.approx([math.nan, 12.0, math.nan], nan_ok=True)
-    assert found["time_to_target_median_s_hi"].isna().all() and found["n_reached"].tolist() == [1, 1, 0]
+    assert found["n_reached"].tolist() == [1, 1, 0]
 
 
 def cells_of(records: list[TrialRecord], **options: Any) -> pd.DataFrame:
@@ -480,7 +478,6 @@ def test_cells_have_a_verdict_of_equivalence_with_the_reference() -> None:
     worse = accuracies(4, [0.85, 0.85, 0.85])
     found = cells_of([*reference, *alike, *worse], report=ReportSection(margin=0.01))
     assert list(found["accuracy_verdict"]) == ["", "equivalent", "worse"]
-    assert found["accuracy_power"].iloc[1] > 0.99 and 0 < found["accuracy_power"].iloc[2] < 0.5
     narrow = cells_of([*reference, *alike, *worse], report=ReportSection(margin=0.001))
     assert narrow["accuracy_verdict"].iloc[1] == "inconclusive"
 
