@@ -54,9 +54,10 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
     gpu = gpu_named(config[SHAPES_OF])
     if gpu is None:
         raise RequestError(f"{config[SHAPES_OF]!r} is not a known GPU")
+    # The settings that were asked decide the figures; those that this machine can prepare have tensors of equal size.
     asked = TrainingSettings.of(config["trainable"])
     precision = AS_LARGE.get(asked.precision, asked.precision)
-    as_planned = {**config, "trainable": {**config["trainable"], **ON_CPU, "precision": precision}}
+    prepared_here = {**config, "trainable": {**config["trainable"], **ON_CPU, "precision": precision}}
     meter = Meter(gpu, has_tf32=asked.precision not in ("fp32", "fp64"))
     peaks = MemoryPeaks(meter.take_gb)
     with ExitStack() as stack:
@@ -70,17 +71,16 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
             stack.enter_context(autocast_of_gpus())
             return ShapedReplica(*whole, **options)
 
-        trial = stack.enter_context(prepared(as_planned, context, replica_type=replica))
+        # Preparation.
+        trial = stack.enter_context(prepared(prepared_here, context, replica_type=replica))
         split = trial.workload.split
-        if config["data"]["name"] == "synthetic":  # made on the GPU, where it stays
-            parts = (split.train, split.validation, split.test)
-            meter.beside += sum(part.images.nbytes for part in parts if isinstance(part, Part))
-        if context.layout.strategy.startswith("ddp") and context.world_size > 1 and asked.compile in ("off", "blocks"):
-            meter.beside += _exchange_in_buckets(trial.replica.model)
+        meter.beside += _bytes_beside(trial, config, context, asked)
         peaks.end("setup")
         figures: dict[str, Any] = {"setup_s": START_S, "first_step_s": START_S}
         validation = _evaluation(trial, split.validation)
-        # Makes the states of the optimizer. Divided tensors plan each operation once, with tensors of the whole size.
+
+        # The first step makes the states of the optimizer, and divided tensors plan each operation once, with tensors
+        # of the whole size. Only the second one is like all later ones.
         trial.loop.step()
         meter.take_gb()
         meter.take_s()
@@ -90,13 +90,30 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         device_s = meter.take_s()
         figures |= {"step_s": max(device_s, launched_s), "device_step_s": device_s}
         peaks.end("passes")
+
+        # Evaluation.
         figures |= {"validation_s": _evaluation_s(trial, validation, meter)}
         del validation
         figures |= {"test_s": _evaluation_s(trial, _evaluation(trial, split.test), meter)}
         peaks.end("evaluation")
+
         figures |= size_of(trial, context, asked)
         figures |= parts_of_memory(trial, peaks, device_gb=gpu.memory_gb, device_name=config[SHAPES_OF])
     context.summarize(figures)
+
+
+def _bytes_beside(trial: SupervisedTrial, config: Mapping[str, Any], context: Context, asked: TrainingSettings) -> int:
+    """Return the bytes that no operation of a step makes: data on the GPU, and a buffer of the exchange."""
+    size = 0
+    if config["data"]["name"] == "synthetic":  # made on the GPU, where it stays
+        split = trial.workload.split
+        size += sum(
+            part.images.nbytes for part in (split.train, split.validation, split.test) if isinstance(part, Part)
+        )
+    has_buckets = context.layout.strategy.startswith("ddp") and context.world_size > 1
+    if has_buckets and asked.compile in ("off", "blocks"):
+        size += _exchange_in_buckets(trial.replica.model)
+    return size
 
 
 def _exchange_in_buckets(model: nn.Module) -> int:
