@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.axes import flat
 from trainables.context import RequestError
 from trainables.file_facts import kept
 from trainables.registry import DATA, TEXTS
@@ -310,8 +311,26 @@ def transformers_config(model: Mapping[str, Any]) -> dict[str, Any]:
     folder = Path(model["path"]).expanduser()
     if not (folder / "config.json").is_file():
         raise RequestError(f"model.path={model['path']}: there is no config.json in {folder.resolve()}")
-    stored: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-    return stored | (model.get("config") or {})
+    changed = model.get("config") or {}
+    if not isinstance(changed, Mapping):
+        raise RequestError(f"model.config must be a section, not {changed!r}")
+    values = _json_object(folder / "config.json") | dict(changed)
+    # `owner/name` is a program of a hub, which transformers would download and run.
+    for key, value in flat(values):
+        if "implementation" in key and isinstance(value, str) and not value.isidentifier():
+            raise RequestError(f"model.path={model['path']}: {key}={value!r} must be a single word, such as sdpa")
+    return values
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, which may be a stranger's. Raises RequestError for anything else."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"{file} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{file} is not a JSON object")
+    return content
 
 
 def _tokenizer_errors(model: Mapping[str, Any], known: Mapping[str, Any], source: TokenFiles | Text) -> Iterator[str]:
@@ -324,8 +343,8 @@ def _tokenizer_errors(model: Mapping[str, Any], known: Mapping[str, Any], source
         wanted = own if own.is_file() else "the tokenizer.json that it was trained with"
         yield f"data 'text' reads bytes, and the model's vocabulary is {vocabulary}: set data.tokenizer={wanted}"
     elif source.tokenizer is not None and is_trained and own.is_file():
-        given, right = (json.loads(file.read_bytes()) for file in (Path(source.tokenizer).expanduser(), own))
-        if given["model"]["vocab"] != right["model"]["vocab"]:
+        given, right = (_vocabulary_of(file) for file in (Path(source.tokenizer).expanduser(), own))
+        if given != right:
             yield f"data.tokenizer={source.tokenizer} has other tokens than the model was trained with: use {own}"
 
 
@@ -350,9 +369,21 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
 
 
 def _size_of(tokenizer: str) -> int:
-    """Return one more than the largest id of a tokenizer's file."""
-    content = json.loads(Path(tokenizer).expanduser().read_bytes())
-    vocabulary = content["model"]["vocab"]
-    ids = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else range(len(vocabulary))
-    added_ids = [token["id"] for token in content.get("added_tokens") or ()]
-    return 1 + max(map(int, [*ids, *added_ids]))
+    """Return one more than the largest id of a tokenizer's file. Raises RequestError if it is none."""
+    file = Path(tokenizer).expanduser()
+    vocabulary = _vocabulary_of(file)
+    ids = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else list(range(len(vocabulary)))
+    try:
+        ids += [token["id"] for token in _json_object(file).get("added_tokens") or ()]
+        return 1 + max(map(int, ids))
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
+        raise RequestError(f"{file} is not the file of a tokenizer: {error!r}") from error
+
+
+def _vocabulary_of(file: Path) -> Mapping[str, Any] | list[Any]:
+    """Return {token: id}, or the list of tokens, of a tokenizer's file. Raises RequestError if it has neither."""
+    model = _json_object(file).get("model")
+    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
+    if not isinstance(vocabulary, Mapping | list):
+        raise RequestError(f"{file} is not the file of a tokenizer: it has no vocabulary")
+    return vocabulary

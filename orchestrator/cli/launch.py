@@ -68,6 +68,7 @@ _OPTIONS: Mapping[str, KeyKind] = {
 }
 """The values that an option may have; other options are text in one line."""
 
+_SPECIAL_TO_SBATCH = re.compile(r"[\"'\\#]")  # sbatch knows no escape of a quote
 _SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d\d?(:\d\d){0,2}|(?i:infinite|unlimited)")
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds."""
 _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")  # labels that Ray gives to all nodes
@@ -123,6 +124,14 @@ def _errors(
         yield from _LINE.errors("cluster.gpu_type", gpu_type)
         if name == "kuberay" and not _LABEL.fullmatch(gpu_type):
             yield f"cluster.gpu_type must be {_OPTIONS['claim'].form}, not {gpu_type!r}"
+    if name == "slurm":
+        texts = [
+            ("cluster.gpu_type", gpu_type),
+            *((f"launch.options.{option}", text) for option, text in options.items()),
+        ]
+        for key, text in texts:
+            if isinstance(text, str) and _SPECIAL_TO_SBATCH.search(text):
+                yield f"launch.target=slurm: {key} has quotes, # or a backslash, which sbatch cannot read: {text!r}"
     if name == "skypilot":
         if section["gpus_per_node"] and not isinstance(gpu_type, str) and not options.get("instance"):
             yield "launch.target=skypilot needs cluster.gpu_type or launch.options.instance, to choose its GPUs"
@@ -162,8 +171,10 @@ def _shell(value: Any) -> _Raw:
 
 
 def _sbatch(value: Any) -> _Raw:
-    """Quote the value of an option; sbatch cuts it at its first space, and does not know backslashes."""
-    return _Raw(f'"{value}"' if " " in str(value) else str(value))
+    """Quote the value of an option: to sbatch, a further option follows a space outside of quotes."""
+    # Only the name of a sweep has such signs here: they are refused in options.
+    text = _SPECIAL_TO_SBATCH.sub("_", str(value))
+    return _Raw(f'"{text}"' if " " in text else text)
 
 
 def _environment(template: str) -> Environment:

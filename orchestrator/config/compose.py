@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from hydra import compose
@@ -19,8 +19,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import check_file
-from orchestrator.config.hydra_private import Checks, initialised_at, parsed
+from orchestrator.config.hydra_private import Checks, initialised_at, parsed, resolved, values_of_sweep
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
+from orchestrator.config.schema import place_errors
 from orchestrator.config.search_path import (
     Groups,
     config_dir,
@@ -72,7 +73,7 @@ class Composition:
             self.hydra: DictConfig = whole.get("hydra", OmegaConf.create())
             """Hydra's own section; empty if the config was composed before."""
             self._config = _own_part(whole, self._sections, self._overrides)
-            self.config = resolved(self._config)
+            self.config = _plain(self._config)
             """The resolved config as plain values."""
         except ConfigError:
             raise
@@ -129,7 +130,7 @@ class Composition:
                 values = self.config["sweep"]["axes"].get(key)
                 raise ConfigError([axis_error(key, values, self.config, self.groups)]) from None
         _leave_out_replaced(config, [*self._overrides, *keys])
-        return resolved(config)
+        return _plain(config)
 
     def _with_choices(self, choices: Mapping[str, Any]) -> DictConfig:
         """Compose again with other choices of groups. Raises ConfigError."""
@@ -147,11 +148,6 @@ class Composition:
             raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
 
 
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a composed config as plain values. Raises the errors in WRONG."""
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-
-
 def one_line(error: BaseException) -> str:
     """Return the error in one line, with its cause if Hydra names only what failed."""
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
@@ -162,6 +158,14 @@ def one_line(error: BaseException) -> str:
     why = one_line(error.__cause__) if error.__cause__ else ""
     line = f"{text}: {why}" if why and why not in text else text
     return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """Return a composed config as plain values. Raises ConfigError, and the errors in WRONG."""
+    values = resolved(config)
+    if errors := list(place_errors(values)):
+        raise ConfigError(errors)
+    return values
 
 
 def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
@@ -208,10 +212,10 @@ def _axis_values(axis: str, value: Any) -> Any:
         return [value]
     (override,) = parsed([f"{axis}={value}"])
     # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
-    if override.is_sweep_override():
-        return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' exhausts memory
-    values = override.value()
-    return values if isinstance(values, list) else [values]
+    if not override.is_sweep_override():
+        values = override.value()
+        return values if isinstance(values, list) else [values]
+    return values_of_sweep(override, MOST_TRIALS)
 
 
 _MOST_NESTED = 20  # Hydra's parser is recursive: deeper nesting would exhaust the stack

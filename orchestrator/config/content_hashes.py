@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+from sweeps.errors import ConfigError
 from sweeps.identity import ID_DIGITS, digest
 
 SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")  # this project's own packages
@@ -232,11 +233,14 @@ def _hash_outline(named: Iterable[tuple[Path, Path]]) -> str:
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
-    """Return a hash of the files' contents together with their given names."""
+    """Return a hash of the files' contents together with their given names. Raises ConfigError for unreadable ones."""
     whole = hashlib.sha256()
     sha256 = pkgutil.resolve_name("trainables.file_facts:sha256")  # knows large files from earlier commands
     for name, path in named:
-        part = sha256(path)
+        try:
+            part = sha256(path)
+        except OSError as error:
+            raise ConfigError([f"{path} cannot be read: {error.strerror}"]) from error
         whole.update(f"{name.as_posix()}\0{part}\n".encode())
     return whole.hexdigest()[:ID_DIGITS]
 

@@ -31,13 +31,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override, RangeSweep, Sweep
 from hydra.core.utils import configure_log
 from hydra.core.utils import run_job as run_hydra_job
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.base import Container
+from omegaconf.errors import OmegaConfBaseException
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
@@ -203,6 +205,23 @@ def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
         app.show_info(flags.info, config_name, given)
 
 
+_MOST_INTERPOLATIONS = 20_000  # the most of a config; 40 lines can stand for a thousand million
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a composed config as plain values. Raises OmegaConfBaseException, also for too many interpolations."""
+    resolve, count = Container._resolve_interpolation_from_parse_tree, itertools.count(1)
+
+    def counted(*given: Any, **options: Any) -> Any:
+        if next(count) > _MOST_INTERPOLATIONS:
+            raise OmegaConfBaseException(f"more than {_MOST_INTERPOLATIONS:,} interpolations")
+        return resolve(*given, **options)
+
+    # OmegaConf resolves what an interpolation names each time anew.
+    with _replaced(Container, "_resolve_interpolation_from_parse_tree", counted):
+        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
 flags_parser = get_args_parser  # returns the parser of Hydra's own flags
 
 
@@ -254,6 +273,18 @@ def flag_names() -> list[str]:
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises HydraException."""
     return OverridesParser.create().parse_overrides(list(overrides))
+
+
+def values_of_sweep(override: Override, most: int) -> list[Any]:
+    """Return the plain values of `range(…)`, `choice(…)`, …, but not many more than `most`. Raises HydraException."""
+    sweep = override.value()
+    # Hydra lists a range to shuffle it, and 'range(0,1e12)' exhausts memory.
+    if isinstance(sweep, RangeSweep) and sweep.shuffle and next(itertools.islice(sweep.range(), most, None), None):
+        raise HydraException(f"more than {most:,} values")
+    values = list(map(Override._convert_value, itertools.islice(override.sweep_iterator(), most + 1)))
+    if any(isinstance(value, Sweep | Glob) for value in values):
+        raise HydraException("a value is a sweep itself")
+    return values
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -90,6 +91,30 @@ def value_errors(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str
 def _is_in_section(config: Mapping[str, Any], key: str) -> bool:
     section = key.rpartition(".")[0]
     return not section or is_mapping(value_at(config, section))
+
+
+_PLACES = frozenset(
+    ("dir", "local_results_dir", "metrics_file", "path", "prices", "python", "results_dir", "root")
+    + ("source_dir", "storage_path", "tokenizer", "with")
+)
+"""The last parts of keys that name files or folders."""
+
+
+def place_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each text with a zero byte, and each path that no file system can have."""
+    for key, value in flat(config):
+        if not isinstance(value, str):
+            continue
+        if "\0" in value:
+            yield f"{key} has a zero byte: {value!r:.80}"
+        elif key.rpartition(".")[2] in _PLACES and "://" not in value:
+            try:
+                Path(value).expanduser().stat()
+            except RuntimeError:
+                yield f"{key}={value!r:.80}: there is no such user"
+            except OSError as error:  # the path need not exist, here or at all
+                if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                    yield f"{key}={value!r:.80}: {error.strerror}"
 
 
 def axis_value_errors(axes: Axes) -> Iterator[str]:

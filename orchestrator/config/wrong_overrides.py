@@ -15,9 +15,9 @@ from hydra import compose
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from orchestrator.config.compose import WRONG, one_line, resolved
+from orchestrator.config.compose import WRONG, one_line
 from orchestrator.config.habits import copyable, meant
-from orchestrator.config.hydra_private import apply_override
+from orchestrator.config.hydra_private import apply_override, resolved
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, primary

@@ -176,7 +176,9 @@ def _fitting(candidates: Candidates, room: int) -> tuple[list[Column], bool]:
     """Return the columns that fit beside labels on two lines, and whether their titles take a line for each word."""
     columns: list[Column] = list(candidates.columns)
     longest = max(map(cell_len, candidates.labels))
-    widths = range(_LEAST_LABEL, max(_LEAST_LABEL, longest) + 1)
+    # From half of the longest label, because a stranger's may have 100,000 characters.
+    half = max(map(len, candidates.labels)) // 2
+    widths = range(max(_LEAST_LABEL, half), max(_LEAST_LABEL, longest) + 1)
     two_lines = next(width for width in widths if all(len(_wrapped(label, width)) <= 2 for label in candidates.labels))
     rank, wide = _BEFORE_RANK
     for most in sorted({column.rank for column in columns}, reverse=True):

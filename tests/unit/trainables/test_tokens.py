@@ -1,6 +1,7 @@
 """Texts as tokens: files of nanoGPT and llm.c, folders of text, and the sequences that epochs draw from them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,21 @@ import torch
 from sweeps.trial import Batch
 from tests.unit.trainables.inputs.feeds import epoch
 from trainables import data
+from trainables.context import RequestError
 from trainables.inputs.inputs import Feed, SequenceInputs, TokenForm
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.supervised.settings import errors
-from trainables.tokens import Corpus, Text, TokenError, TokenFiles, files_of, mapped, shape_errors, standard_library
+from trainables.tokens import (
+    Corpus,
+    Text,
+    TokenError,
+    TokenFiles,
+    files_of,
+    mapped,
+    shape_errors,
+    standard_library,
+    transformers_config,
+)
 
 
 def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | None = None) -> bytes:
@@ -215,6 +227,28 @@ def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
     found = asked(text, batches=[1], model=folder | model, **given)
     assert len(found) == bool(numbers), found
     assert all(number in found[0] for number in numbers)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "5", "[" * 100_000, "\udc80", '{"attn_implementation": "a/b"}'])
+def test_config_of_a_strangers_model_is_data(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(RequestError, match=re.escape(str(tmp_path))):
+        transformers_config({"path": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[]", "{}", "[" * 100_000, '{"model": 5}', '{"model": {"vocab": 5}}', '{"model": {"vocab": {"a": "x"}}}'),
+        *('{"model": {"vocab": {"a": 1e999}}}', '{"model": {"vocab": [], "added_tokens": []}}'),
+        '{"model": {"vocab": ["a"]}, "added_tokens": [5]}',
+    ],
+)
+def test_file_that_is_no_tokenizer_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    (tmp_path / "text.txt").write_text("one " * 200)
+    (error,) = asked(tmp_path / "text.txt", batches=[1], name="text", tokenizer=str(tmp_path / "tokenizer.json"))
+    assert "tokenizer.json" in error
 
 
 @pytest.mark.parametrize(("length", "of_data", "counts"), [(16, None, 0), (17, None, 1), (17, 16, 1)])

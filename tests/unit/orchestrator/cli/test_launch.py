@@ -168,6 +168,16 @@ def test_labels_of_no_node_are_refused(target):
     assert written("skypilot", labels={"market-type": "spot"})
 
 
+@pytest.mark.parametrize("mark", ['"', "'", "\\", "#"])
+def test_no_text_adds_an_option_of_sbatch(mark):
+    name = f"a{mark} --mail-user=x@evil.example {mark}b"
+    for line in written("slurm", name=name).splitlines():
+        assert not line.startswith("#SBATCH") or len(shlex.split(line.removeprefix("#SBATCH"))) == 1
+    for option in ("gpu_type", *(option for target, option in TEXTS if target == "slurm")):
+        with pytest.raises(ConfigError, match=option):
+            written("slurm", **{option: name})
+
+
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs Slurm")
 def test_sbatch_reads_a_folder_with_a_space(tmp_path):
     """sbatch prints its options before it asks the controller, which does not exist here."""

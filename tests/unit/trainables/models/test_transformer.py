@@ -1,5 +1,6 @@
 """Language models: their outputs beside those of transformers, their FLOPs by formula, and their training."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,23 @@ def test_lora_trains_adapters_only(tmp_path: Path) -> None:
     assert len(trained) == 4 and all("lora_" in name for name in trained)
     optimizer = optimizers.build(model, {"name": "adamw"}, lr=0.1)
     assert sum(each.numel() for each in optimizer.param_groups[0]["params"]) == 2 * 2 * (16 + 48)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *({key: True} for key in ("trust_remote_code", "cache_dir", "code_revision", "quantization_config", "proxies")),
+        *({key: "owner/kernel"} for key in ("attn_implementation", "_attn_implementation", "experts_implementation")),
+    ],
+)
+def test_config_of_transformers_runs_no_code(tmp_path: Path, config: dict[str, Any]) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"n_layer": 1, "n_head": 1, "n_embd": 4, "n_positions": 8, "vocab_size": 8}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
+    file, model = tmp_path / "config.json", {"name": "hf", "path": str(tmp_path)}
+    own_code = {"auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | own_code))
+    (tmp_path / "mine.py").write_text("raise SystemExit('run')\n")
+    assert isinstance(build(model, input_shape=(8,), num_classes=8), nn.Module)
+    with pytest.raises(RequestError, match=next(iter(config))):
+        build(model | {"config": config}, input_shape=(8,), num_classes=8)
