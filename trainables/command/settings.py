@@ -171,6 +171,15 @@ class CommandSettings:
             value = getattr(self, key)
             if not (value is None and null) and not (is_number(value) and value > 0):
                 yield f"trainable.{key} must be a number above 0{', or null' * null}, not {value!r}"
+        for key in ("oom_patterns", "diverged_patterns"):
+            value = getattr(self, key)
+            if not isinstance(value, list | tuple) or not all(isinstance(pattern, str) for pattern in value):
+                yield f"trainable.{key} must be a list of regular expressions, not {value!r}"
+        for key in ("epoch_pattern", "step_pattern", "metrics_file", "python"):
+            if not isinstance(value := getattr(self, key), str | None):
+                yield f"trainable.{key} must be text, or null, not {value!r}"
+        if not isinstance(self.ok_exit_codes, list | tuple):
+            yield f"trainable.ok_exit_codes must be a list of numbers, not {self.ok_exit_codes!r}"
         if not isinstance(self.env, Mapping):
             yield f"trainable.env must be {{NAME: value}}, not {self.env!r}"
         if not isinstance(self.metrics, Mapping):
