@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -117,7 +118,7 @@ class WatchedSweep:
         leaders, reasons = Leaders(self._metric), disturbed(records)
         rows = []
         for record in records:
-            label = trial_label(vars(record))
+            label = trial_label({field.name: getattr(record, field.name) for field in fields(record)})
             figures = leaders.figures(record.metrics, record.purpose)
             why = "; ".join(reasons.get(record.trial_id, ()))
             if record.status is Status.OK:

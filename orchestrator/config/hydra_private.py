@@ -205,7 +205,7 @@ def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
         app.show_info(flags.info, config_name, given)
 
 
-_MOST_INTERPOLATIONS = 2000  # the most of a config; 40 lines can stand for a thousand million
+_MOST_INTERPOLATIONS = 1000  # the most of a config; 40 lines can stand for a thousand million
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

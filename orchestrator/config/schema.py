@@ -106,15 +106,15 @@ def place_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(value, str):
             continue
         if "\0" in value:
-            yield f"{key} has a zero byte: {value!r:.80}"
+            yield f"{key} has a zero byte: {value!r:.60}"
         elif key.rpartition(".")[2] in _PLACES and "://" not in value:
             try:
                 Path(value).expanduser().stat()
             except RuntimeError:
-                yield f"{key}={value!r:.80}: there is no such user"
+                yield f"{key}={value!r:.60}: there is no such user"
             except OSError as error:  # the path need not exist, here or at all
                 if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-                    yield f"{key}={value!r:.80}: {error.strerror}"
+                    yield f"{key}={value!r:.60}: {error.strerror}"
 
 
 def axis_value_errors(axes: Axes) -> Iterator[str]:

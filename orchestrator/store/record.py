@@ -94,7 +94,7 @@ def samples_to_target(metrics: Mapping[str, Any]) -> float | None:
     return count * samples / epochs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialRecord:
     """How a trial ended, with everything the tables need, so that they can be rebuilt from the journal alone."""
 

@@ -37,7 +37,7 @@ def test_too_long_results_dir_is_one_error(folder, capsys):
     too_long = "x" * 300
     assert main(["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"results_dir={too_long}"]) == 2
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"results_dir={too_long}/batch_scaling ") and os.strerror(errno.ENAMETOOLONG) in told
+    assert told.startswith("results_dir=") and os.strerror(errno.ENAMETOOLONG) in told
 
 
 def test_multirun_of_one_sweep_reports_errors_without_prefix(capsys):

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.cli.app import main
 from orchestrator.config.compose import axes_of, is_multirun
 from orchestrator.config.overrides import rewritten, with_alternatives
+from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
 
 AXES = "axes: {device_batch_size: [32], gpus: [1], lr_rule: [none], seed: [0]}"
@@ -74,6 +75,8 @@ HOSTILE_FILES = {
     "text": "just text",
     "interpolation": "sweep: {name: '${sweep.nam}'}",
     "recursive interpolation": "sweep: {name: '${sweep.name}'}",
+    "doubling interpolations": "trainable:\n  a0: 1\n"
+    + "".join(f"  a{place}: ${{.a{place - 1}}}${{.a{place - 1}}}\n" for place in range(1, 40)),
     "resolver": "sweep: {name: '${oc.nope:1}'}",
     "tracker": "_wandb: {desc: null}\nlr: {value: 0.1}",
 }
@@ -115,6 +118,16 @@ def test_every_notation_of_an_axis_gives_a_list():
         "lr_multiplier": [2],
         "data.subset": [1, 2],
     }
+
+
+@pytest.mark.parametrize("value", ["choice(choice(1,2),3)", "interval(0,1)", "shuffle(range(0,1e12))", "glob(*)"])
+def test_axis_has_plain_values(value: str):
+    with pytest.raises(ConfigError, match="trainable.lr"):
+        axes_of({"trainable.lr": value})
+
+
+def test_quoted_values_of_an_axis_are_texts():
+    assert axes_of({"data.x": "choice('a',[1,'b'],{c: 'd'})"}) == {"data.x": ["a", [1, "b"], {"c": "d"}]}
 
 
 def test_long_range_is_cut_after_the_most_trials():

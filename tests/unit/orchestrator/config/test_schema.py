@@ -8,6 +8,7 @@ from orchestrator.config.schema import (
     SCHEMA,
     group_errors,
     key_errors,
+    place_errors,
     structure_errors,
     value_at,
     value_errors,
@@ -111,3 +112,15 @@ def test_values_fit_the_chosen_file_of_each_group(config, keys):
     found = list(group_errors(config))
     assert len(found) == len(keys)
     assert all(line.startswith((f"{key} ", f"{key}=")) for line, key in zip(found, keys, strict=True))
+
+
+@pytest.mark.parametrize("value", ["a\0b", "~nobody-such/x", "x" * 300, "y/" * 3000])
+@pytest.mark.parametrize("key", ["results_dir", "forecast.prices", "compare.with", "tune.storage_path", "init.dir"])
+def test_path_that_cannot_be_is_an_error(key, value):
+    (line,) = place_errors(with_value(CONFIG, key, value))
+    assert line.startswith(key) and len(line) < 200
+
+
+@pytest.mark.parametrize("value", ["nowhere/x", "/dev/null/x", "~/x", "s3://bucket/" + "x" * 300, "", 5, None])
+def test_path_that_may_be_is_no_error(value):
+    assert list(place_errors(with_value(CONFIG, "results_dir", value))) == []

@@ -154,3 +154,9 @@ def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
     show(ended(records, problems=[("Failed", evil)]), Console(file=file, width=120))
     text = file.getvalue()
     assert "\x1b" not in text and "\x07" not in text and "[bold red]x[/]" in text
+
+
+@pytest.mark.timeout(60)
+def test_label_of_any_length_is_wrapped_in_time() -> None:
+    records = [replace(each, lr_rule="x" * 100_000 if each.lr_rule == "none" else each.lr_rule) for each in on_cpu()]
+    assert "x" * 40 in "\n".join(rows(ended(records)))

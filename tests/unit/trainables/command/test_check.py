@@ -42,6 +42,29 @@ def test_shipped_config_declares_every_measured_column():
     assert all(value is None for value in config()["trainable"]["metrics"].values())
 
 
+@pytest.mark.parametrize("value", [5, True, 1.5, {"a": 1}, [1]])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("oom_patterns", "diverged_patterns", "epoch_pattern", "step_pattern", "metrics_file", "python", "env"),
+        *("metrics", "argv", "timeout_s", "grace_s", "adapter", "cwd"),
+    ],
+)
+def test_setting_of_a_wrong_type_is_an_error(key, value):
+    if (key, value) in [("argv", [1]), *((key, value) for key in ("timeout_s", "grace_s") for value in (5, 1.5))]:
+        return
+    if key in ("env", "metrics") and isinstance(value, dict):
+        return
+    found = list(errors(config(**{key: value})))
+    assert found and all(f"trainable.{key}" in line for line in found)
+
+
+@pytest.mark.parametrize("key", ["oom_patterns", "diverged_patterns", "ok_exit_codes"])
+@pytest.mark.parametrize("value", [None, "a", 0])
+def test_list_may_not_be_one_value(key, value):
+    assert [key in line for line in errors(config(**{key: value}))] == [True]
+
+
 def test_a_valid_config_has_no_errors():
     argv = "torchrun --nproc_per_node={gpus} train.py --epochs {epochs} --seed {seed} --json {{}} {trainable.optimizer}"
     given = config(argv=argv, env={"LR": "{lr}"}, metrics_file="log-{seed}.jsonl", metrics={"loss": "loss: (.+)"})
