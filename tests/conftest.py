@@ -103,6 +103,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the end of the process collect what was frozen: libraries report what is left as leaks."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the file that takes longest: at the end the other workers would wait for it."""
     items.sort(key=lambda item: item.path.name != "test_layouts.py")
