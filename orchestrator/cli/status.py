@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store import files
@@ -113,14 +114,14 @@ def recommendation_in(layout: ResultsFolder) -> Mapping[str, Any]:
 def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence[str], console: Console) -> None:
     """Print what `sweeps_in` returned, and the sweep configs that can be run."""
     if rows:
-        table = Table(title=f"Sweeps in {folder}", title_justify="left", box=None, pad_edge=False)
+        table = Table(title=Text(f"Sweeps in {folder}"), title_justify="left", box=None, pad_edge=False)
         for heading in ("sweep", "state", "ok", "verdict", "recommended"):
             table.add_column(heading, overflow="fold")
         for row in rows:
             verdict = str(row["verdict"] or "-").upper()
-            table.add_row(
-                row["sweep"], row["state"], f"{row['ok']}/{row['trials']}", verdict, row["recommended"] or "-"
-            )
+            shown = (row["sweep"], row["state"], f"{row['ok']}/{row['trials']}", verdict, row["recommended"] or "-")
+            # As plain text: names may have brackets, and a stranger's table any value.
+            table.add_row(*(Text(str(value)) for value in shown))
         console.print(table)
         one = f"python -m orchestrator mode=status results_dir={folder / rows[0]['sweep']}"
         console.print(f"one of them: {one}", markup=False, soft_wrap=True)

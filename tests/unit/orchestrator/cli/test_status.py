@@ -60,6 +60,21 @@ def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pyt
     assert out.count("[bold]") >= 2 and "2 ok" in out and "2/6" in out
 
 
+@pytest.mark.parametrize("value", [7, 1.5, True, None, "", "[/red]", "\x1b[31m", ["x"], {"name": {"a": [1]}}])
+def test_list_shows_any_value_of_a_strangers_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any
+) -> None:
+    layout = ResultsFolder(tmp_path / "a[/red]" / "[bold]")
+    layout.root.parent.mkdir(parents=True)
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        start_sweep(journal)
+    layout.table("recommendation.json").write_text(json.dumps({"verdict": value, "recommended": {"name": value}}))
+    assert main(["mode=list", f"results_dir='{layout.root.parent}'"]) == 0
+    told = capsys.readouterr().out
+    assert "[/red]" in told and "[bold]" in told and "\x1b" not in told
+
+
 def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in (("one", '{"verdict": "clear", "recommended": {"name": "2×64"}}'), ("two", "[1"), ("three", "")):
         layout = ResultsFolder(tmp_path / name)
