@@ -130,7 +130,8 @@ class Choice:
         is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
         is_compared = not np.isnan(self.accuracy_difference.point).all()
         is_unsure = is_compared & ~(self.p_best >= SURE)
-        order = (self.log_objective.point, -self.accuracy_difference.point, is_unsure, ~tied, is_dearer, ~rows)
+        # Of similar cells, pooled estimates rank the truth better than each cell's own mean, and fit P(within).
+        order = (self.log_objective.point, -self.pooled_difference, is_unsure, ~tied, is_dearer, ~rows)
         return int(np.lexsort(order)[0])  # the last key is the first to decide
 
     def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:

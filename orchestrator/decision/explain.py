@@ -234,13 +234,16 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
 
 
 def _tie_break(contenders: Contenders) -> str:
-    """Return what decided among the cells that may be the best: `hours`, `accuracy`, or `certainty`."""
+    """Return what decided among the cells that may be the best: `hours`, `accuracy`, `pooled` or `certainty`."""
     choice, chosen = contenders.choice, contenders.choice.favourite or 0
     accuracy = choice.accuracy_difference.point
     others = np.flatnonzero(choice.tied).tolist()
     if any(choice.needs_more_hours(row, chosen) for row in others):
         return "hours"
-    return "certainty" if (accuracy[others] > accuracy[chosen]).any() else "accuracy"
+    if not (accuracy[others] > accuracy[chosen]).any():
+        return "accuracy"
+    pooled = choice.pooled_difference
+    return "certainty" if (pooled[others] > pooled[chosen]).any() else "pooled"
 
 
 def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | None:

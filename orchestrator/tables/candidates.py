@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.config.settings import AT_YOUR_PRICE
-from orchestrator.decision.choice import SAFE, SHOWN, TIE
+from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     COSTLY,
     NOT_WORTH,
@@ -39,8 +39,11 @@ MOST_CANDIDATES = 12
 MATERIAL = 0.1
 """Total times are shown if they exceed training times by this part."""
 
-P_BEST = f"P(best ±{TIE:.0%})"
-"""The title of the probability to be the best, or within TIE of the best: of tied cells each counts as best."""
+P_BEST = "P(best of those)"
+"""The title of the probability to be the best, or within TIE of the best, of the cells that keep the margin."""
+
+_MOST_USUAL = 24
+"""The most characters of further axes in the heading of the labels."""
 
 SHOWN_MARGINS = 3.0
 """A bar of the metric ends this many margins from the baseline."""
@@ -88,8 +91,8 @@ class Candidates:
         # Cells without a figure come last.
         cells = sorted(wanted, key=lambda cell: (math.isnan(cell.value(figure)), cell.value(figure)))
         columns = [column for column in _columns(recommendation, cells) if {*column.texts} - {"", "-"}]
-        ids, reference = [cell.cell_id for cell in cells], "baseline" if recommendation.baseline else "chosen"
-        rest = f" (rest as {reference})" if any(cell.name != cell.label for cell in cells) else ""
+        ids = [cell.cell_id for cell in cells]
+        rest = f" ({_usual(recommendation)})" if any(cell.name != cell.label for cell in cells) else ""
         return Candidates(
             cells=cells,
             roles=[roles[cell.cell_id] for cell in cells],
@@ -139,6 +142,15 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     return roles
 
 
+def _usual(recommendation: Recommendation) -> str:
+    """Return the further axes that labels leave out: `else lr_multiplier=1`, or `rest as baseline` if they are long."""
+    reference = recommendation.baseline or recommendation.chosen
+    usual = "" if reference is None else reference.name.partition(", ")[2]
+    if usual and len(usual) <= _MOST_USUAL:
+        return f"else {usual}"
+    return f"rest as {'baseline' if recommendation.baseline else 'chosen'}"
+
+
 def equal_rivals(recommendation: Recommendation) -> list[Setting]:
     """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
     # In a tie, rivals with a somewhat lower probability are as good a choice.
@@ -163,7 +175,12 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
     if recommendation.baseline:
         title = f"P(within {recommendation.terms.report.margin:g})"
         yield Column(name="p_within", title=title, texts=[_chance(cell.p_within_margin) for cell in cells])
-    yield Column(name="p_best", title=P_BEST, texts=[_chance(cell.p_best) for cell in cells], rank=1)
+    yield Column(
+        name="p_best",
+        title=P_BEST if recommendation.baseline else "P(best)",
+        texts=[_chance(cell.p_best) for cell in cells],
+        rank=1,
+    )
     # An exclamation mark, because colour alone must carry no meaning.
     marks = ["" if cell.n_timed == cell.n_ok else " !" for cell in cells]
     texts = [f"{cell.n_timed}/{cell.n_ok}{mark}" for cell, mark in zip(cells, marks, strict=True)]
@@ -228,11 +245,10 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
     has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
     # Throughputs leave out the start-up that a total time includes.
     if has_both and time == "time":
-        fewest = gpus_in_words(counts[0].gpus, on_cpu=recommendation.on_cpu)
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
         rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
-        yield Column(name="of_gpus", title=f"over {fewest}, same batch", texts=of_gpus, rank=6)
-        yield Column(name="of_batch", title=f"of {rest}, on {fewest}", texts=of_batch, rank=6)
+        yield Column(name="of_gpus", title=f"gain of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
+        yield Column(name="of_batch", title=f"gain of {rest}", texts=of_batch, rank=6)
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
@@ -284,7 +300,8 @@ def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
     """Return what more GPUs are worth: a single step by batch, several steps in one text."""
     steps = recommendation.gpu_steps
     if len(steps) == 1:
-        return [(steps[0].name, _by_batch(steps[0], recommendation))]
+        gain = "" if steps[0].worth == UNDECIDED else _gain_of_step(steps[0], recommendation)
+        return [(steps[0].name, ": ".join(filter(None, [_worth(steps[0], recommendation), gain])))]
     why_none = {count.gpus: sentence(count.why_none) for count in recommendation.gpu_counts}
     groups: dict[tuple[str, str], list[str]] = {}
     for step in steps:
@@ -303,23 +320,29 @@ def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
 def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
     """Return `1.61× as fast as 1 at 1.24× the cost`; for an undecided step the probability that it is worth it."""
     if step.worth == UNDECIDED and not math.isnan(step.p_worth):
-        return f"{probability(step.p_worth)} likely"
+        return f"{probability(step.p_worth)} chance that it pays"
     # A step that is not worth it has no gain to report.
     if step.worth not in (WORTH, COSTLY):
         return ""
     is_time = recommendation.terms.report.objective == "time"
     gain = f"{numbers.times(step.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
     cost = "" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost"
-    text = " at ".join(filter(None, [gain, cost]))
-    # The headline has the gain of the chosen cell, which need not be sure to keep its accuracy.
-    chosen = recommendation.chosen
-    is_other = chosen is not None and chosen.values["gpus"] == step.gpus and chosen.label != step.label
-    return f"{text} with {step.label}" if text and is_other else text
+    return " for ".join(filter(None, [gain, cost]))
 
 
-def _by_batch(step: GpuStep, recommendation: Recommendation) -> str:
-    """Return `not worth it: 0.71× the speed of 1 process at batch 32 each, 0.92× at 128`."""
-    gain = "" if step.worth == UNDECIDED else _gain_of_step(step, recommendation)
+def _worth(step: GpuStep, recommendation: Recommendation) -> str:
+    """Return `worth it`, or `costly with 2×128 sqrt` if the best cell with this number may lose accuracy."""
+    counts = recommendation.gpu_counts
+    best = next((recommendation.setting(count.cell_id) for count in counts if count.gpus == step.gpus), None)
+    is_other = step.worth in (WORTH, COSTLY) and best is not None and best.label != step.label
+    return f"{step.worth} with {step.label}" if is_other else step.worth
+
+
+def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
+    """Return the speed-up of the only step of the GPU axis at each batch: `0.71× the speed of 1 process at 32 each`."""
+    if len(recommendation.gpu_steps) != 1 or not recommendation.gpu_steps[0].by_batch:
+        return []
+    (step,) = recommendation.gpu_steps
     fewer = gpus_in_words(step.fewer, on_cpu=recommendation.on_cpu)
     is_accuracy = recommendation.terms.metric == VAL_ACCURACY
     speeds = []
@@ -331,8 +354,7 @@ def _by_batch(step: GpuStep, recommendation: Recommendation) -> str:
         # Ends that look alike are one number.
         ends = dict.fromkeys((numbers.times(speed.lo), numbers.times(speed.hi)))
         speeds.append(f"{'–'.join(ends)}× {where}{_loss(speed, is_accuracy=is_accuracy)}")
-    text = ", ".join(speeds)
-    return ": ".join(filter(None, [step.worth, f"{gain} ({text})" if gain and text else gain or text]))
+    return [("By batch", ", ".join(speeds))]
 
 
 def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:

@@ -25,7 +25,7 @@ from orchestrator.decision.recommendation import (
     Setting,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.candidates import Candidates, answers, equal_rivals
+from orchestrator.tables.candidates import Candidates, answers, by_batch, equal_rivals
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 
@@ -101,11 +101,12 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         facts.append(("Valid for", length))
     if caveats:
         facts.append((_NOT_CLEAR, "; ".join(caveats)))
+    facts += by_batch(recommendation)
     return RecommendationText(
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=lead,
-        details=[*beside, *details],
+        details=[*_safe_today(recommendation), *beside, *details],
         answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
         facts=facts,
         next="" if recommendation.commands else _next(recommendation),
@@ -114,6 +115,15 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         reasons=[sentence(remark) for remark in recommendation.reasons],
         sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
     )
+
+
+def _safe_today(recommendation: Recommendation) -> list[str]:
+    """Return a sentence on the cell that surely keeps its accuracy, where the chosen one may not."""
+    safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
+    if safe is None or chosen is None or recommendation.baseline is None:
+        return []
+    is_baseline, gain = safe == recommendation.baseline, safe.value("speedup")
+    return [filled("safe_today", {"is_baseline": is_baseline, "name": safe.label, "gain": gain})]
 
 
 def _beside(recommendation: Recommendation) -> list[str]:

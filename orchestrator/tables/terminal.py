@@ -1,4 +1,4 @@
-"""Prints the end of a sweep on at most 22 lines: the verdict, the candidates, and what to know about them.
+"""Prints the end of a sweep on at most 24 lines: the verdict, the candidates, and what to know about them.
 
 The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
 colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files.
@@ -22,20 +22,17 @@ from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import counted, duration, one_line
-from orchestrator.text.rows import not_ok, varying
+from orchestrator.text.rows import cell_label, varying
 from sweeps.status import Status
 
-MOST_LINES = 22
-"""With the prompt, they fit on a terminal of 24 lines."""
+MOST_LINES = 24
+"""The lines of a usual terminal."""
 
 _UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
 
 _INDENT = 15
 """Width of the labels before the lines below the table."""
-
-_MOST_NAMED = 3
-"""The most cells, or groups of cells, that are named because they are not ok."""
 
 _LEAST_LABEL = 16
 """The fewest characters for the cells' labels."""
@@ -80,17 +77,17 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     """Return the lines; with fewer candidates, then with fewer facts, if there would be more than MOST_LINES."""
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
-    most_rows = [(rows, len(facts)) for rows in range(8, 3, -1)]
+    most_rows = [(rows, len(facts), True) for rows in range(8, 3, -1)]
     # A safer cell or a rival, as the third row, is worth more than the last two facts.
-    three_rows = [(3, count) for count in range(len(facts), max(0, len(facts) - 3), -1)]
-    fewer_facts = [(rows, count) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
+    three_rows = [(3, count, True) for count in range(len(facts), max(0, len(facts) - 3), -1)]
+    fewer_facts = [(rows, count, False) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
     lines: list[Text] = []
-    for rows, count in [*most_rows, *three_rows, *fewer_facts, (0, 0)]:
+    for rows, count, has_space in [*most_rows, *three_rows, *fewer_facts, (0, 0, False)]:
         lines = [
             *_wrapped(_heading(end), width, style="dim"),
             *_headline(text, width),
-            *_block(_table(Candidates.of(end.recommendation, rows), width)),
-            *_block([*_most_valuable(facts, count, width), *_next(end, text, width)]),
+            *_block(_table(Candidates.of(end.recommendation, rows), width), has_space=has_space),
+            *_block([*_most_valuable(facts, count, width), *_next(end, text, width)], has_space=has_space),
             _last(text, end.files),
         ]
         if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
@@ -98,8 +95,9 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     return lines
 
 
-def _block(lines: Sequence[Text]) -> list[Text]:
-    return [Text(), *lines] if lines else []
+def _block(lines: Sequence[Text], *, has_space: bool) -> list[Text]:
+    """Return the lines below an empty one, which is left out where facts need its room."""
+    return [Text(), *lines] if lines and has_space else list(lines)
 
 
 def _heading(end: SweepEnd) -> str:
@@ -123,7 +121,8 @@ def _headline(text: RecommendationText, width: int) -> list[Text]:
     badge, indent = f" {text.verdict}  " if text.verdict else " ", "   "
     # The verdict is part of the text that is wrapped, and then gets another style.
     first, *others = _wrapped(f"{'_' * len(badge)}{text.lead}", width - len(indent), style="bold")
-    others += [line for detail in text.details for line in _wrapped(detail, width - len(indent))]
+    if text.details:
+        others += _wrapped(" ".join(text.details), width - len(indent))
     head = Text.assemble((badge, _style(text)), first[len(badge) :])
     return [head, *(Text.assemble(indent, line) for line in others)]
 
@@ -212,7 +211,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
-        *((2, "Not ok", text) for text in _not_ok(end.cells)),
+        *((1, "Not ok", text) for text in _not_ok(end.cells)),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 
@@ -222,8 +221,10 @@ def _most_valuable(facts: Sequence[tuple[int, str, str]], count: int, width: int
     kept = sorted(facts, key=lambda fact: fact[0])[:count]
     lines = [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
     if count < len(facts):
-        missing = counted(len(facts) - count, "further line is", "further lines are")
-        lines += _labelled("", f"{missing} in the report", width)
+        missing = dict.fromkeys(
+            label for _, label, _ in facts if label not in {kept_label for _, kept_label, _ in kept}
+        )
+        lines += _labelled("In the report", ", ".join(missing), width)
     return lines
 
 
@@ -237,12 +238,16 @@ def _label(label: str) -> tuple[str, str]:
 
 
 def _not_ok(cells: pd.DataFrame) -> Iterator[str]:
-    """Yield which cells are not ok; the report has all of them with their notes."""
-    lines = not_ok(cells, varying(cells), with_notes=False)
+    """Yield which cells are not ok, by status; the report has all of them with their notes."""
     # The heading has the statuses of a sweep in which no cell is ok.
-    if lines and (cells["n_ok"] > 0).any():
-        more = len(lines) - _MOST_NAMED
-        yield "; ".join([*lines[:_MOST_NAMED], *([f"{more} more in the report"] if more > 0 else [])])
+    if not (cells["n_ok"] > 0).any():
+        return
+    differing, texts = varying(cells), []
+    for status, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
+        more = f" and {counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
+        texts.append(f"{status}: {cell_label(group.iloc[0], differing)}{more}")
+    if texts:
+        yield "; ".join(texts)
 
 
 _CAUSES = (

@@ -133,14 +133,13 @@ def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
 _FEWEST_TOGETHER = 3  # fewer cells are listed one by one
 
 
-def not_ok(cells: pd.DataFrame, differing: Sequence[str], *, with_notes: bool = True) -> list[str]:
+def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     """Return a line for each cell that is not ok, or `all 14 cells with gpus=4: infeasible; …` for all such cells."""
     # Compared as text, because a frame has a missing value both for null and for an axis that a cell does not have.
     columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
     values = cells[columns].map(lambda value: str(numbers.config_value(value)))
     bad = cells[cells["status"] != Status.OK.value]
-    texts = [f"{status(row)}; {row['note']}" if with_notes else status(row) for row in bad.to_dict("records")]
-    reasons = pd.Series(texts, bad.index, dtype="object")
+    reasons = pd.Series([f"{status(row)}; {row['note']}" for row in bad.to_dict("records")], bad.index, dtype="object")
     lines: list[str] = []
     for reason, group in reasons.groupby(reasons, sort=False):
         for part in _parts(values, values.loc[group.index]):
