@@ -10,7 +10,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +25,8 @@ from tests.unit.trainables.ranks import run
 
 MEASURED = Path("docs/results/forecast/gpu_cells.json")
 SHAPES_OF = "NVIDIA H100 80GB HBM3"
+CALIBRATED = ("resnet18", "gpt2 ", "gpt2-large single", "gpt2-medium", "resnet50 single")
+"""The beginnings of the kinds that the shares of `trainables.supervised.shapes` were read from."""
 LARGE = 0.5
 """A cell's step is bound by the GPU at this share of the largest micro-batch of its kind."""
 
@@ -53,6 +55,29 @@ def rehearsed(trials: Sequence[TrialSpec]) -> Rehearsals:
     return rehearsals
 
 
+def accuracy_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the errors of the forecasts, of all cells and of those that are bound by the GPU."""
+    pairs = [
+        {"forecast": {name: dict(zip(("lo", "value", "hi"), row[name]["forecast"], strict=True)) for name in NAMES}}
+        | {"measured": {name: row[name]["measured"] for name in NAMES}, "large": row["large"], "kind": row["kind"]}
+        for row in rows
+        if row["peak_memory_gb"]["forecast"]
+    ]
+    large = [row for row in pairs if row["large"]]
+    accuracy = {name: errors(pairs, name) for name in NAMES}
+    accuracy |= {f"{name}, large micro-batches": errors(large, name) for name in NAMES}
+    parts = {"": pairs, ", large micro-batches": large}
+    parts |= {
+        f"{part}, not calibrated on": [row for row in own if not row["kind"].startswith(CALIBRATED)]
+        for part, own in parts.items()
+    }
+    for part, own in parts.items():
+        factors = [row["forecast"]["samples_per_s"]["value"] / row["measured"]["samples_per_s"] for row in own]
+        within = sum(1 / 1.5 <= factor <= 1.5 for factor in factors)
+        accuracy[f"time within 1.5×{part}"] = {"cells": len(factors), "within": within}
+    return accuracy
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=Path, required=True)
@@ -79,20 +104,7 @@ def main() -> None:
                     row[figure] = {"forecast": ends, "measured": median(values)}
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-    pairs = [
-        {"forecast": {name: dict(zip(("lo", "value", "hi"), row[name]["forecast"], strict=True)) for name in NAMES}}
-        | {"measured": {name: row[name]["measured"] for name in NAMES}, "large": row["large"]}
-        for row in rows
-        if row["peak_memory_gb"]["forecast"]
-    ]
-    large = [row for row in pairs if row["large"]]
-    accuracy = {name: errors(pairs, name) for name in NAMES}
-    accuracy |= {f"{name}, large micro-batches": errors(large, name) for name in NAMES}
-    factors = [row["forecast"]["samples_per_s"]["value"] / row["measured"]["samples_per_s"] for row in large]
-    accuracy["time within 1.5×, large micro-batches"] = {
-        "cells": len(factors),
-        "within": sum(1 / 1.5 <= factor <= 1.5 for factor in factors),
-    }
+    accuracy = accuracy_of(rows)
     about = {"shapes_of": SHAPES_OF, "measured": MEASURED.name, "rehearsals": count, "rehearsed_s": round(took_s)}
     lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
     head = json.dumps(about | {"accuracy": accuracy}, indent=1, ensure_ascii=False).removesuffix("\n}")

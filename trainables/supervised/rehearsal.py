@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -28,6 +29,8 @@ from sweeps.forecast import ALONE
 from sweeps.trial import RankRequest
 from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
+from trainables.inputs.inputs import Part
+from trainables.inputs.sequences import Sequences
 from trainables.shared_tensors import local
 from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
@@ -39,7 +42,6 @@ from trainables.supervised.training import SupervisedTrial, prepared
 
 WINDOWS, STEPS, SECONDS = 5, 2, 0.5
 """The timed windows, steps in each at least, and seconds of all; a trial's own window is longer."""
-EVALUATED = 2  # evaluation batches that a rehearsal evaluates of a part that has more
 
 
 def rehearse(config: Mapping[str, Any], context: Context) -> None:
@@ -57,16 +59,9 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
             stack.enter_context(without_communication(trial.replica.model))
         figures = {"setup_s": trial.clock.read() - started}
         peaks.end("setup")
-        # As in a trial, the validation set is on the device during the training, and the test set after it.
-        split = trial.workload.split
-        validation = trial.evaluation(split.validation) if len(split.validation) else None
-        figures |= _step_times(trial)
-        peaks.end("passes")
-        figures |= {"validation_s": _evaluation_s(trial, validation)}
-        del validation
-        test = trial.evaluation(split.test) if len(split.test) else None
-        figures |= {"test_s": _evaluation_s(trial, test)}
-        peaks.end("evaluation")
+        figures |= parts_of_trial(
+            trial, peaks, steps=partial(_step_times, trial), score=trial.replica.score, read_s=trial.clock.read
+        )
         figures |= size_of(trial, context, trial.settings)
         if peaks.gb:
             about = torch.cuda.get_device_properties(0)
@@ -74,6 +69,44 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
                 trial, peaks, device_gb=about.total_memory / 2**30, device_name=torch.cuda.get_device_name(0)
             )
     context.summarize(figures)
+
+
+def parts_of_trial(
+    trial: SupervisedTrial,
+    peaks: MemoryPeaks,
+    *,
+    steps: Callable[[], dict[str, Any]],
+    score: Callable[[Evaluation], object],
+    read_s: Callable[[], float],
+    form: Callable[[Part | Sequences], Part | Sequences] = lambda part: part,
+) -> dict[str, Any]:
+    """Return the figures of the training's steps and of both evaluations, and end their peaks of memory.
+
+    `score` evaluates, `read_s` reads the clock, and `form` returns a part of the data as it is evaluated.
+    """
+
+    def evaluation(part: Part | Sequences) -> Evaluation | None:
+        return trial.evaluation(form(part)) if len(part) else None
+
+    def seconds(whole: Evaluation | None) -> float:
+        if whole is None:
+            return 0.0
+        batch = whole.first(1)
+        # The first pass loads libraries and chooses algorithms: up to 2 s, which no other pass takes.
+        score(batch)
+        started = read_s()
+        score(batch)
+        return (read_s() - started) * whole.batches
+
+    # As in a trial, the validation set is on the device during the training, and the test set after it.
+    validation = evaluation(trial.workload.split.validation)
+    figures = steps()
+    peaks.end("passes")
+    figures["validation_s"] = seconds(validation)
+    del validation
+    figures["test_s"] = seconds(evaluation(trial.workload.split.test))
+    peaks.end("evaluation")
+    return figures
 
 
 def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
@@ -95,16 +128,6 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
     may_wait = trial.replica.stopwatch.on_gpu and not is_captured and 2 * step_s < MAX_PAUSE_S
     device_s = min(step_s, device_step_s(take, step_s, clock=clock)) if may_wait else step_s
     return {"first_step_s": first_step_s, "step_s": step_s, "device_step_s": device_s}
-
-
-def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None) -> float:
-    """Return the seconds of a whole evaluation, from a few of its batches."""
-    if evaluation is None:
-        return 0.0
-    evaluated = evaluation.first(EVALUATED)
-    started = trial.clock.read()
-    trial.replica.score(evaluated)
-    return (trial.clock.read() - started) * evaluation.batches / evaluated.batches
 
 
 def size_of(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:

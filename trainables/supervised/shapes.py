@@ -2,17 +2,19 @@
 
 The trial is prepared as always, and takes its steps on tensors without data. `Meter` counts the memory that they would
 take, and their time by a roofline: an operation takes as long as its FLOPs or its bytes, whichever is longer (Williams
-et al. 2009). What compilers save is not seen, nor the memory in which convolutions compute.
+et al. 2009), at the shares of the GPU's rates that its kind reaches. What compilers save is not seen, nor the memory in
+which convolutions compute.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +29,7 @@ from trainables.inputs.inputs import Minibatch, Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.sharding import free_gathered
 from trainables.supervised.evaluation import Evaluation
-from trainables.supervised.rehearsal import EVALUATED, MemoryPeaks, parts_of_memory, size_of
+from trainables.supervised.rehearsal import MemoryPeaks, parts_of_memory, parts_of_trial, size_of
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.training import SupervisedTrial, prepared
@@ -37,10 +39,10 @@ ON_CPU: Mapping[str, Any] = {"compile": "off", "cuda_graph": "off", "fp8": "off"
 """Settings without those that need a GPU, a compiler or a checkpoint."""
 AS_LARGE = {"fp16": "bf16", "tf32": "fp32"}
 """Precisions that a CPU lacks, and others with the same sizes."""
-SUSTAINED_FLOPS, SUSTAINED_BYTES = 0.7, 0.85
-"""The shares of a data sheet's rates that large operations reach."""
-LAUNCH_S = 30e-6
-"""The host's seconds for an operation."""
+LAUNCH_S = 45e-6
+"""The host's seconds for an operation: 40 to 53 µs in launch-bound steps of four models on one H100's host."""
+SHARDED = 3.2
+"""How many times as long it takes for one of a sharded model, whose hooks run between: in gpt2-medium on two H100."""
 START_S = 10.0
 """Seconds in which a process loads its libraries and data, and as many in which its first step chooses algorithms."""
 BLOCK = 512
@@ -73,30 +75,31 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
 
         # Preparation.
         trial = stack.enter_context(prepared(prepared_here, context, replica_type=replica))
-        split = trial.workload.split
         meter.beside += _bytes_beside(trial, config, context, asked)
         peaks.end("setup")
         figures: dict[str, Any] = {"setup_s": START_S, "first_step_s": START_S}
-        validation = _evaluation(trial, split.validation)
 
-        # The first step makes the states of the optimizer, and divided tensors plan each operation once, with tensors
-        # of the whole size. Only the second one is like all later ones.
-        trial.loop.step()
-        meter.take_gb()
-        meter.take_s()
-        stack.enter_context(peaks.watched())
-        trial.loop.step()
-        launched_s = 0.0 if asked.cuda_graph == "on" else LAUNCH_S * meter.launches
-        device_s = meter.take_s()
-        figures |= {"step_s": max(device_s, launched_s), "device_step_s": device_s}
-        peaks.end("passes")
+        def steps() -> dict[str, Any]:
+            # The first step makes the states of the optimizer, and divided tensors plan each operation once, with
+            # tensors of the whole size. Only the second one is like all later ones.
+            trial.loop.step()
+            meter.take_gb()
+            stack.enter_context(peaks.watched())
+            seconds, launches = meter.seconds, meter.launches
+            trial.loop.step()
+            device_s = meter.seconds - seconds
+            launch_s = LAUNCH_S * (SHARDED if context.layout.is_sharded else 1)
+            launched_s = 0.0 if asked.cuda_graph == "on" else launch_s * (meter.launches - launches)
+            return {"step_s": max(device_s, launched_s), "device_step_s": device_s}
 
-        # Evaluation.
-        figures |= {"validation_s": _evaluation_s(trial, validation, meter)}
-        del validation
-        figures |= {"test_s": _evaluation_s(trial, _evaluation(trial, split.test), meter)}
-        peaks.end("evaluation")
-
+        figures |= parts_of_trial(
+            trial,
+            peaks,
+            steps=steps,
+            score=partial(_score, trial.replica.model),
+            read_s=lambda: meter.seconds,
+            form=lambda part: ShapedSequences(part) if isinstance(part, Sequences) else part,
+        )
         figures |= size_of(trial, context, asked)
         figures |= parts_of_memory(trial, peaks, device_gb=gpu.memory_gb, device_name=config[SHAPES_OF])
     context.summarize(figures)
@@ -131,23 +134,12 @@ def _exchange_in_buckets(model: nn.Module) -> int:
     return sum(parameter.nbytes for parameter in parameters)
 
 
-def _evaluation(trial: SupervisedTrial, part: Part | Sequences) -> Evaluation | None:
-    if not len(part):
-        return None
-    return trial.evaluation(ShapedSequences(part) if isinstance(part, Sequences) else part)
-
-
-def _evaluation_s(trial: SupervisedTrial, evaluation: Evaluation | None, meter: Meter) -> float:
-    """Return the seconds of a whole evaluation, from a few of its batches."""
-    if evaluation is None:
-        return 0.0
-    evaluated = evaluation.first(EVALUATED)
-    meter.take_s()
-    trial.replica.model.eval()
-    evaluated.sums(trial.replica.model)
-    trial.replica.model.train()
-    free_gathered(trial.replica.model)
-    return meter.take_s() * evaluation.batches / evaluated.batches
+def _score(model: nn.Module, evaluation: Evaluation) -> None:
+    # `Replica.score` would read the result.
+    model.eval()
+    evaluation.sums(model)
+    model.train()
+    free_gathered(model)
 
 
 class ShapedReplica(Replica):
@@ -178,6 +170,46 @@ class ShapedSequences(Sequences):
         return torch.zeros(len(self._numbers[index]), self.length + 1, dtype=torch.int64)
 
 
+class Share(NamedTuple):
+    """The shares of a data sheet's rates that a kind of operation reaches."""
+
+    flops: float
+    bytes: float  # an operation that reads its inputs twice reaches half
+
+
+SHARES: Mapping[str, Share] = {
+    "attention.*backward": Share(0.45, 0.85),
+    "attention": Share(0.63, 0.85),
+    "batch_norm.*backward": Share(1.0, 0.35),
+    "batch_norm": Share(1.0, 0.47),
+    "convolution_backward": Share(0.51, 0.25),
+    "convolution": Share(0.53, 0.4),
+    "layer_norm.*backward": Share(1.0, 0.37),
+    "layer_norm": Share(1.0, 0.7),
+    "softmax": Share(1.0, 0.9),
+    "embedding": Share(1.0, 0.5),
+    "^_fused_|^_foreach_": Share(1.0, 0.46),  # optimizers
+    "^(add|b|badd)?mm$": Share(0.77, 0.85),
+    "": Share(0.7, 0.7),  # mostly element by element
+}
+"""Shares by a pattern of the operation's name, the first that matches, as profiles of steps on an H100 show them:
+docs/results/forecast/operations.json."""
+CHANNELS_LAST: Mapping[str, Share] = {
+    "batch_norm": Share(1.0, 0.21),
+    "convolution_backward": Share(0.51, 0.8),
+    "convolution": Share(0.53, 0.8),
+}
+"""Shares that differ where an image's channels are its last dimension: convolutions need not convert it."""
+
+
+def share_of(name: str, taken: Sequence[Tensor]) -> Share:
+    """Return the shares that an operation with this name and these tensors reaches."""
+    kind = next(kind for kind in SHARES if re.search(kind, name))
+    if any(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in taken[:1] if tensor.ndim == 4):
+        return CHANNELS_LAST.get(kind, SHARES[kind])
+    return SHARES[kind]
+
+
 READ_IN_PART = ("embedding", "gather", "index", "index_select")
 """Operations that read as much as they write."""
 
@@ -188,26 +220,20 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
     def __init__(self, gpu: Gpu, *, has_tf32: bool) -> None:
         super().__init__()
         single = gpu.tf32 if has_tf32 and not math.isnan(gpu.tf32) else gpu.fp32
-        self._half, self._single = SUSTAINED_FLOPS * gpu.half, SUSTAINED_FLOPS * single
-        self._bytes_per_s = SUSTAINED_BYTES * gpu.bytes_per_s
+        self._half, self._single, self._bytes_per_s = gpu.half, single, gpu.bytes_per_s
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._peak, self._seconds = 0, 0.0
+        self._peak = 0
         self.fake: Any = None
         """The mode in which tensors have no data."""
         self.beside = WORKSPACES
         """Bytes beside those of operations."""
-        self.launches = 0
-        """Operations that compute, since the time was taken."""
+        self.seconds, self.launches = 0.0, 0
+        """The time of all operations so far on the device, and the number of those that compute."""
 
     def take_gb(self) -> float:
         """Return the peak in GiB since the last call."""
         peak, self._peak = self._peak, self._count()
         return (peak + self.beside) / 2**30
-
-    def take_s(self) -> float:
-        """Return the seconds since the last call; count launches from 0 again."""
-        seconds, self._seconds, self.launches = self._seconds, 0.0, 0
-        return seconds
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -231,7 +257,7 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
             self._peak = max(self._peak, self._count())
         if is_new or func._schema.is_mutable:  # others are views
             self.launches += 1
-            self._seconds += self._roofline_s(func.overloadpacket, taken, made, args, kwargs, result)
+            self.seconds += self._roofline_s(func.overloadpacket, taken, made, args, kwargs, result)
         return result
 
     def _forget(self, key: int, _: object) -> None:
@@ -253,7 +279,8 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
         count = flop_registry.get(operation)
         flops = count(*args, **kwargs, out_val=result) if count else 0
         rate = self._half if made and made[0].element_size() == 2 else self._single
-        return max(flops / rate, (read + written) / self._bytes_per_s)
+        share = share_of(name, taken)
+        return max(flops / (share.flops * rate), (read + written) / (share.bytes * self._bytes_per_s))
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

@@ -12,7 +12,7 @@ from sweeps.gpus import GPUS
 from tests.unit.trainables.ranks import request, run
 from tests.unit.trainables.supervised.test_rehearsal import FIGURES
 from trainables import process_group
-from trainables.supervised.shapes import SUSTAINED_BYTES, SUSTAINED_FLOPS, WORKSPACES, Meter, autocast_of_gpus
+from trainables.supervised.shapes import SHARES, WORKSPACES, Meter, autocast_of_gpus, share_of
 from trainables.torch_private import fake_tensors
 
 MIB = 2**20
@@ -42,12 +42,13 @@ def test_memory_and_time_of_a_layer_by_hand() -> None:
     with fake_tensors() as meter.fake, meter:
         weight = torch.zeros(1024, 256, requires_grad=True)  # 1 MiB
         inputs = torch.zeros(512, 256)  # 0.5 MiB
-        meter.take_s()
+        seconds, launches = meter.seconds, meter.launches
         hidden = inputs @ weight.t()  # 2 MiB
-        assert meter.launches == 1
-        flops_s = 2 * 512 * 256 * 1024 / (SUSTAINED_FLOPS * H100.tf32)
-        bytes_s = 3.5 * MIB / (SUSTAINED_BYTES * H100.bytes_per_s)
-        assert meter.take_s() == pytest.approx(max(flops_s, bytes_s))
+        assert meter.launches == launches + 1
+        share = SHARES["^(add|b|badd)?mm$"]
+        flops_s = 2 * 512 * 256 * 1024 / (share.flops * H100.tf32)
+        bytes_s = 3.5 * MIB / (share.bytes * H100.bytes_per_s)
+        assert meter.seconds - seconds == pytest.approx(max(flops_s, bytes_s))
         outputs = hidden.relu()  # 2 MiB, kept for the backward pass
         assert peak_mib() == 5.5
         del hidden
@@ -58,6 +59,32 @@ def test_memory_and_time_of_a_layer_by_hand() -> None:
         del outputs
         peak_mib()
         assert peak_mib() == 2.5  # the weight, its gradient and the inputs
+
+
+IMAGES = torch.zeros(2, 3, 4, 4)
+LAST = IMAGES.to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "share"),
+    [
+        ("mm", torch.zeros(2, 2), (0.77, 0.85)),
+        ("addmm", torch.zeros(2, 2), (0.77, 0.85)),
+        ("_scaled_dot_product_flash_attention_for_cpu", torch.zeros(1, 1, 2, 2), (0.63, 0.85)),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", torch.zeros(1, 1, 2, 2), (0.45, 0.85)),
+        ("convolution", IMAGES, (0.53, 0.4)),
+        ("convolution", LAST, (0.53, 0.8)),
+        ("convolution_backward", IMAGES, (0.51, 0.25)),
+        ("convolution_backward", LAST, (0.51, 0.8)),
+        ("native_batch_norm", LAST, (1.0, 0.21)),
+        ("native_batch_norm_backward", LAST, (1.0, 0.35)),
+        ("_log_softmax_backward_data", torch.zeros(2, 2), (1.0, 0.9)),
+        ("_fused_adamw_", torch.zeros(2), (1.0, 0.46)),
+        ("add", LAST, (0.7, 0.7)),
+    ],
+)
+def test_kinds_of_operations_have_shares(name: str, tensor: torch.Tensor, share: tuple[float, float]) -> None:
+    assert share_of(name, [tensor]) == share
 
 
 def test_storages_that_sharding_empties_do_not_count() -> None:
