@@ -245,7 +245,7 @@ def _not_ok(cells: pd.DataFrame) -> Iterator[str]:
     differing, texts = varying(cells), []
     for status, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
         more = f" and {counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
-        texts.append(f"{status}: {cell_label(group.iloc[0], differing)}{more}")
+        texts.append(f"{status}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
     if texts:
         yield "; ".join(texts)
 
