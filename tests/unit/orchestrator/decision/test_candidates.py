@@ -285,6 +285,17 @@ def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics) -
     assert (decision.cell_id, decision.deciding_time) == ("2-32-none", "time")
 
 
+def test_the_start_of_processes_decides_nothing_between_rules_that_share_a_timing() -> None:
+    """The first rule bears the start of the processes, 60 s; the second one is less accurate."""
+    speeds = measured(100, 0.9)
+    trials = [record_of(2, lr_rule="linear", wall_s=125, metrics=speeds)]
+    trials += [record_of(2, lr_rule="sqrt", wall_s=65, metrics=measured(100, 0.89), timed_with=trials[0].trial_id)]
+    decision = decided([*trials, record_of(1, metrics=measured(50, 0.9), wall_s=190)])
+    chosen = decision.setting(decision.cell_id)
+    assert chosen is not None
+    assert (chosen.values["lr_rule"], decision.deciding_time) == ("linear", "time")
+
+
 def test_one_seed_that_ends_much_later_is_not_chosen_either() -> None:
     decision = decided([row for row in waited({1: 65, 2: 152}) if row.seed == 0])
     assert (decision.cell_id, decision.deciding_time) == ("1-32-none", "total_time")
