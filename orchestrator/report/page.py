@@ -31,6 +31,7 @@ from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.candidates import Candidates
 from orchestrator.tables.recommendation import cost_of_settling, in_sentences
+from orchestrator.text.rows import not_ok_by_status
 from sweeps.printable import HARMFUL, printable
 
 FIRST_PLOTS = ("trade_off", "speedup")
@@ -86,6 +87,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),
+        not_ok=not_ok_by_status(cells),
         none_ok=bool((cells["n_ok"] == 0).all()),  # then the cells that are not ok come first
         provenance=provenance(data.trials, data.driver, data.fingerprint),
         first=[plot for plot in drawn if plot.name in FIRST_PLOTS],

@@ -320,7 +320,7 @@ def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
 def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
     """Return `1.61× as fast as 1 at 1.24× the cost`; for an undecided step the probability that it is worth it."""
     if step.worth == UNDECIDED and not math.isnan(step.p_worth):
-        return f"{probability(step.p_worth)} chance that it pays"
+        return f"pays: {probability(step.p_worth)}"
     # A step that is not worth it has no gain to report.
     if step.worth not in (WORTH, COSTLY):
         return ""
@@ -383,7 +383,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin)):
         # Most larger batches have no chance, which is said once.
         first, *others = [f"{batch.global_batch_size:,}" for batch in group]
-        texts.append(f"{chance} at {first}{f' to {others[-1]}' if others else ''}")
+        texts.append(f"{chance} {'from' if others else 'at'} {first}")
     texts[0] += " in all"
     yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) {', '.join(texts)}"
 

@@ -20,6 +20,7 @@ from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
     SPEED_ONLY,
     TIED,
+    UNDECIDED,
     GpuCount,
     Recommendation,
     Setting,
@@ -118,9 +119,9 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
 
 
 def _safe_today(recommendation: Recommendation) -> list[str]:
-    """Return a sentence on the cell that surely keeps its accuracy, where the chosen one may not."""
+    """Return a sentence on the cell that surely keeps its accuracy, if an undecided choice may not keep it."""
     safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
-    if safe is None or chosen is None or recommendation.baseline is None:
+    if recommendation.verdict != UNDECIDED or safe is None or chosen is None or recommendation.baseline is None:
         return []
     is_baseline, gain = safe == recommendation.baseline, safe.value("speedup")
     return [filled("safe_today", {"is_baseline": is_baseline, "name": safe.label, "gain": gain})]

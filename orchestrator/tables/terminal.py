@@ -22,7 +22,7 @@ from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import counted, duration, one_line
-from orchestrator.text.rows import cell_label, varying
+from orchestrator.text.rows import not_ok_by_status
 from sweeps.status import Status
 
 MOST_LINES = 24
@@ -211,7 +211,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
-        *((1, "Not ok", text) for text in _not_ok(end.cells)),
+        *((1, "Not ok", text) for text in [not_ok_by_status(end.cells)] if text),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 
@@ -235,19 +235,6 @@ def _labelled(label: str, text: str, width: int) -> list[Text]:
 
 def _label(label: str) -> tuple[str, str]:
     return f" {label:<{_INDENT - 1}}", "dim"
-
-
-def _not_ok(cells: pd.DataFrame) -> Iterator[str]:
-    """Yield which cells are not ok, by status; the report has all of them with their notes."""
-    # The heading has the statuses of a sweep in which no cell is ok.
-    if not (cells["n_ok"] > 0).any():
-        return
-    differing, texts = varying(cells), []
-    for status, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
-        more = f" and {counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
-        texts.append(f"{status}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
-    if texts:
-        yield "; ".join(texts)
 
 
 _CAUSES = (

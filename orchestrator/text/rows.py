@@ -152,6 +152,18 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     return lines
 
 
+def not_ok_by_status(cells: pd.DataFrame) -> str:
+    """Return `oom: 2×512 linear and 1 other cell; failed: …`; empty if every cell is ok, or none."""
+    # The counts of trials say it all of a sweep in which no cell is ok.
+    if not (cells["n_ok"] > 0).any():
+        return ""
+    differing, texts = varying(cells), []
+    for status, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
+        more = f" and {numbers.counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
+        texts.append(f"{status}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
+    return "; ".join(texts)
+
+
 def _parts(values: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the group, or its parts by a column if only the parts are all cells of some values."""
     shared = _shared(group)

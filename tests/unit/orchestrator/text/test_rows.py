@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator.text.rows import cell_label, gpus_in_words, not_ok
+from orchestrator.text.rows import cell_label, gpus_in_words, not_ok, not_ok_by_status
 
 CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_size": 256, "global_batch_size": 512}
 
@@ -92,3 +92,12 @@ IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({
 def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame: pd.DataFrame, lines: list[str]) -> None:
     differing = [column for column in ("strategy", "trainable.input") if column in frame]
     assert not_ok(frame, differing) == lines
+
+
+def test_cells_that_are_not_ok_are_counted_by_status() -> None:
+    rows = [("ok", 3), ("oom", 0), ("oom", 0), ("failed", 1)]
+    columns = {"device": "cpu", "lr_multiplier": 1.0, "lr_rule": "none", "gpus": 1}
+    batches = [{"status": status, "n_ok": n, "device_batch_size": 2**place} for place, (status, n) in enumerate(rows)]
+    cells = pd.DataFrame([columns | row for row in batches])
+    assert not_ok_by_status(cells) == "oom: 1×2 none and 1 other cell; failed: 1×8 none"
+    assert not_ok_by_status(cells.head(1)) == "" == not_ok_by_status(cells.assign(n_ok=0))
