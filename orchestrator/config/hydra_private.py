@@ -279,8 +279,10 @@ def values_of_sweep(override: Override, most: int) -> list[Any]:
     """Return the plain values of `range(…)`, `choice(…)`, …, but not many more than `most`. Raises HydraException."""
     sweep = override.value()
     # Hydra lists a range to shuffle it, and 'range(0,1e12)' exhausts memory.
-    if isinstance(sweep, RangeSweep) and sweep.shuffle and next(itertools.islice(sweep.range(), most, None), None):
-        raise HydraException(f"more than {most:,} values")
+    if isinstance(sweep, RangeSweep) and sweep.shuffle:
+        one_too_many = next(itertools.islice(sweep.range(), most, None), None)
+        if one_too_many is not None:  # it may be 0
+            raise HydraException(f"more than {most:,} values")
     values = list(map(Override._convert_value, itertools.islice(override.sweep_iterator(), most + 1)))
     if any(isinstance(value, Sweep | Glob) for value in values):
         raise HydraException("a value is a sweep itself")

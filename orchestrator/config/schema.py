@@ -103,11 +103,10 @@ _PLACES = frozenset(
 def place_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each text with a zero byte, and each path that no file system can have."""
     for key, value in flat(config):
-        if not isinstance(value, str):
-            continue
-        if "\0" in value:
+        texts = [text for text in (value if isinstance(value, list | tuple) else [value]) if isinstance(text, str)]
+        if any("\0" in text for text in texts):
             yield f"{key} has a zero byte: {value!r:.60}"
-        elif key.rpartition(".")[2] in _PLACES and "://" not in value:
+        elif isinstance(value, str) and key.rpartition(".")[2] in _PLACES and "://" not in value:
             try:
                 Path(value).expanduser().stat()
             except RuntimeError:

@@ -176,9 +176,10 @@ def _fitting(candidates: Candidates, room: int) -> tuple[list[Column], bool]:
     columns: list[Column] = list(candidates.columns)
     longest = max(map(cell_len, candidates.labels))
     # From half of the longest label, because a stranger's may have 100,000 characters.
-    half = max(map(len, candidates.labels)) // 2
-    widths = range(max(_LEAST_LABEL, half), max(_LEAST_LABEL, longest) + 1)
-    two_lines = next(width for width in widths if all(len(_wrapped(label, width)) <= 2 for label in candidates.labels))
+    widths = range(max(_LEAST_LABEL, longest // 2), longest + 1)
+    fitting = (width for width in widths if all(len(_wrapped(label, width)) <= 2 for label in candidates.labels))
+    # Characters without a width take more places than cells.
+    two_lines = next(fitting, max(_LEAST_LABEL, longest))
     rank, wide = _BEFORE_RANK
     for most in sorted({column.rank for column in columns}, reverse=True):
         columns = [column for column in columns if column.rank <= most]
@@ -217,13 +218,11 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
 
 
 def _most_valuable(facts: Sequence[tuple[int, str, str]], count: int, width: int) -> list[Text]:
-    """Return the lines of the facts of the lowest ranks, in their order, and a line on how many others there are."""
+    """Return the lines of the facts of the lowest ranks, in their order, and a line with the labels of the others."""
     kept = sorted(facts, key=lambda fact: fact[0])[:count]
     lines = [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
-    if count < len(facts):
-        missing = dict.fromkeys(
-            label for _, label, _ in facts if label not in {kept_label for _, kept_label, _ in kept}
-        )
+    missing = dict.fromkeys(fact[1] for fact in facts if fact not in kept)
+    if missing:
         lines += _labelled("In the report", ", ".join(missing), width)
     return lines
 

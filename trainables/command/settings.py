@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sweeps.axes import is_number
+from sweeps.axes import is_number, is_whole
 from sweeps.metric import column_of
 from trainables.command.presets import PRESETS
 
@@ -178,7 +178,7 @@ class CommandSettings:
         for key in ("epoch_pattern", "step_pattern", "metrics_file", "python"):
             if not isinstance(value := getattr(self, key), str | None):
                 yield f"trainable.{key} must be text, or null, not {value!r}"
-        if not isinstance(self.ok_exit_codes, list | tuple):
+        if not isinstance(self.ok_exit_codes, list | tuple) or not all(map(is_whole, self.ok_exit_codes)):
             yield f"trainable.ok_exit_codes must be a list of numbers, not {self.ok_exit_codes!r}"
         if not isinstance(self.env, Mapping):
             yield f"trainable.env must be {{NAME: value}}, not {self.env!r}"

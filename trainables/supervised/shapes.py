@@ -189,7 +189,7 @@ SHARES: Mapping[str, Share] = {
     "softmax": Share(1.0, 0.9),
     "embedding": Share(1.0, 0.5),
     "^_fused_|^_foreach_": Share(1.0, 0.46),  # optimizers
-    "^(add|b|badd)?mm$": Share(0.77, 0.85),
+    "^(add|b|baddb)?mm$": Share(0.77, 0.85),
     "": Share(0.7, 0.7),  # mostly element by element
 }
 """Shares by a pattern of the operation's name, the first that matches, as profiles of steps on an H100 show them:

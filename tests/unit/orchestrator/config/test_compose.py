@@ -120,7 +120,10 @@ def test_every_notation_of_an_axis_gives_a_list():
     }
 
 
-@pytest.mark.parametrize("value", ["choice(choice(1,2),3)", "interval(0,1)", "shuffle(range(0,1e12))", "glob(*)"])
+@pytest.mark.parametrize(
+    "value",
+    ["choice(choice(1,2),3)", "interval(0,1)", "shuffle(range(0,1e12))", "shuffle(range(-100000,1e12))", "glob(*)"],
+)
 def test_axis_has_plain_values(value: str):
     with pytest.raises(ConfigError, match="trainable.lr"):
         axes_of({"trainable.lr": value})

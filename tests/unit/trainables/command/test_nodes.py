@@ -120,7 +120,10 @@ def counting(folder: Path, worlds: list[list[tuple[int, int]]]) -> str:
     return f"""
 import json, os, sys
 for number, text in enumerate(json.load(open({str(folder / "counts.json")!r}))[int(sys.argv[1])]):
-    open(os.path.join(os.environ["SWEEP_HOOK"], str(number) + ".json"), "w").write(text)
+    path = os.path.join(os.environ["SWEEP_HOOK"], str(number) + ".json")
+    with open(path + ".part", "w") as file:
+        file.write(text)
+    os.replace(path + ".part", path)    # whole or not at all, as the hook does
 """
 
 

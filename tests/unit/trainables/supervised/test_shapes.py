@@ -45,7 +45,7 @@ def test_memory_and_time_of_a_layer_by_hand() -> None:
         seconds, launches = meter.seconds, meter.launches
         hidden = inputs @ weight.t()  # 2 MiB
         assert meter.launches == launches + 1
-        share = SHARES["^(add|b|badd)?mm$"]
+        share = SHARES["^(add|b|baddb)?mm$"]
         flops_s = 2 * 512 * 256 * 1024 / (share.flops * H100.tf32)
         bytes_s = 3.5 * MIB / (share.bytes * H100.bytes_per_s)
         assert meter.seconds - seconds == pytest.approx(max(flops_s, bytes_s))
