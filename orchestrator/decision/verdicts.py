@@ -33,7 +33,7 @@ CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
 _ROUNDING = 1e-12
 """Differences of equal numbers, such as 0.91 − 0.9 and 0.92 − 0.91, differ by less."""
 
-_UNDECIDED = "the interval includes values for and against it"
+UNDECIDED_BY_INTERVAL = "the interval includes values for and against it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
             reading = CONFIRMED
         elif not all(holds(hi, 0) for _, hi in ends):
             reading = REFUTED
-    why = _why(claim, sides, epochs) or (_UNDECIDED if reading == INCONCLUSIVE else "")
+    why = _why(claim, sides, epochs) or (UNDECIDED_BY_INTERVAL if reading == INCONCLUSIVE else "")
     point, lo, hi = _interval(sides.compared(), least)
     if sides.by_ratio:
         with np.errstate(over="ignore"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from orchestrator.decision.claims import Claimed
-from orchestrator.decision.verdicts import Verdict
+from orchestrator.decision.verdicts import UNDECIDED_BY_INTERVAL, Verdict
 from orchestrator.text import numbers
 from orchestrator.text.rows import Document, TextTable, without_empty
 
@@ -27,7 +27,7 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
     # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
-    judged = sum(verdict.n > 1 for verdict in verdicts)
+    judged = sum(verdict.why in ("", UNDECIDED_BY_INTERVAL) for verdict in verdicts)
     about = [
         "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
