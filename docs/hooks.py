@@ -50,7 +50,7 @@ def on_post_build(config: Any, **_: Any) -> None:
         results = shutil.copytree(ROOT / "docs/results/gpu_sample", Path(folder, "gpu_sample"))
         command = [sys.executable, "-m", "orchestrator", "mode=report", f"results_dir={results}"]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-        shutil.copy(results / "report.html", Path(config["site_dir"], "sample_report.html"))
+        shutil.copyfile(results / "report.html", Path(config["site_dir"], "sample_report.html"))
 
 
 def pages() -> dict[str, str]:
