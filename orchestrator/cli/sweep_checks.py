@@ -95,8 +95,9 @@ def checked(composition: Composition) -> CheckedSweep:
 
     # Only now, because a trainable's `_remarks_` may rely on a valid config.
     remarks: list[str] = []
+    expanded_axes: Axes = {} if request.settings.mode in READING else sweep.axes(nodes or (_SOME_CLUSTER,))
     for variant in sweep.variants.values():
-        remarks += setup_remarks(variant, sweep.axes(nodes or (_SOME_CLUSTER,)))
+        remarks += setup_remarks(variant, expanded_axes)
     remarks += sweep_remarks(config, trials)
     return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
 

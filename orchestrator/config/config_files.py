@@ -1,4 +1,4 @@
-"""The keys that a config file may set, by where it lies: it may come from a stranger; the command line may set all.
+"""The keys that a config file, which may come from a stranger, may set. The command line may set all keys.
 
 The shipped files are trusted. The user's own primary config, in or below the working folder, may set some of Hydra's
 keys, and destinations on a network.

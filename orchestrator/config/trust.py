@@ -1,6 +1,6 @@
 """Which names in a config may run as code: the shipped ones, and those of modules that the user trusts.
 
-The key `trusted_modules` lists these modules: on the command line any, in a file only those of the user's own folder.
+The key `trusted_modules` lists these modules. A file may only list modules of the user's own folder.
 No file can make installed code run (`os:system`, `torch.hub:load`).
 """
 

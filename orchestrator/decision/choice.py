@@ -3,8 +3,8 @@
 Probabilities come from draws of each cell's true value (`contest.py`). "Best" means that no cell within the margin is
 more than TIE better (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics 25,
 1954), so that cells that do the same work do not split the probability. Among the cells that may be the best, one with
-the fewest device-hours is chosen, and of several the most accurate one. Rules that weigh a cell's gain against the
-chance that it misses the margin did no better in simulated sweeps (docs/results/statistics.md).
+the fewest device-hours is chosen, and of several the one with the best pooled accuracy. Rules that weigh a cell's gain
+against the chance that it misses the margin did no better in simulated sweeps (docs/results/statistics.md).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Choice:
         return choice
 
     def _cheapest(self, rows: npt.NDArray[np.bool_], tied: npt.NDArray[np.bool_]) -> int:
-        """Return the row within TIE of the fewest hours; of several a tied, then a SURE, then the most accurate one."""
+        """Return the row within TIE of the fewest hours; of several a tied, a SURE, the best by pooled accuracy."""
         hours = np.where(rows, self.contest.log_hours, np.nan)
         is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
         is_compared = not np.isnan(self.accuracy_difference.point).all()

@@ -107,7 +107,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=lead,
-        details=[*_safe_today(recommendation), *beside, *details],
+        details=[*_safe_choice(recommendation), *beside, *details],
         answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
         facts=facts,
         next="" if recommendation.commands else _next(recommendation),
@@ -118,13 +118,13 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     )
 
 
-def _safe_today(recommendation: Recommendation) -> list[str]:
+def _safe_choice(recommendation: Recommendation) -> list[str]:
     """Return a sentence on the cell that surely keeps its accuracy, if an undecided choice may not keep it."""
-    safe, chosen = recommendation.setting(recommendation.safe_cell_id), recommendation.chosen
-    if recommendation.verdict != UNDECIDED or safe is None or chosen is None or recommendation.baseline is None:
+    safe = recommendation.setting(recommendation.safe_cell_id)
+    if recommendation.verdict != UNDECIDED or safe is None:
         return []
     is_baseline, gain = safe == recommendation.baseline, safe.value("speedup")
-    return [filled("safe_today", {"is_baseline": is_baseline, "name": safe.label, "gain": gain})]
+    return [filled("safe_choice", {"is_baseline": is_baseline, "name": safe.label, "gain": gain})]
 
 
 def _beside(recommendation: Recommendation) -> list[str]:

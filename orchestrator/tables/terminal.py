@@ -208,11 +208,12 @@ def _title(column: Column, *, divided: bool) -> list[str]:
 def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
     """Return what to know about the choice and the trials, as (rank, label, text); problems come last."""
     doubts = [*text.facts, *(_timings(end.trials) if end.has_objective else ())]
+    not_ok = not_ok_by_status(end.cells)
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
-        *((1, "Not ok", text) for text in [not_ok_by_status(end.cells)] if text),
+        *([(1, "Not ok", not_ok)] if not_ok else []),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
     ]
 

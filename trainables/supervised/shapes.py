@@ -41,8 +41,9 @@ AS_LARGE = {"fp16": "bf16", "tf32": "fp32"}
 """Precisions that a CPU lacks, and others with the same sizes."""
 LAUNCH_S = 45e-6
 """The host's seconds for an operation: 40 to 53 µs in launch-bound steps of four models on one H100's host."""
-SHARDED = 3.2
-"""How many times as long it takes for one of a sharded model, whose hooks run between: in gpt2-medium on two H100."""
+SHARDED_LAUNCH = 3.2
+"""An operation of a sharded model takes this many times LAUNCH_S, because hooks run between operations (gpt2-medium on
+two H100)."""
 START_S = 10.0
 """Seconds in which a process loads its libraries and data, and as many in which its first step chooses algorithms."""
 BLOCK = 512
@@ -88,7 +89,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
             seconds, launches = meter.seconds, meter.launches
             trial.loop.step()
             device_s = meter.seconds - seconds
-            launch_s = LAUNCH_S * (SHARDED if context.layout.is_sharded else 1)
+            launch_s = LAUNCH_S * (SHARDED_LAUNCH if context.layout.is_sharded else 1)
             launched_s = 0.0 if asked.cuda_graph == "on" else launch_s * (meter.launches - launches)
             return {"step_s": max(device_s, launched_s), "device_step_s": device_s}
 

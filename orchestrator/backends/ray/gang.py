@@ -371,12 +371,12 @@ class Supervisor:
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
         has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
         if self._given_up and has_stopped and not has_failed:
-            self._exits = [_given_up(rank_exit, self._given_up) for rank_exit in self._exits]
+            self._exits = [_stopped_early(rank_exit, self._given_up) for rank_exit in self._exits]
         outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
 
 
-def _given_up(rank_exit: RankExit, why: str) -> RankExit:
+def _stopped_early(rank_exit: RankExit, why: str) -> RankExit:
     """Return the exit of a rank that was stopped early."""
     # The test accuracy after a part of the training means nothing.
     metrics = {name: value for name, value in rank_exit.metrics.items() if name != "accuracy"}

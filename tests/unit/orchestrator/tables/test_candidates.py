@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.decision.recommendation import LargerBatch, Recommendation
+from orchestrator.decision.recommendation import UNDECIDED, LargerBatch, Recommendation
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import Candidates, answers
+from orchestrator.tables.recommendation import in_sentences
 from tests.unit.orchestrator.decision.deciding import AXES, decided, measured
 from tests.unit.orchestrator.records import record_of
 
@@ -110,6 +111,9 @@ def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
     assert recommendation.chosen is not None
     assert (step.label in text) is (step.label != recommendation.chosen.label)
     assert (recommendation.chosen.label, step.label) == ("2×128 none", "2×32 none")
+    safe = recommendation.setting(recommendation.safe_cell_id)
+    assert safe is not None and (recommendation.verdict, safe.label) == (UNDECIDED, "2×32 none")
+    assert safe.label in in_sentences(recommendation).details[0]
 
 
 def test_labels_name_only_what_differs_from_the_baseline() -> None:
