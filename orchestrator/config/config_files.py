@@ -1,12 +1,13 @@
 """The keys that a config file, which may come from a stranger, may set. The command line may set all keys.
 
 The shipped files are trusted. The user's own primary config, in or below the working folder, may set some of Hydra's
-keys, and destinations on a network.
+keys, what the command does, and destinations: other machines, and folders outside the working folder.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,14 +28,17 @@ _FROM_OWN_PRIMARY = frozenset({"callbacks", "help", "launcher", "run", "searchpa
 
 DESTINATIONS = {
     "cluster.address": "host",
+    "init.dir": "folder",
     "launch.options.hosts": "host",
+    "local_results_dir": "folder",
     "results_dir": "folder",
     "tracker.mlflow.uri": "folder",
     "tracker.tensorboard.dir": "folder",
-    "tracker.wandb.entity": "account",
     "tune.storage_path": "folder",
 }
 """Keys whose values may name a receiver of code or results, and what it is if the value has no scheme."""
+SWITCHES = {"data.download": False, "mode": "run", "tracker.wandb.entity": None, "tracker.wandb.mode": "offline"}
+"""Keys that make the command write, send or fetch something else unless they have this value."""
 _LOCAL_SCHEMES = ("", "file", "sqlite", "http", "https", "ray")
 
 
@@ -84,7 +88,7 @@ def _errors_of_file(file: ConfigFile) -> Iterator[str]:
         yield f"{KEY} may be set only by a file in or below the working folder; type it: {KEY}={_typed(content[KEY])}"
     for key, value in _destinations(content) if not is_own_primary else ():
         yield (
-            f"{key}={_typed(value)} is a destination on a network, which only the command line and your own primary"
+            f"{key}={_typed(value)} reaches beyond the working folder, which only the command line and your own primary"
             f" config may choose; to use it, type {key}={_typed(value)}"
         )
 
@@ -108,13 +112,17 @@ def _hydra_errors(section: Any, allowed: frozenset[str]) -> Iterator[str]:
 
 
 def _destinations(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each (key, value) that may lead to another machine; an interpolation may lead anywhere."""
-    for key, kind in DESTINATIONS.items():
+    """Yield each (key, value) that may lead out of the working folder; an interpolation may lead anywhere."""
+    for key, kind in {**DESTINATIONS, **dict.fromkeys(SWITCHES, "switch")}.items():
         set_key, value = _deepest(content, key)
         if set_key != key:
             # A section that is an interpolation as a whole may hold any value.
             if set_key and isinstance(value, str) and "${" in value:
                 yield set_key, value
+            continue
+        if kind == "switch":
+            if value != SWITCHES[key]:
+                yield key, value
             continue
         addresses = value if isinstance(value, list) else [value]
         if not all(_stays_here(address, kind) for address in addresses):
@@ -134,11 +142,9 @@ def _deepest(content: Mapping[str, Any], key: str) -> tuple[str, Any]:
 
 
 def _stays_here(address: Any, kind: str) -> bool:
-    """Return whether a value certainly names no other machine, and no account."""
+    """Return whether a value certainly names no other machine, and no place outside the working folder."""
     if address in (None, "", UNSET):
         return True
-    if kind == "account":  # no account is on this machine
-        return False
     if address in ("auto", "local"):
         return True
     text, is_host = str(address), kind == "host"
@@ -151,12 +157,29 @@ def _stays_here(address: Any, kind: str) -> bool:
         is_loopback = host == "localhost" or (bool(host) and ipaddress.ip_address(host).is_loopback)
     except ValueError:  # no address
         return False
-    if not is_host and not host:
-        # A file, unless a service has this name. An unusual scheme names a module that MLflow would import.
-        return parts.scheme in ("", "file", "sqlite") and text not in ("databricks", "databricks-uc", "uc")
-    # Programs differ in where the name of a host ends before these signs.
+    if not is_host and parts.scheme in ("", "file", "sqlite"):
+        # A file, unless a service has this name.
+        is_file = not host and text not in ("databricks", "databricks-uc", "uc")
+        return is_file and _is_below_working_folder(text, parts.scheme)
+    # MLflow would import the module of an unusual scheme. Programs differ in where a host ends before these signs.
     is_ambiguous = bool(set("#?@%") & set(text)) or (is_host and bool(parts.path))
     return is_loopback and not is_ambiguous and parts.scheme in _LOCAL_SCHEMES
+
+
+def _is_below_working_folder(place: str, scheme: str) -> bool:
+    """Return whether a folder or a file's URI lies in or below the working folder, after links."""
+    path = place
+    if scheme:
+        # Programs differ in how they read other signs, and signs before the scheme.
+        if not re.fullmatch(rf"(?i:{scheme}):[\w./ -]*", place):
+            return False
+        # `sqlite:///mlflow.db` is a relative path, `file:///mlruns` an absolute one.
+        path = place[len(scheme) + 1 :].removeprefix("///" if scheme == "sqlite" else "//")
+    try:
+        # Whether `~` is the home folder depends on the program.
+        return not path.startswith("~") and Path(os.path.realpath(path)).is_relative_to(Path.cwd())
+    except ValueError:  # a zero byte, or half of a surrogate pair
+        return False
 
 
 def _typed(value: Any) -> str:

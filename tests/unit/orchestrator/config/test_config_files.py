@@ -1,6 +1,7 @@
 """Forbidden keys of config files from strangers, in every way in which a value can get into a config."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from omegaconf import OmegaConf
 
 from orchestrator.cli.sweep_checks import checked
 from orchestrator.config.compose import Composition, initialised
-from orchestrator.config.config_files import DESTINATIONS, check_file
+from orchestrator.config.config_files import DESTINATIONS, SWITCHES, check_file
 from orchestrator.config.hydra_private import ConfigFile
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import with_primary
@@ -33,22 +34,62 @@ FORBIDDEN: dict[str, Any] = {
     "trusted_modules": ["os"],
     "cluster.address": "ray.example:6379",
     "launch.options.hosts": ["localhost", "evil.example"],
+    "data.download": True,
+    "init.dir": "/somewhere",
+    "local_results_dir": "../up",
+    "mode": "init",
     "results_dir": "s3://evil/results",
     "tracker.mlflow.uri": "http://evil.example:5000",
     "tracker.tensorboard.dir": "gs://evil/logs",
     "tracker.wandb.entity": "evil-team",
+    "tracker.wandb.mode": "online",
     "tune.storage_path": "s3://evil/tune",
 }
 ALLOWED: dict[str, Any] = {
     "report.margin": 0.5,
     "cluster.address": "auto",
     "launch.options.hosts": ["localhost"],
+    "data.download": False,
+    "init.dir": "new",
+    "local_results_dir": "a/../b",
+    "mode": "run",
     "results_dir": "elsewhere/results",
     "tracker.mlflow.uri": "http://127.0.0.1:5000",
     "tracker.tensorboard.dir": "logs",
     "tracker.wandb.entity": None,
-    "tune.storage_path": "/tmp/tune",
+    "tracker.wandb.mode": "offline",
+    "tune.storage_path": "tune#1",
 }
+LIKE_THIS_MACHINE = (
+    *(
+        "evil://127.0.0.1",
+        "ray://evil",
+        "127.0.0.1.evil.example:1",
+        "localhost@evil.example",
+        "${oc.env:HOME}",
+        "[::2]:1",
+    ),
+    *(f"127.0.0.1{sign}.evil.example:1" for sign in "#?/@%"),
+)
+OUTSIDE = (
+    *(
+        "/",
+        "..",
+        "a/../../b",
+        "~",
+        "~root/x",
+        "link",
+        "link/new",
+        "${oc.env:HOME}",
+        "a\\b",
+        "a\0b",
+        "\ud800",
+        "//localhost/x",
+    ),
+    *("file:///etc", "FILE:///etc", "file:/etc", "file:..", "file://localhost/etc", " file:///etc", "fi\tle:///etc"),
+    *("sqlite:////etc/x", "sqlite:///../x", "sqlite:///file:/etc/x?uri=true", "file:%2e%2e", "uc", "evil:x"),
+)
+"""Places outside the working folder, with a link to its parent in it."""
 SWEEP = "# @package _global_\ndefaults: [/sweep/batch_scaling@_global_{}]\nsweep: {{name: theirs}}\n"
 
 
@@ -193,8 +234,9 @@ def test_values_that_are_no_destination_are_allowed(theirs: Path) -> None:
 
 
 def test_every_destination_is_a_key_and_is_tried() -> None:
-    assert set(DESTINATIONS) <= set(FORBIDDEN) & set(ALLOWED)
-    assert {key for key in DESTINATIONS if not key.startswith("launch.options.")} <= set(SCHEMA)
+    keys = {*DESTINATIONS, *SWITCHES}
+    assert keys <= set(FORBIDDEN) & set(ALLOWED)
+    assert {key for key in keys if not key.startswith(("launch.options.", "data."))} <= set(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -216,18 +258,22 @@ def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypat
 
 
 @pytest.mark.parametrize(
-    "address",
+    ("key", "value"),
     [
-        *("evil://127.0.0.1", "ray://evil", "127.0.0.1.evil.example:1", "localhost@evil.example", "${oc.env:HOME}"),
-        "[::2]:1",
-        *(f"127.0.0.1{sign}.evil.example:1" for sign in "#?/@%"),
+        *(("cluster.address", address) for address in LIKE_THIS_MACHINE),
+        *(("tracker.mlflow.uri", place) for place in OUTSIDE),
+        *(("mode", mode) for mode in (*SCHEMA["mode"].words, None, "${oc.env:MODE}", ["init"]) if mode != "run"),
     ],
 )
-def test_addresses_that_only_resemble_this_machine_are_refused(address: str) -> None:
-    content = nested("cluster.address", address)
+def test_values_that_only_resemble_this_machine_or_folder_are_refused(
+    key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path.parent)
+    (tmp_path / "loop").symlink_to("loop")
     theirs = {"source": "file:///theirs", "name": "sweep/theirs", "package": "", "is_primary": False, "is_typed": False}
-    with pytest.raises(ConfigError, match=r"cluster\.address"):
-        check_file(ConfigFile(content=content, **theirs))
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        check_file(ConfigFile(content=nested(key, value), **theirs))
 
 
 def test_the_own_primary_config_chooses_destinations(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
