@@ -25,7 +25,6 @@ from orchestrator.statistics.intervals import Array, Interval, Moments, logs, me
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.numbers import config_value
 from orchestrator.text.rows import cell_label, varying
 from sweeps.layout import LAYOUT_AXES, is_independent
 from sweeps.lr_rule import plainness
@@ -161,22 +160,6 @@ class Contenders:
     def names(self) -> Sequence[str]:
         """The cells' names."""
         return [cell_label(row, self.further_axes) for row in self.rows]
-
-    @cached_property
-    def labels(self) -> Sequence[str]:
-        """The names with only those further axes in which each cell differs from the baseline.
-
-        Without a baseline, from the chosen cell; without that, too, the names.
-        """
-        if self.chosen is None:
-            return self.names
-        # The headline has these values, and repeating them would only hide the differences.
-        reference = self.rows[self.chosen if self.baseline is None else self.baseline]
-        usual = {axis: config_value(reference[axis]) for axis in self.further_axes}
-        return [
-            cell_label(row, [axis for axis, value in usual.items() if config_value(row[axis]) != value])
-            for row in self.rows
-        ]
 
     @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:

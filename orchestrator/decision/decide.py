@@ -31,7 +31,7 @@ from orchestrator.decision.explain import (
     why_not,
     without_objective,
 )
-from orchestrator.decision.gpu_steps import gpu_steps
+from orchestrator.decision.gpu_steps import gain_over, gpu_steps
 from orchestrator.decision.more_seeds import further_seeds, unsettled
 from orchestrator.decision.recommendation import (
     CLEAR,
@@ -51,6 +51,8 @@ from orchestrator.decision.recommendation import (
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.statistics.intervals import Interval
 from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.text.numbers import config_value, fact
+from orchestrator.text.rows import axis as axis_name
 from orchestrator.text.rows import gpus_in_words
 from sweeps.status import Status
 
@@ -101,7 +103,7 @@ def _setting(
     return Setting(
         cell_id=str(cell["cell_id"]),
         name=contenders.names[row],
-        label=contenders.labels[row],
+        further={axis_name(column): fact(config_value(cell[column])) for column in contenders.further_axes},
         baseline_cell_id=_plain(cell["baseline_cell_id"]),
         axes=axes,
         values={column: _plain(cell[column]) for column in _VALUES},
@@ -153,19 +155,6 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
     return np.asarray(is_candidate & ~beats.any(axis=0))
 
 
-def largest_batch(contenders: Contenders, chosen: int) -> int | None:
-    """Return the best cell by the objective with the largest global batch; None if the chosen cell's is as large.
-
-    Only cells within the margin of the most accurate one with that batch count.
-    """
-    batch, scores = contenders.cells["global_batch_size"], contenders.cells["score"]
-    largest = (batch == batch.max()) & scores.notna() & np.isfinite(contenders.choice.log_objective.point)
-    if contenders.baseline is None or batch[chosen] == batch.max() or not largest.any():
-        return None
-    near = largest & (scores >= scores[largest].max() - contenders.contest.margin)
-    return int(np.where(near, contenders.choice.log_objective.point, np.inf).argmin())
-
-
 def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
     """Return the chances of the larger global batches to keep the margin; those of unknown chance are left out."""
     batch, p_within = contenders.cells["global_batch_size"], contenders.choice.p_within
@@ -173,9 +162,15 @@ def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ..
     likeliest: dict[int, int] = {}
     for row in sorted(rows, key=lambda row: (batch[row], -p_within[row])):
         likeliest.setdefault(int(batch[row]), row)
-    ids = contenders.cells["cell_id"]
+    ids, names = contenders.cells["cell_id"], contenders.names
     return tuple(
-        LargerBatch(global_batch_size=size, cell_id=ids[row], p_within_margin=float(p_within[row]))
+        LargerBatch(
+            global_batch_size=size,
+            cell_id=ids[row],
+            name=names[row],
+            p_within_margin=float(p_within[row]),
+            gain=gain_over(contenders, chosen, row),
+        )
         for size, row in likeliest.items()
     )
 
@@ -227,14 +222,14 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     headline, *details = [*too_few_workers(trials), *answer]
     counts = tuple(gpu_counts(contenders))
     others: list[int] = []
-    safe = largest = least_cost = second = None
+    safe = least_cost = second = None
     if chosen is not None:
         others = rivals(contenders, chosen)
         safe = None if contenders.choice.safe == chosen else contenders.choice.safe
-        largest, least_cost = largest_batch(contenders, chosen), cheapest(contenders, chosen)
+        least_cost = cheapest(contenders, chosen)
         second = runner_up(contenders, chosen)
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
-    named = [ids[row] for row in (safe, largest, least_cost, contenders.poor_reference, *others) if row is not None]
+    named = [ids[row] for row in (safe, least_cost, contenders.poor_reference, *others) if row is not None]
     named += [count.cell_id for count in counts if count.cell_id]
     cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
     outcome = Recommendation(
@@ -272,7 +267,6 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         cell_id=ids[chosen],
         name=contenders.names[chosen],
         safe_cell_id=ids.get(safe),
-        largest_batch_cell_id=ids.get(largest),
         cheapest_cell_id=ids.get(least_cost),
         larger_batches=larger_batches(contenders, chosen),
         runner_up=second,

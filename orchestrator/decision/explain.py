@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, 
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.rows import cell_label, varying
+from orchestrator.text.rows import cell_label, named, varying
 from sweeps.status import Status
 
 _MOST_NAMED = 2
@@ -58,22 +58,22 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     # The gain over the baseline is stated anyway, and a choice with the fewest GPUs has no gain of GPUs.
     if fewest is not None and (fewest == other or gpus[row] <= gpus[fewest]):
         fewest = None
-    is_as_baseline = contenders.labels[row] == cell_label(cell)
-    of_both = contenders.labels if is_as_baseline else contenders.names
+    # A baseline with the same further axes needs only what all names have.
+    is_alike = other is not None and named(contenders.rows[other], contenders.further_axes) == named(
+        cell, contenders.further_axes
+    )
     first = contenders.remark(
         "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "lr", "lr_rule")},
-        # The headline has all axes of the chosen cell, and those of the baseline if they are not the same.
         name=contenders.names[row],
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
-        baseline=None if other is None else of_both[other],
+        baseline=None if other is None else cell_label(contenders.rows[other]) if is_alike else contenders.names[other],
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
         difference=math.nan if other is None else float(contenders.choice.accuracy_difference.point[row]),
         of_gpus=None if fewest is None else gain_over(contenders, fewest, row),
         fewest=None if fewest is None else gpus[fewest],
-        best_of_fewest=None if fewest is None else contenders.labels[fewest],
         cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
     later = _superlinear(contenders.tried, cell)
@@ -87,8 +87,8 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     difference = float(contenders.choice.accuracy_difference.point[reference])
     poor = contenders.remark(
         "poor_reference",
-        name=contenders.labels[reference],
-        baseline=None if row == baseline else contenders.labels[baseline],
+        name=contenders.names[reference],
+        baseline=None if row == baseline else contenders.names[baseline],
         difference=difference,
         margins=-difference / contenders.contest.margin,
         objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
@@ -123,7 +123,7 @@ def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
     remarks.append(contenders.remark("accuracy_unknown", on_test_set=not contenders.tried["accuracy"].isna().all()))
     own = float(accuracy[row])
     if not math.isnan(own) and (top := int(np.nanargmax(accuracy))) != row:  # the fastest may not be the best
-        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=contenders.labels[top]))
+        remarks.append(remark("test_accuracy", own=own, highest=float(accuracy[top]), name=contenders.names[top]))
     return remarks
 
 
@@ -261,7 +261,7 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
         return remark("better_is_untimed", name=better[0]) if better else remark("no_speed_of_baseline")
     if chosen is None or not choice.passes[row]:
         return contenders.remark("accuracy_too_low", **_accuracy(contenders, row))
-    name = contenders.labels[chosen]
+    name = contenders.names[chosen]
     above = level[row] - level[chosen]
     if above > math.log1p(TIE):
         return contenders.remark("above_chosen", by=math.expm1(above), name=name)
@@ -288,7 +288,7 @@ def runner_up(contenders: Contenders, chosen: int) -> Remark | None:
     return contenders.remark(
         "runner_up",
         cell_id=str(contenders.cells["cell_id"][row]),
-        name=contenders.labels[row],
+        name=contenders.names[row],
         ratio=gain_over(contenders, row, chosen),
         p_best=float(choice.p_best[row]),
         why=why_not(contenders, chosen, row),
@@ -344,7 +344,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 
 def _named(contenders: Contenders, row: int) -> dict[str, Any]:
-    return {"name": contenders.labels[row], "objective": float(contenders.objectives[row])}
+    return {"name": contenders.names[row], "objective": float(contenders.objectives[row])}
 
 
 def _rounded_up(value: float) -> float:
@@ -375,13 +375,13 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     yield from _few_timings(contenders, chosen)
     if len(contenders.candidates) == 1:
         yield remark("nothing_to_compare")
-    if not chance_unknown and not contenders.choice.is_sure(p_best):
-        yield remark("may_not_be_best", p_best=p_best, needed=contenders.choice.needed_probability)
-    if not chance_unknown and compared and not contenders.choice.is_sure(p_within):
-        yield contenders.remark("may_miss_margin", p_within=p_within, needed=contenders.choice.needed_probability)
+    chances = {"p_best": p_best, "p_within": p_within} if compared else {"p_best": p_best}
+    unsure = {name: chance for name, chance in chances.items() if not contenders.choice.is_sure(chance)}
+    if unsure and not chance_unknown:
+        yield contenders.remark("unsure", chances=unsure, needed=contenders.choice.needed_probability)
     choice = contenders.choice
     if choice.most_accurate is not None and choice.below_best > contenders.contest.margin:
-        best = contenders.labels[choice.most_accurate]
+        best = contenders.names[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":
         yield remark("target_missed")
@@ -403,7 +403,7 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         difference = ended_s[chosen] - ended_s[other]
         later = difference[~np.isnan(difference)]
         if len(later) and (later > 0).all():
-            yield remark("ended_later", n=len(later), name=contenders.labels[other], by=float(later.mean()))
+            yield remark("ended_later", n=len(later), name=contenders.names[other], by=float(later.mean()))
             return
 
 
@@ -446,4 +446,4 @@ def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = jeffreys(hits, n)
     share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}
-    return contenders.remark(code, name=contenders.labels[row], drop=float(lost.drop[row]), **share)
+    return contenders.remark(code, name=contenders.names[row], drop=float(lost.drop[row]), **share)

@@ -18,7 +18,17 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.candidates import OF_SCALE, Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, SURE, UNDECIDED, WORTH, Figure, GpuStep, StepSpeed
+from orchestrator.decision.recommendation import (
+    COSTLY,
+    NOT_WORTH,
+    SURE,
+    UNDECIDED,
+    WORTH,
+    Figure,
+    GpuStep,
+    StepCell,
+    StepSpeed,
+)
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
 
@@ -34,7 +44,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     choice = contenders.choice
     timed = ~np.isnan(choice.log_objective.point)
     reference, best = choice.best_of(own < gpus), choice.best_of(own == gpus)
-    p_worth, rows, shown = math.nan, timed & (own == gpus), best
+    p_worth, rows, shown, faster_one = math.nan, timed & (own == gpus), best, None
     if reference is not None and rows.any():
         compared = ~np.isnan(choice.accuracy_difference.point)
         faster = choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
@@ -44,14 +54,12 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         # A faster cell that may lose accuracy has no gain to promise.
         sure = choice.best_of(rows & (chances >= SURE))
         shown = best if sure is None else sure
-    cost = contenders.totals["cost"].means()
-    ratio, is_costly = math.nan, False
-    if reference is not None and shown is not None and not contenders.on_cpu:
-        ratio = float(cost[shown] / cost[reference])
-        is_costly = choice.is_costly(shown, reference)
+        if best is not None and faster[best] >= SURE and (best != shown or chances[best] < SURE):
+            faster_one = best
+    cell = _cell(contenders, reference, shown)
     worth = UNDECIDED
     if p_worth >= SURE:
-        worth = COSTLY if is_costly else WORTH
+        worth = COSTLY if cell is not None and cell.is_costly else WORTH
     elif reference is not None and p_worth <= 1 - SURE:
         untimed = contenders.untimed
         may_be_faster = (untimed["gpus"] == gpus) & (untimed["objective"] < contenders.objectives[reference])
@@ -63,12 +71,22 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         name=f"2nd {word}" if gpus == 2 else gpus_in_words(gpus, on_cpu=contenders.on_cpu),
         worth=worth,
         p_worth=p_worth,
-        label="" if shown is None else contenders.labels[shown],
         best_fewer=math.nan if reference is None else float(own[reference]),
-        gain=gain_over(contenders, reference, shown),
-        cost=ratio,
+        cell=cell,
+        if_held=_cell(contenders, reference, faster_one),
         by_batch=tuple(_by_batch(contenders, fewer, gpus)),
     )
+
+
+def _cell(contenders: Contenders, reference: int | None, row: int | None) -> StepCell | None:
+    if row is None:
+        return None
+    ratio, is_costly = math.nan, False
+    if reference is not None and not contenders.on_cpu:
+        cost = contenders.totals["cost"].means()
+        ratio, is_costly = float(cost[row] / cost[reference]), contenders.choice.is_costly(row, reference)
+    gain = gain_over(contenders, reference, row)
+    return StepCell(name=contenders.names[row], gain=gain, cost=ratio, is_costly=is_costly)
 
 
 def best_with_fewest(contenders: Contenders) -> int | None:

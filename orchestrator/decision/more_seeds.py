@@ -41,8 +41,8 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     """Return rivals that no practical number of seeds separates from the choice, and cells too close to the margin."""
     choice = contenders.choice
     unsure = [row for row in _rivals(contenders, chosen) if _settles(contenders, chosen, row) is None]
-    equal = [contenders.labels[row] for row in unsure if not _is_faster(contenders, chosen, row)]
-    near: list[str | None] = [contenders.labels[row] for row in unsure if _is_faster(contenders, chosen, row)]
+    equal = [contenders.names[row] for row in unsure if not _is_faster(contenders, chosen, row)]
+    near: list[str | None] = [contenders.names[row] for row in unsure if _is_faster(contenders, chosen, row)]
     may_miss = not math.isnan(choice.accuracy_difference.point[chosen]) and not choice.is_sure(choice.p_within[chosen])
     if may_miss and _settles_margin(contenders, chosen) is None:
         near = [None, *near]

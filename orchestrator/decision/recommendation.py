@@ -64,7 +64,10 @@ class LargerBatch:
 
     global_batch_size: int
     cell_id: str
+    name: str
     p_within_margin: float
+    gain: Figure
+    """The objective of the chosen cell over that of this one: 2 is half the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,19 @@ class StepSpeed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepCell:
+    """A cell with the further GPUs of a step, beside the best cell with fewer."""
+
+    name: str
+    gain: Figure
+    """The objective of the best cell with fewer GPUs over that of this one: 2 is half the time."""
+    cost: float
+    """The cost of this cell over that of the former; NaN on CPUs."""
+    is_costly: bool
+    """Whether, more likely than not, the cost grows by a larger factor than the objective shrinks."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuStep:
     """A step of the GPU axis, such as the second GPU, and whether it is worth it. NaN means not known."""
 
@@ -114,14 +130,12 @@ class GpuStep:
     worth: str
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
-    label: str
-    """The label of the best cell with this number, if possible one that surely keeps its accuracy; or empty."""
     best_fewer: float
     """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
-    gain: Figure
-    """The objective of the best cell with fewer GPUs over that of the best with this number: 2 is half the time."""
-    cost: float
-    """The cost of the latter over that of the former; NaN on CPUs."""
+    cell: StepCell | None
+    """The best cell with this number, if possible one that surely keeps its accuracy; None without one."""
+    if_held: StepCell | None
+    """A faster cell, whose accuracy is likely within the margin, but not surely; None without one."""
     by_batch: tuple[StepSpeed, ...]
 
 
@@ -143,8 +157,8 @@ class Setting:
 
     cell_id: str
     name: str
-    label: str
-    """The name with only those further axes in which the cell differs from the baseline (`Contenders.labels`)."""
+    further: Mapping[str, str]
+    """The axes that the name lists after GPUs, batch and rule: {axis: value as text}."""
     baseline_cell_id: str | None
     """The baseline of `speedup` and `efficiency`."""
     axes: Mapping[str, Any]
@@ -201,8 +215,6 @@ class Recommendation:
     safe_cell_id: str | None = None
     """The best cell that is within the margin with probability SAFE, if that is another one than the chosen cell, which
     need only be more likely than not; None if chance is unknown."""
-    largest_batch_cell_id: str | None = None
-    """The most accurate cell with the largest global batch, if that is larger than the chosen cell's."""
     larger_batches: tuple[LargerBatch, ...] = ()
     """From the next larger global batch to the largest one; empty if accuracies are not compared."""
     cheapest_cell_id: str | None = None

@@ -26,7 +26,7 @@ from orchestrator.report.speedup_plots import speedup, why_not_linear
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, varying
+from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, short_names, varying
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
@@ -78,7 +78,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
             # Cells that differ from the chosen one in the rate alone have its speed: its own rate is drawn, if any.
             "rate_rank": sum(first is None or record[name] != first[name] for name in ("lr_rule", "lr_multiplier")),
             "role": role_of(record, recommendation),
-            "label": vega.label_of(named.label) if (named := recommendation.setting(record["cell_id"])) else "",
+            "label": vega.label_of(cell_label(record)),
         }
         row |= {name: record.get(column, math.nan) for name, column in columns.items()}
         rows.append(row | {f"axis:{name}": vega.filter_value(record[name]) for name in (*differing, *ALWAYS)})
@@ -121,7 +121,7 @@ def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
     parts = [
         gpus_in_words(row["gpus"], on_cpu=vega.is_on_cpu(cells)) if "gpus" in columns else "",
         str(row["lr_rule"]) if "lr_rule" in columns else "",
-        *(f"{short}={vega.filter_value(row[column])}" for column, short in vega.short_names(others).items()),
+        *(f"{short}={vega.filter_value(row[column])}" for column, short in short_names(others).items()),
     ]
     return vega.label_of(", ".join(filter(None, parts)))
 

@@ -29,7 +29,7 @@ from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Finding
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.candidates import Candidates
+from orchestrator.tables.candidates import P_BEST, Candidates
 from orchestrator.tables.recommendation import cost_of_settling, in_sentences
 from orchestrator.text.rows import not_ok_by_status
 from sweeps.printable import HARMFUL, printable
@@ -84,6 +84,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
         text=in_sentences(recommendation),
         settling=cost_of_settling(recommendation, data.trials, cells) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
+        p_best=P_BEST,
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),

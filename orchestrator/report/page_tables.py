@@ -135,7 +135,7 @@ _OF_CELLS: Columns = {
     "efficiency": efficiency_text,
     "status": status,
     "seeds ok": lambda row: f"{row['n_ok']}/{row['n_seeds']}",
-    "seeds timed": lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0}/{row['n_ok']}",
+    "valid timings": lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0} of {row['n_ok']}",
     "total [s]": _timed("total_s"),
     "test accuracy": _measured("accuracy", _three),
     "epoch [s]": _timed("epoch_s"),

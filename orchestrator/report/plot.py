@@ -21,7 +21,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import Row, axis, in_order
+from orchestrator.text.rows import WORDS, Row, axis, in_order
 
 Spec = Mapping[str, Any]
 """A chart in Vega-Lite. Names of fields and expressions are constants of this package; texts are in the data."""
@@ -210,16 +210,6 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
     return {"width": 560, "height": {"step": 20}, "layer": layers}
 
 
-WORDS: Mapping[str, str] = {
-    "gpus": "GPUs",
-    "device_batch_size": "batch per GPU",
-    "global_batch_size": "global batch",
-    "lr_rule": "LR rule",
-    "lr_multiplier": "LR multiplier",
-}
-"""Titles of columns."""
-
-
 def is_on_cpu(cells: pd.DataFrame) -> bool:
     """Return whether `gpus` counts processes, because no cell has a GPU."""
     return "device" in cells and set(cells["device"].dropna()) == {"cpu"}
@@ -262,12 +252,6 @@ def panel_places(
     """Return the place of each panel by its title, in the order of the values of these columns."""
     rows = in_order(cells, columns).to_dict("records") if columns else cells.to_dict("records")
     return {name: place for place, name in enumerate(dict.fromkeys(title(row, columns, cells) for row in rows))}
-
-
-def short_names(columns: Sequence[str]) -> dict[str, str]:
-    """Return the last parts of the axes' names by column, where they are unambiguous: `precision`."""
-    last = {column: axis(column).rpartition(".")[2] for column in columns}
-    return {column: name if list(last.values()).count(name) == 1 else axis(column) for column, name in last.items()}
 
 
 def label_of(text: str) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.config.settings import AT_YOUR_PRICE
-from orchestrator.decision.choice import SAFE, SHOWN
+from orchestrator.decision.choice import SAFE, SHOWN, TIE
 from orchestrator.decision.recommendation import (
     COSTLY,
     NOT_WORTH,
@@ -22,15 +22,17 @@ from orchestrator.decision.recommendation import (
     UNDECIDED,
     WORTH,
     Figure,
+    GpuCount,
     GpuStep,
     Recommendation,
     Setting,
+    StepCell,
     StepSpeed,
 )
 from orchestrator.tables.sentences import probability, sentence
 from orchestrator.text import numbers
 from orchestrator.text.numbers import Unit, suited
-from orchestrator.text.rows import gpu_word, gpus_in_words, markdown
+from orchestrator.text.rows import WORDS, cell_label, gpu_word, gpus_in_words, markdown, short_names
 from sweeps.sweep import STANDARD_AXES
 
 MOST_CANDIDATES = 12
@@ -39,11 +41,13 @@ MOST_CANDIDATES = 12
 MATERIAL = 0.1
 """Total times are shown if they exceed training times by this part."""
 
-P_BEST = "P(best of those)"
-"""The title of the probability to be the best, or within TIE of the best, of the cells that keep the margin."""
+P_BEST = f"P(best ±{numbers.percent(TIE)}%)"
+"""The title of the probability to be the best, or within TIE of the best, of the cells that keep the margin.
 
-_MOST_USUAL = 24
-"""The most characters of further axes in the heading of the labels."""
+Cells within TIE of each other count together, so that a column may add up to more than 100%."""
+
+_MOST_OF_AXES = 24
+"""The most characters of the columns of further axes; the other axes stay in the names."""
 
 SHOWN_MARGINS = 3.0
 """A bar of the metric ends this many margins from the baseline."""
@@ -72,7 +76,9 @@ class Candidates:
     chosen: int | None
     """The row of the chosen cell; None without one."""
     heading: str
-    """The title of the labels."""
+    """The title of the names."""
+    names: Sequence[str]
+    """The cells' names without axes that have a column, or in which these cells do not differ."""
     columns: Sequence[Column]
 
     @staticmethod
@@ -80,7 +86,7 @@ class Candidates:
         """Return at most `most` candidates; None if there are none.
 
         The chosen cell and the baseline come before the safe choice, a reference-batch cell that was rejected as
-        baseline, rivals, the runner-up, the best cell of each number of GPUs, and the largest batch.
+        baseline, rivals, the runner-up, and the best cell of each number of GPUs.
         """
         roles = _roles(recommendation)
         wanted = [cell for cell_id in roles if (cell := recommendation.setting(cell_id))][:most]
@@ -90,22 +96,22 @@ class Candidates:
         figure = recommendation.deciding_time if objective == "time" else objective
         # Cells without a figure come last.
         cells = sorted(wanted, key=lambda cell: (math.isnan(cell.value(figure)), cell.value(figure)))
+        axes, others = _of_axes(cells)
         columns = [column for column in _columns(recommendation, cells) if {*column.texts} - {"", "-"}]
         ids = [cell.cell_id for cell in cells]
-        rest = f" ({_usual(recommendation)})" if any(cell.name != cell.label for cell in cells) else ""
         return Candidates(
             cells=cells,
             roles=[roles[cell.cell_id] for cell in cells],
             chosen=ids.index(recommendation.cell_id) if recommendation.cell_id in ids else None,
-            heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule{rest}",
-            columns=columns,
+            heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule",
+            names=[cell_label({**cell.values, **cell.further}, others) for cell in cells],
+            columns=[*axes, *columns],
         )
 
     @property
     def labels(self) -> list[str]:
         """The names of the cells with their roles: `1×32 none (baseline)`."""
-        pairs = zip(self.cells, self.roles, strict=True)
-        return [f"{cell.label} ({role})" if role else cell.label for cell, role in pairs]
+        return [f"{name} ({role})" if role else name for name, role in zip(self.names, self.roles, strict=True)]
 
     def markdown(self) -> list[str]:
         """Return the table as lines of Markdown, the chosen cell in bold."""
@@ -127,13 +133,12 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     wanted = [
         (recommendation.cell_id, ""),
         (recommendation.baseline_cell_id, "baseline"),
-        (recommendation.safe_cell_id, "safe choice"),
+        (recommendation.safe_cell_id, "safe"),
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(rival.cell_id, "rival") for rival in likelier if not rival.eligible][:1],
         *[(rival.cell_id, "rival") for rival in equal_rivals(recommendation)][:2],
         *([(runner_up.values["cell_id"], "")] if (runner_up := recommendation.runner_up) else []),
         *[(count.cell_id, "") for count in reversed(recommendation.gpu_counts)],
-        (recommendation.largest_batch_cell_id, "largest batch"),
     ]
     roles: dict[str | None, str] = {}
     for cell_id, role in wanted:
@@ -142,13 +147,22 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     return roles
 
 
-def _usual(recommendation: Recommendation) -> str:
-    """Return the further axes that labels leave out: `else lr_multiplier=1`, or `rest as baseline` if they are long."""
-    reference = recommendation.baseline or recommendation.chosen
-    usual = "" if reference is None else reference.name.partition(", ")[2]
-    if usual and len(usual) <= _MOST_USUAL:
-        return f"else {usual}"
-    return f"rest as {'baseline' if recommendation.baseline else 'chosen'}"
+def _of_axes(cells: Sequence[Setting]) -> tuple[list[Column], list[str]]:
+    """Return a column for each further axis in which these cells differ, and the axes that are too wide for one."""
+    columns: list[Column] = []
+    others: list[str] = []
+    room = _MOST_OF_AXES
+    differing = [axis for axis in cells[0].further if len({cell.further[axis] for cell in cells}) > 1]
+    for axis, title in short_names(differing).items():
+        texts = [cell.further[axis] for cell in cells]
+        title = WORDS.get(axis, title)
+        width = max(map(len, [*title.split(), *texts]))
+        if width > room:
+            others.append(axis)
+            continue
+        room -= width
+        columns.append(Column(name=f"axis:{axis}", title=title, texts=texts))
+    return columns, others
 
 
 def equal_rivals(recommendation: Recommendation) -> list[Setting]:
@@ -175,16 +189,14 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
     if recommendation.baseline:
         title = f"P(within {recommendation.terms.report.margin:g})"
         yield Column(name="p_within", title=title, texts=[_chance(cell.p_within_margin) for cell in cells])
+    yield Column(name="p_best", title=P_BEST, texts=[_chance(cell.p_best) for cell in cells], rank=1)
+    texts = [f"{cell.n_timed} of {cell.n_ok}" for cell in cells]
     yield Column(
-        name="p_best",
-        title=P_BEST if recommendation.baseline else "P(best)",
-        texts=[_chance(cell.p_best) for cell in cells],
-        rank=1,
+        name="timed",
+        title="valid timings",
+        texts=texts,
+        rank=8 if all(cell.n_timed == cell.n_ok for cell in cells) else 2,
     )
-    # An exclamation mark, because colour alone must carry no meaning.
-    marks = ["" if cell.n_timed == cell.n_ok else " !" for cell in cells]
-    texts = [f"{cell.n_timed}/{cell.n_ok}{mark}" for cell, mark in zip(cells, marks, strict=True)]
-    yield Column(name="timed", title="seeds timed", texts=texts, rank=2 if any(marks) else 8)
 
 
 def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
@@ -218,7 +230,8 @@ def _unit(figure: str, recommendation: Recommendation) -> Unit:
 def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
     """Yield the speed-up over the baseline, and its factors if both the GPUs and the batch have one.
 
-    The factor of the GPUs is the throughput relative to fewer GPUs at the same batch; the rest is that of the batch.
+    The factor of the GPUs is the throughput relative to the baseline's GPUs at the same batch; the rest is that of the
+    batch.
     """
     time, baseline, counts = recommendation.deciding_time, recommendation.baseline, recommendation.gpu_counts
     # By the time that decides, so that all forms agree with the sentence; NaN unless both have a valid timing.
@@ -234,12 +247,9 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         for speed, end in zip(speeds, ends, strict=True)
     ]
     yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
-    factors = []
-    for cell in cells:
-        gain, ideal = cell.value("gpu_speedup"), cell.value("gpu_speedup") / cell.value("efficiency")
-        # Without a cell on the fewest GPUs at the same batch, the summary compares with the fewest that had it.
-        is_over_fewest = bool(counts) and math.isclose(ideal, cell.values["gpus"] / counts[0].gpus)
-        factors.append(gain if is_over_fewest else math.nan)
+    # The baseline may have more GPUs than the fewest.
+    own = 1.0 if baseline is None else _gain_of_gpus(baseline, counts)
+    factors = [_gain_of_gpus(cell, counts) / own for cell in cells]
     of_gpus = [_ratio(factor) for factor in factors]
     of_batch = [_ratio(speed / factor) for speed, factor in zip(speeds, factors, strict=True)]
     has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
@@ -249,6 +259,14 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
         yield Column(name="of_gpus", title=f"gain of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
         yield Column(name="of_batch", title=f"gain of {rest}", texts=of_batch, rank=6)
+
+
+def _gain_of_gpus(cell: Setting, counts: Sequence[GpuCount]) -> float:
+    """Return the throughput over that of the fewest GPUs at the same batch; NaN without such a cell."""
+    gain, ideal = cell.value("gpu_speedup"), cell.value("gpu_speedup") / cell.value("efficiency")
+    # Without a cell on the fewest GPUs at the same batch, the summary compares with the fewest that had it.
+    is_over_fewest = bool(counts) and math.isclose(ideal, cell.values["gpus"] / counts[0].gpus)
+    return gain if is_over_fewest else math.nan
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
@@ -297,45 +315,67 @@ def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
 
 
 def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
-    """Return what more GPUs are worth: a single step by batch, several steps in one text."""
+    """Return what more GPUs are worth: a single step in full, several steps grouped by the answer."""
     steps = recommendation.gpu_steps
     if len(steps) == 1:
-        gain = "" if steps[0].worth == UNDECIDED else _gain_of_step(steps[0], recommendation)
-        return [(steps[0].name, ": ".join(filter(None, [_worth(steps[0], recommendation), gain])))]
+        return [(steps[0].name, _single_step(steps[0], recommendation))]
     why_none = {count.gpus: sentence(count.why_none) for count in recommendation.gpu_counts}
     groups: dict[tuple[str, str], list[str]] = {}
-    for step in steps:
+    in_full = True
+    for step in sorted(steps, key=lambda step: (WORTH, COSTLY, NOT_WORTH, UNDECIDED).index(step.worth)):
+        why = why_none.get(step.gpus, "")
+        if step.if_held:
+            answer = f"{_judged(step.if_held, recommendation)} if the {recommendation.terms.metric.word} holds"
+            gain = _gain(step.if_held, step, recommendation, in_full=in_full)
+            groups.setdefault((answer, ""), []).append(f"{step.gpus:g} with {step.if_held.name} ({gain})")
+            in_full = False
+            if step.worth == UNDECIDED:
+                continue
+        answer, gain = step.worth, ""
         # Without a cell to use there is no gain.
-        gain = "" if why_none.get(step.gpus) else _gain_of_step(step, recommendation)
-        text = f"{step.gpus:g} ({gain})" if gain else f"{step.gpus:g}"
-        groups.setdefault((step.worth, why_none.get(step.gpus, "")), []).append(text)
-    order = (WORTH, COSTLY, NOT_WORTH, UNDECIDED)
-    texts = [
-        f"{worth}: {', '.join(counts)}{f' ({reason})' if reason else ''}"
-        for (worth, reason), counts in sorted(groups.items(), key=lambda group: order.index(group[0][0]))
-    ]
+        if step.worth in (WORTH, COSTLY) and step.cell and not why:
+            answer, gain = _judged(step.cell, recommendation), _gain(step.cell, step, recommendation, in_full=in_full)
+            in_full = False
+        elif step.worth == UNDECIDED and not why and not math.isnan(step.p_worth):
+            gain = f"P {probability(step.p_worth)}"
+        groups.setdefault((answer, why), []).append(f"{step.gpus:g} ({gain})" if gain else f"{step.gpus:g}")
+    texts = [f"{answer}: {', '.join(counts)}{f' ({why})' if why else ''}" for (answer, why), counts in groups.items()]
     return [(f"More {gpu_word(on_cpu=recommendation.on_cpu)}", "; ".join(texts))] if texts else []
 
 
-def _gain_of_step(step: GpuStep, recommendation: Recommendation) -> str:
-    """Return `1.61× as fast as 1 at 1.24× the cost`; for an undecided step the probability that it is worth it."""
-    if step.worth == UNDECIDED and not math.isnan(step.p_worth):
-        return f"pays: {probability(step.p_worth)}"
-    # A step that is not worth it has no gain to report.
-    if step.worth not in (WORTH, COSTLY):
-        return ""
+def _single_step(step: GpuStep, recommendation: Recommendation) -> str:
+    """Return whether the further GPUs are worth it with the fastest cell and, if that may fail, with the surest one."""
+    sure = step.cell if step.worth in (WORTH, COSTLY) else None
+    if step.if_held is None:
+        gain = _gain(sure, step, recommendation) if sure else ""
+        return ": ".join(filter(None, [_judged(sure, recommendation) if sure else step.worth, gain]))
+    name, word = step.if_held.name, recommendation.terms.metric.word
+    gain = _gain(step.if_held, step, recommendation)
+    text = f"{_judged(step.if_held, recommendation)} if {name} holds its {word} ({gain})"
+    if sure is None:
+        return text
+    safe = recommendation.setting(recommendation.safe_cell_id)
+    which = f"the safe {sure.name}" if safe and safe.name == sure.name else sure.name
+    # In the order of the first part's words.
+    figures = ([sure.gain.value] if recommendation.terms.report.objective == "time" else []) + [sure.cost]
+    ratios = ", ".join(_ratio(figure) for figure in figures if not math.isnan(figure))
+    return f"{text}; {_judged(sure, recommendation)} with {which} ({ratios})"
+
+
+def _judged(cell: StepCell, recommendation: Recommendation) -> str:
+    """Return `worth it` or `costly`; of the chosen cell `fastest but costly`, because it is recommended."""
+    if not cell.is_costly:
+        return WORTH
+    is_chosen = cell.name == recommendation.name and recommendation.terms.report.objective == "time"
+    return f"fastest but {COSTLY}" if is_chosen else COSTLY
+
+
+def _gain(cell: StepCell, step: GpuStep, recommendation: Recommendation, *, in_full: bool = True) -> str:
+    """Return `1.61× as fast as 1 for 1.24× the cost`, without what is not known; not in full `… for 1.24×`."""
     is_time = recommendation.terms.report.objective == "time"
-    gain = f"{numbers.times(step.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
-    cost = "" if math.isnan(step.cost) else f"{numbers.times(step.cost)}× the cost"
+    gain = f"{numbers.times(cell.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
+    cost = "" if math.isnan(cell.cost) else f"{numbers.times(cell.cost)}×{' the cost' if in_full or not gain else ''}"
     return " for ".join(filter(None, [gain, cost]))
-
-
-def _worth(step: GpuStep, recommendation: Recommendation) -> str:
-    """Return `worth it`, or `costly with 2×128 sqrt` if the best cell with this number may lose accuracy."""
-    counts = recommendation.gpu_counts
-    best = next((recommendation.setting(count.cell_id) for count in counts if count.gpus == step.gpus), None)
-    is_other = step.worth in (WORTH, COSTLY) and best is not None and best.label != step.label
-    return f"{step.worth} with {step.label}" if is_other else step.worth
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
@@ -375,10 +415,14 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         yield label, "no larger global batch was measured"
         return
     safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
+    # The largest safe batch, else the next larger one.
+    best, verdict = safe[-1] if safe else batches[0], "doubtful"
     if safe:
-        verdict = "safe" if len(safe) == len(batches) else f"safe up to {safe[-1].global_batch_size:,}"
-    else:
-        verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
+        verdict = "safe" if len(safe) == len(batches) else f"safe up to {best.global_batch_size:,}"
+    elif best.p_within_margin < SHOWN:
+        verdict = "not safe"
+    if verdict != "not safe" and recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value):
+        verdict += f" with {best.name} ({numbers.times(best.gain.value)}× as fast)"
     texts = []
     for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin)):
         # Most larger batches have no chance, which is said once.
@@ -395,6 +439,8 @@ def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         return
     unit = _unit("cost", recommendation)
     own, *least = [unit.number(cell.value("cost")) for cell in (chosen, cheapest) if cell]
-    other = f"cheapest: {least[0]} ({cheapest.label})" if cheapest else "no eligible cell costs less"
+    other = f"cheapest: {least[0]} ({cheapest.name})" if cheapest else "no eligible cell costs less"
     own = f"{own} a training {AT_YOUR_PRICE}" if unit.name == AT_YOUR_PRICE else f"{own} {unit.name} a training"
-    yield "Cost", f"{own}; {other}"
+    cells = [cell for step in recommendation.gpu_steps for cell in (step.cell, step.if_held) if cell]
+    is_costly = any(_judged(cell, recommendation) not in (WORTH, COSTLY) for cell in cells)
+    yield "Cost", f"{own}; {other}{'; report.objective=cost ranks by cost' if is_costly else ''}"

@@ -123,8 +123,7 @@ def _safe_choice(recommendation: Recommendation) -> list[str]:
     safe = recommendation.setting(recommendation.safe_cell_id)
     if recommendation.verdict != UNDECIDED or safe is None:
         return []
-    is_baseline, gain = safe == recommendation.baseline, safe.value("speedup")
-    return [filled("safe_choice", {"is_baseline": is_baseline, "name": safe.label, "gain": gain})]
+    return [filled("safe_choice", {"is_baseline": safe == recommendation.baseline, "name": safe.name})]
 
 
 def _beside(recommendation: Recommendation) -> list[str]:
@@ -136,7 +135,7 @@ def _beside(recommendation: Recommendation) -> list[str]:
     named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie and len(rivals) == 2 else 1]
     if not named:
         return []
-    shown = [{"name": rival.label, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
+    shown = [{"name": rival.name, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
     values = {"tied": tie, "rivals": shown, "more": len(rivals) - len(named), "p_chosen": recommendation.p_best}
     # What decided between cells that tie by the objective.
     tie_break = next((remark.values for remark in recommendation.reasons if remark.code in ("ties", "all_tie")), {})
@@ -163,7 +162,7 @@ def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
     return str(template().document(text, candidates, recommendation.commands, sweep)).rstrip("\n") + "\n"
 
 
-VERSION = 2
+VERSION = 3
 """The version of the object's format: adding keys keeps it, renaming a key or changing its meaning increases it."""
 
 

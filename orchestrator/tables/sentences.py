@@ -34,10 +34,10 @@ def probability(value: float, *, short: bool = False) -> str:
 
 
 def below(value: float, needed: float) -> str:
-    """Return `61%, below 95%`; with a decimal where both would read the same: `94.9%, below 95%`."""
-    text, limit = probability(value), f"{needed:.0%}"
+    """Return `61%`; with a decimal where it would read as the needed one: `94.9%` of 95%."""
+    text = probability(value)
     # Rounded down, so that 94.97% is not `95.0%`.
-    return f"{f'{math.floor(1000 * value) / 10:.1f}%' if text == limit else text}, below {limit}"
+    return f"{math.floor(1000 * value) / 10:.1f}%" if text == f"{needed:.0%}" else text
 
 
 def filled(macro: str, values: Any) -> str:
@@ -51,6 +51,7 @@ def template() -> Any:
     # Not autoescaped: the sentences are plain text, which each form escapes for itself.
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
     environment.filters |= {
+        "below": below,
         "fact": numbers.fact,
         "gain": lambda gain: numbers.with_interval(gain.value, gain.lo, gain.hi, numbers.times, "×"),
         "g": lambda value: f"{value:g}",
@@ -61,7 +62,6 @@ def template() -> Any:
         "times": numbers.times,
     }
     environment.globals |= {
-        "below": below,
         "amount": lambda unit, value, *beside: suited(unit, value, *filter(None, beside)).text(value),
         "counted": numbers.counted,
         "infinity": math.inf,

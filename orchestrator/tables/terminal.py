@@ -78,9 +78,10 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
     most_rows = [(rows, len(facts), True) for rows in range(8, 3, -1)]
-    # A safer cell or a rival, as the third row, is worth more than the last two facts.
-    three_rows = [(3, count, True) for count in range(len(facts), max(0, len(facts) - 3), -1)]
-    fewer_facts = [(rows, count, False) for count in reversed(range(len(facts) + 1)) for rows in (3, 2)]
+    # A safer cell or a rival, as the third row, is worth more than facts that answer no usual question.
+    counts = range(len(facts), sum(rank <= 1 for rank, *_ in facts) - 1, -1)
+    three_rows = [(3, count, has_space) for has_space in (True, False) for count in counts]
+    fewer_facts = [(2, count, False) for count in range(len(facts), -1, -1)]
     lines: list[Text] = []
     for rows, count, has_space in [*most_rows, *three_rows, *fewer_facts, (0, 0, False)]:
         lines = [

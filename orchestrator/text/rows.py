@@ -17,6 +17,15 @@ from sweeps.status import Status
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")  # the axes that name every cell
 
+WORDS: Mapping[str, str] = {
+    "gpus": "GPUs",
+    "device_batch_size": "batch per GPU",
+    "global_batch_size": "global batch",
+    "lr_rule": "LR rule",
+    "lr_multiplier": "LR multiplier",
+}
+"""Titles of columns."""
+
 Row = Mapping[Any, Any]  # a cell as {column: value}
 
 
@@ -90,6 +99,12 @@ def named(row: Row, columns: Sequence[str]) -> str:
 def axis(column: str) -> str:
     """Return the name of a column's axis; axes that share a name with another column have the prefix `axes.`."""
     return column.removeprefix("axes.")
+
+
+def short_names(columns: Sequence[str]) -> dict[str, str]:
+    """Return the last parts of the axes' names by column, where they are unambiguous: `precision`."""
+    last = {column: axis(column).rpartition(".")[2] for column in columns}
+    return {column: name if list(last.values()).count(name) == 1 else axis(column) for column, name in last.items()}
 
 
 def throughput_of(frame: pd.DataFrame) -> tuple[str, str]:

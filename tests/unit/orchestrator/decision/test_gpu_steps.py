@@ -1,5 +1,3 @@
-import math
-
 import pytest
 
 from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNDECIDED, WORTH
@@ -12,15 +10,17 @@ def test_a_faster_number_of_gpus_is_worth_it_unless_it_loses_accuracy(records: l
     second, four = decided(records).gpu_steps
     assert (second.name, second.fewer, second.gpus, second.worth) == ("2nd GPU", 1, 2, WORTH)
     assert (four.name, four.fewer, four.gpus, four.worth) == ("4 GPUs", 2, 4, NOT_WORTH)
-    assert second.gain.value == pytest.approx(2) and math.isnan(four.gain.value)
+    assert second.cell is not None and second.cell.gain.value == pytest.approx(2) and four.cell is None
     (speed,) = four.by_batch
     assert (speed.batch, speed.lo, speed.keeps_margin) == (32, pytest.approx(1.5), False)
 
 
 def test_cost_and_interval_are_those_of_the_best_cells() -> None:
     (step,) = decided(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})).gpu_steps
-    assert step.worth == WORTH and step.cost == pytest.approx(2 / 1.9, rel=0.01)
-    assert step.gain.lo < step.gain.value < step.gain.hi and step.gain.value == pytest.approx(1.9, rel=0.01)
+    assert step.worth == WORTH and step.cell is not None and step.if_held is None
+    gain = step.cell.gain
+    assert step.cell.cost == pytest.approx(2 / 1.9, rel=0.01) and not step.cell.is_costly
+    assert gain.lo < gain.value < gain.hi and gain.value == pytest.approx(1.9, rel=0.01)
 
 
 def test_a_gain_is_over_the_best_cell_with_fewer_gpus() -> None:
@@ -33,9 +33,8 @@ def test_a_gain_is_over_the_best_cell_with_fewer_gpus() -> None:
     ]
     step = decided(records).gpu_steps[-1]
     assert (step.gpus, step.fewer, step.best_fewer) == (8, 4, 2)
-    assert step.gain.value == pytest.approx(400 / 190, rel=0.01) and step.cost == pytest.approx(
-        8 / 2 * 190 / 400, rel=0.01
-    )
+    assert step.cell is not None and step.cell.gain.value == pytest.approx(400 / 190, rel=0.01)
+    assert step.cell.cost == pytest.approx(8 / 2 * 190 / 400, rel=0.01)
 
 
 @pytest.mark.parametrize(

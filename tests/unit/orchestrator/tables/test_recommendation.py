@@ -169,7 +169,7 @@ def test_every_remark_has_a_sentence() -> None:
 def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
     found = as_json(decided(records, price_per_gpu_hour=3.0))
     chosen = found["recommended"]
-    assert (found["version"], found["sweep"], found["provisional"]) == (2, "demo", False)
+    assert (found["version"], found["sweep"], found["provisional"]) == (3, "demo", False)
     assert set(found["objective"]) == {"name", "measure"} and found["objective"]["name"] == "time"
     assert "fixed budget" in found["objective"]["measure"]
     assert found["margin"] == {"val_accuracy": 0.01, "tie": 0.02}

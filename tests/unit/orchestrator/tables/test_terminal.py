@@ -103,7 +103,7 @@ def test_a_tie_names_a_likelier_rival_and_what_decided() -> None:
     lines = rows(end)
     assert rival.name in " ".join(lines[2:4]) and "cheapest" in " ".join(lines[2:4])
     (row,) = [line for line in lines if "(rival" in line]
-    assert row.strip().startswith(rival.label) and f"{rival.p_best:.0%}" in row
+    assert row.strip().startswith(rival.name) and f"{rival.p_best:.0%}" in row
 
 
 def test_disturbed_timings_are_one_line_with_their_cause() -> None:
@@ -130,7 +130,7 @@ def test_each_cell_has_its_timed_seeds() -> None:
     lines = rows(ended(on_cpu()))
     (chosen,) = [line for line in lines if line.startswith(" > ")]
     (baseline,) = [line for line in lines if "(baseline)" in line]
-    assert chosen.endswith("1/3 !") and baseline.endswith("3/3")
+    assert chosen.endswith("1 of 3") and baseline.endswith("3 of 3")
 
 
 def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus() -> None:
