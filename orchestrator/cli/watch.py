@@ -44,7 +44,7 @@ MOST_TRIALS = 500  # how many of the ended trials the page lists, the last first
 MOST_CURVES = 8
 MOST_POINTS = 200
 MOST_LOGS = 8
-TAIL = 16_384  # the most characters at the end of a log that are shown
+LOG_CHARACTERS = 16_384  # the most characters at the end of a log that are shown
 _LONGEST_SECRET = 8_192  # bytes before them that are searched, too, because a secret may begin there
 
 _PAGE = Path(__file__).with_name("watch.html")
@@ -165,11 +165,11 @@ class WatchedSweep:
             with suppress(OSError):  # no such file, or a link that leads elsewhere
                 self._layout.refuse_links(trial_id)
                 files.refuse_link(path)
-                content = files.read_regular(path, TAIL + _LONGEST_SECRET)
+                content = files.read_regular(path, LOG_CHARACTERS + _LONGEST_SECRET)
                 text = self._secrets.text(content.decode(errors="replace"))
                 # A secret that began before these bytes is not recognised, and has at most so many characters here.
-                is_cut = len(content) == TAIL + _LONGEST_SECRET
-                logs.append({"name": path.name, "text": text[_LONGEST_SECRET if is_cut else 0 :][-TAIL:]})
+                is_cut = len(content) == LOG_CHARACTERS + _LONGEST_SECRET
+                logs.append({"name": path.name, "text": text[_LONGEST_SECRET if is_cut else 0 :][-LOG_CHARACTERS:]})
         return logs
 
     def _devices(self) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.statistics.collapses import Collapses, share_draws
-from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, least_error, logs
+from orchestrator.statistics.intervals import UPPER_95, Array, Interval, Moments, least_error, logs
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 from orchestrator.statistics.variances import moderated
 
@@ -113,7 +113,7 @@ class Means:
         """Return 95% intervals, one per cell."""
         from scipy.special import stdtrit
 
-        half = stdtrit(np.minimum(self.freedom, NORMAL), TAIL) * self.error
+        half = stdtrit(np.minimum(self.freedom, NORMAL), UPPER_95) * self.error
         return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
 
     def minus(self, row: int) -> Means:

@@ -125,15 +125,14 @@ class Measured:
         import numpy as np
 
         from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
-        from orchestrator.statistics.extrapolation import TAIL
-        from orchestrator.statistics.intervals import Moments, student
+        from orchestrator.statistics.intervals import UPPER_90, Moments, student
 
         if len(by_batch.get(batch, ())) > 1:
-            interval = student(Moments.of(np.log(by_batch[batch]))).map(np.exp)
+            interval = student(Moments.of(np.log(by_batch[batch])), UPPER_90).map(np.exp)
         else:
             pairs = np.array([(size, value) for size, values in by_batch.items() for value in values])
             try:
-                interval = BatchEconomy.of(*pairs.T).samples_at(batch, TAIL)
+                interval = BatchEconomy.of(*pairs.T).samples_at(batch)
             except TooFewBatchesError:
                 return None
         return _estimate(interval)

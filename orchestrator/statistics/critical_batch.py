@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.statistics.intervals import TAIL, Array, Interval
+from orchestrator.statistics.intervals import UPPER_90, UPPER_95, Array, Interval
 
 BATCHES = 3  # the fit needs this many different batches
 _GRID = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 27_632)])
@@ -47,28 +47,28 @@ class BatchEconomy:
         squares = ((errors - levels[:, None]) ** 2).sum(axis=1)
         return BatchEconomy(unit=unit, levels=levels, squares=squares, trials=len(batches))
 
-    def _inside(self, tail: float) -> Array:
-        """Return which values of u the interval holds; none without degrees of freedom."""
+    def _inside(self, upper: float) -> Array:
+        """Return which values of u an interval with this upper quantile holds; none without degrees of freedom."""
         from scipy.special import stdtrit  # slow to import
 
         freedom = self.trials - 2
-        bound = max(float(self.squares.min()), 1e-12) * (1 + float(stdtrit(freedom, tail)) ** 2 / freedom)
+        bound = max(float(self.squares.min()), 1e-12) * (1 + float(stdtrit(freedom, upper)) ** 2 / freedom)
         return np.asarray(self.squares <= bound)
 
     def critical_batch(self) -> Interval:
         """Return B_crit in samples, with a 95% interval; infinite ends if the samples need not grow."""
-        allowed = _NAMED[self._inside(TAIL)]
+        allowed = _NAMED[self._inside(UPPER_95)]
         with np.errstate(divide="ignore"):
             point, hi, lo = self.unit / np.array([_NAMED[self.squares.argmin()], allowed.min(), allowed.max()])
         return Interval(point=point, lo=lo, hi=hi)
 
-    def samples_at(self, batch: float, tail: float) -> Interval:
-        """Return the samples to the target at this batch; `tail` is the quantile of the interval's upper end."""
+    def samples_at(self, batch: float) -> Interval:
+        """Return the samples to the target at this batch, with a 90% interval."""
         from scipy.special import stdtrit
 
         logs = self.levels + np.log1p(_GRID * batch / self.unit)
-        likely, allowed = int(self.squares.argmin()), logs[self._inside(tail)]
+        likely, allowed = int(self.squares.argmin()), logs[self._inside(UPPER_90)]
         freedom = self.trials - 2
-        reach = float(stdtrit(freedom, tail)) * math.sqrt(float(self.squares.min()) / freedom / self.trials)
+        reach = float(stdtrit(freedom, UPPER_90)) * math.sqrt(float(self.squares.min()) / freedom / self.trials)
         ends = np.exp([logs[likely], allowed.min() - reach, allowed.max() + reach])
         return Interval(point=ends[0], lo=ends[1], hi=ends[2])

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.statistics.intervals import Array, Interval
+from orchestrator.statistics.intervals import UPPER_90, Array, Interval
 
 COUNTS = 3  # an extrapolation needs this many different GPU counts
 FARTHEST = 8  # it ends at this many times the largest count
 LEAST, SERIAL, LARGEST = 0.5, 2.0, 4.5
 """Ratios of the growth: for a ring's bandwidth, for a serial part, and for coherency."""
 RISES = 1.15  # a ratio may rise by this factor until the next doubling
-TAIL = 0.95  # quantile of the upper end of a 90% interval
 NOISE = 0.01  # prior deviation of log throughputs; it counts as much as one seed
 
 
@@ -118,4 +117,4 @@ def _reach(deviations: Array, prior: float) -> float:
 
     seeds = len(deviations)
     variance = (float(deviations @ deviations) + prior**2) / seeds
-    return float(stdtrit(seeds, TAIL)) * math.sqrt(variance / seeds)
+    return float(stdtrit(seeds, UPPER_90)) * math.sqrt(variance / seeds)

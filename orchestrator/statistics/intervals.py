@@ -29,12 +29,13 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-TAIL = 0.975  # quantile of the upper end of a 95% interval, which leaves out 2.5% at either end
+UPPER_95, UPPER_90 = 0.975, 0.95
+"""Quantiles of the upper end of a 95% interval, which leaves out 2.5% at either end, and of a 90% interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An estimate and the ends of its 95% interval, arrays of one shape."""
+    """An estimate and the ends of its interval, of 95% unless said otherwise, arrays of one shape."""
 
     point: Array
     lo: Array
@@ -70,9 +71,9 @@ class Moments:
         return Moments(n=n, mean=mean, variance=_divide((deviation**2).sum(axis=-1), n - 1))
 
 
-def student(sample: Moments) -> Interval:
-    """Return the mean x̄ ± t(n − 1)·s/√n. Assumes independent normal values."""
-    return _around(sample.mean, _divide(sample.variance, sample.n), sample.n - 1)
+def student(sample: Moments, upper: float = UPPER_95) -> Interval:
+    """Return the mean x̄ ± t(n − 1)·s/√n. Assumes independent normal values. `upper`: the quantile of the upper end."""
+    return _around(sample.mean, _divide(sample.variance, sample.n), sample.n - 1, upper)
 
 
 def welch(one: Moments, other: Moments) -> Interval:
@@ -113,8 +114,8 @@ def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]
     spread = (1.4826 * rows / (rows - 0.8) * float(np.median(np.abs(change[known] - centre)))) ** 2
     between = max(0.0, spread - float(np.median(squared[known])))
     of_centre = math.pi / 2 * spread / rows
-    t = float(stdtrit(_EFFICIENCY * (rows - 1), TAIL))
-    own = np.asarray(stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL)) ** 2 * squared
+    t = float(stdtrit(_EFFICIENCY * (rows - 1), UPPER_95))
+    own = np.asarray(stdtrit(np.where(freedom > 0, freedom, np.nan), UPPER_95)) ** 2 * squared
     half, of_all = np.sqrt(own + t**2 * (between + of_centre)), t * math.sqrt(of_centre)
     apart = change - centre
     return Interval(point=centre, lo=centre - of_all, hi=centre + of_all), Interval(
@@ -149,10 +150,10 @@ def ratio(one: npt.ArrayLike, other: npt.ArrayLike, *, paired: bool) -> Interval
     return difference(logs(one), logs(other), paired=paired).map(np.exp)
 
 
-def _around(point: Array, squared_error: Array, freedom: Array) -> Interval:
+def _around(point: Array, squared_error: Array, freedom: Array, upper: float = UPPER_95) -> Interval:
     from scipy.special import stdtrit  # slow to import
 
-    t = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL)
+    t = stdtrit(np.where(freedom > 0, freedom, np.nan), upper)
     half = t * np.sqrt(squared_error)
     return Interval(point=point, lo=point - half, hi=point + half)
 
@@ -207,7 +208,7 @@ def jeffreys(hits: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Array, Array]:
     from scipy.special import betaincinv  # slow to import
 
     hits, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    lo, hi = (np.asarray(betaincinv(hits + 0.5, n - hits + 0.5, tail)) for tail in (1 - TAIL, TAIL))
+    lo, hi = (np.asarray(betaincinv(hits + 0.5, n - hits + 0.5, tail)) for tail in (1 - UPPER_95, UPPER_95))
     return lo, hi
 
 
@@ -228,7 +229,7 @@ def at_least(interval: Interval, error: Array) -> Interval:
     """Return the interval, widened to the normal one with this standard error."""
     from scipy.special import ndtri  # slow to import
 
-    half = float(ndtri(TAIL)) * error
+    half = float(ndtri(UPPER_95)) * error
     point = interval.point
     return Interval(point=point, lo=np.minimum(interval.lo, point - half), hi=np.maximum(interval.hi, point + half))
 
@@ -255,4 +256,4 @@ def expanded_tail(n: int) -> float:
     """Return the share of resamples to leave out at each end."""
     from scipy.special import ndtr, stdtrit  # slow to import
 
-    return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, TAIL)))
+    return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, UPPER_95)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.statistics.intervals import TAIL, Array
+from orchestrator.statistics.intervals import UPPER_95, Array
 
 MOST_SEEDS = 30  # the largest practical number of seeds for a recommendation
 
@@ -45,6 +45,6 @@ def seeds_to_exclude_0(values: Array) -> int | None:
 
     gap, deviation = abs(float(values.mean())), float(values.std(ddof=1))
     for n in range(len(values) + 1, MOST_TO_SETTLE + 1):
-        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
+        if (float(stdtrit(n - 1, UPPER_95)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
             return n
     return None

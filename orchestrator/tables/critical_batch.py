@@ -15,7 +15,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import further_axes
 from orchestrator.config.request import Metric, Terms
-from orchestrator.statistics.intervals import TAIL, Array, Moments
+from orchestrator.statistics.intervals import UPPER_95, Array, Moments
 from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Document, Row, TextTable, figure, named
 from sweeps.branch import POINT
@@ -81,7 +81,7 @@ def _with_intervals(frame: pd.DataFrame, losses: Sequence[Array]) -> pd.DataFram
     # The branches at the reference batch are compared with themselves and do not vary.
     varies = np.where(variance > 0, variance, np.nan)
     pooled, freedom = moderated(varies, n - 1)
-    half = stdtrit(np.where(freedom > 0, freedom, np.nan), TAIL) * np.sqrt(pooled / n)
+    half = stdtrit(np.where(freedom > 0, freedom, np.nan), UPPER_95) * np.sqrt(pooled / n)
     half = np.where(variance == 0, 0.0, half)
     return frame.assign(worse_by=mean, worse_by_lo=mean - half, worse_by_hi=mean + half)
 

@@ -27,8 +27,8 @@ SEARCHED = 2**11
 CHUNK = 2**16  # bytes that are read at once
 READ_S, READ_LAST_S = 0.2, 2.0  # the longest time for reading lines at each poll, and after the command's end
 
-BACKLOG, TAIL = 2**23, 2**16
-"""If more bytes than BACKLOG are unread after a poll, all but the last TAIL are skipped."""
+BACKLOG, BACKLOG_KEPT = 2**23, 2**16
+"""If more bytes than BACKLOG are unread after a poll, all but the last BACKLOG_KEPT are skipped."""
 
 LOG_MOST, LOG_KEPT = 2**24, 2**21
 """A log of more bytes than LOG_MOST is cut to its first and last LOG_KEPT bytes."""
@@ -165,8 +165,8 @@ class OutputLines:
         if self.path.is_file():
             yield from self._timely(READ_LAST_S if ended else READ_S)
             unread = self.path.stat().st_size - self._offset
-            if unread > (TAIL if ended else BACKLOG):
-                self._skip(unread - TAIL)
+            if unread > (BACKLOG_KEPT if ended else BACKLOG):
+                self._skip(unread - BACKLOG_KEPT)
             if ended:
                 yield from self._timely(READ_LAST_S)
                 if self._lines:

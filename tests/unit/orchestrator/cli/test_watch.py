@@ -120,15 +120,15 @@ def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "end",
     [
-        "y" * (watch.TAIL - 10),  # the end of the secret is the first that would be shown
-        "█" * ((watch.TAIL + watch._LONGEST_SECRET - 10) // 3),  # the bytes that are read begin within the secret
+        "y" * (watch.LOG_CHARACTERS - 10),  # the end of the secret is the first that would be shown
+        "█" * ((watch.LOG_CHARACTERS + watch._LONGEST_SECRET - 10) // 3),  # what is read begins within the secret
     ],
 )
 def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server: Server, layout: ResultsFolder, end: str) -> None:
     path = layout.trial(RUNNING) / "rank0.log"
     path.write_text("x" * 30_000 + SECRET + end)
     (log,) = value(server, RUNNING)["logs"]
-    assert 0 < len(log["text"]) <= watch.TAIL and SECRET[-9:] not in log["text"]
+    assert 0 < len(log["text"]) <= watch.LOG_CHARACTERS and SECRET[-9:] not in log["text"]
     assert log["text"].strip(end[0] + "<hidden>") == ""
 
 

@@ -1,5 +1,6 @@
 """Forecasts of further trials from a journal: more GPUs, other batches, and the network between nodes."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,16 @@ def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches
     else:
         assert other["target_s"]["value"] == pytest.approx(2280 / 100, rel=0.02)
         assert (first["is_efficient"], other["is_efficient"]) == (True, False)
+
+
+def test_samples_to_the_target_have_a_90_percent_interval() -> None:
+    """Two samples of 8 ± 2 in logarithms: t(1) at 95% is 6.3138, times s/√2 = 2."""
+    at_1_per_s = {"epochs": None, "samples_per_s": 1.0}
+    seeds = [record(spec(1, n), time_to_target_s=math.exp(power), **at_1_per_s) for n, power in enumerate((6, 10))]
+    estimate = Measured.of(seeds).samples_to_target(spec(1))
+    assert estimate is not None
+    ends = [math.log(value) for value in (estimate.lo, estimate.value, estimate.hi)]
+    assert ends == pytest.approx([8 - 2 * 6.3138, 8, 8 + 2 * 6.3138], abs=1e-3)
 
 
 def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:

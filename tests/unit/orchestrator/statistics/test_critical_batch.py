@@ -55,7 +55,7 @@ def test_missed_targets_are_excluded():
 
 @pytest.mark.parametrize("batch", [16, 100, 512])
 def test_samples_at_another_batch_follow_the_law(batch):
-    estimate = BatchEconomy.of(np.repeat(BATCHES, 3), np.repeat(SAMPLES, 3)).samples_at(batch, 0.95)
+    estimate = BatchEconomy.of(np.repeat(BATCHES, 3), np.repeat(SAMPLES, 3)).samples_at(batch)
     truth = 1000 * (1 + batch / 200)
     assert float(estimate.point) == pytest.approx(truth, rel=0.03)
     assert float(estimate.lo) < truth < float(estimate.hi)

@@ -140,7 +140,7 @@ def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"CHUNK": 8, "BACKLOG": 40, "TAIL": 14}.items():
+    for name, number in {"CHUNK": 8, "BACKLOG": 40, "BACKLOG_KEPT": 14}.items():
         monkeypatch.setattr(process, name, number)
     (tmp_path / "out").write_text("".join(f"line {number}\n" for number in range(100, 200)))
     output = OutputLines(tmp_path / "out")
