@@ -236,7 +236,7 @@ class _Jobs:
 def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float | None:
     """Return the best value of any ok cell in a column of `summary.csv`, for a Hydra sweeper; None if there is none.
 
-    Raises KeyError, listing the columns, if the table has no such column.
+    Raises ConfigError, listing the columns, if the table has no such column.
     """
     column, path = objective.column, ResultsFolder(results_dir).table("summary.csv")
     if column is None or not path.is_file():
@@ -244,7 +244,7 @@ def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and column not in rows[0]:
-        raise KeyError(f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}")
+        raise ConfigError([f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}"])
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
     # Hydra's Optuna sweeper takes None as a failure, and stops with an error at a NaN.
     best = max if objective.best == "max" else min

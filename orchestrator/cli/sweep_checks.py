@@ -20,6 +20,7 @@ from orchestrator.config.schema import (
     axis_value_errors,
     group_errors,
     key_errors,
+    name_errors,
     structure_errors,
     trainable_part,
     value_at,
@@ -80,8 +81,8 @@ def checked(composition: Composition) -> CheckedSweep:
     request = Request.of(config, axes)
     sweep = CheckedSweep(request=request, composition=composition)
     errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
-    wrong_axes = list(axis_errors(config, axes))
-    errors += [*wrong_axes, *axis_value_errors(axes)]
+    wrong_axes = [*axis_errors(config, axes), *axis_value_errors(axes)]
+    errors += wrong_axes
 
     # What its trials are. A mode that only reads results makes none.
     trials: Sequence[TrialSpec] = ()
@@ -151,6 +152,9 @@ def _trial_errors(
     from orchestrator.config.content_hashes import import_errors
     from orchestrator.config.trust import trust_errors
 
+    if errors := list(name_errors(config)):  # of an axis; nothing else can be looked up
+        yield from errors
+        return
     yield from value_errors(config, _OF_A_TRIAL)
     distrusted = list(trust_errors(config, arguments, shipped_dirs()))
     yield from distrusted

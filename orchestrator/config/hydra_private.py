@@ -243,7 +243,10 @@ def _load_once(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
     text = file.read()
     if text not in _loaded:
         file.seek(0)
-        _loaded[text] = OmegaConf.load(file)
+        try:
+            _loaded[text] = OmegaConf.load(file)
+        except AssertionError:  # a text that YAML reads as a number, when OmegaConf parses it once more: '1'
+            raise yaml.YAMLError(f"{file.name} has a single value, not a section") from None
     # Hydra changes what it has loaded. A copy takes less than half of the time of parsing.
     return copy.deepcopy(_loaded[text])
 

@@ -78,6 +78,19 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for key, kind in SCHEMA.items():
         if isinstance(kind, Structure) and _is_in_section(config, key):
             yield from kind.errors(key, value_at(config, key))
+    yield from name_errors(config)
+
+
+_NAMES = ("name", "_target_", "_check_", "_remarks_")
+
+
+def name_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each section or list in place of a name in the trainable's sections."""
+    # Names are looked up in tables before a trainable checks its own sections.
+    for section, values in trainable_part(config).items():
+        for key in _NAMES if is_mapping(values) else ():
+            if isinstance(values.get(key), Mapping | list):
+                yield f"{section}.{key} must be a name, not {values[key]!r:.100}"
 
 
 def value_errors(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:

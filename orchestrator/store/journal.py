@@ -31,6 +31,7 @@ from orchestrator.store.soundness import flaw
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16
+_MOST_JOINED = 4  # the beginnings of records that are tried in a line, if ends of lines are lost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +81,19 @@ def split(data: bytes) -> tuple[list[bytes], tuple[Damage, ...]]:
 
 def _lost(line: bytes) -> int:
     """The number of bytes before the line's intact record: those of a record without its line end, or all of them."""
-    start = 0
-    while start >= 0:
-        if line.startswith(_HEAD + _checksum(_body(line[start:])) + b'",', start):
+    start = line.find(_HEAD)
+    # Each attempt reads the rest of the line, and a damaged line may consist of nothing but beginnings of records.
+    for _ in range(_MOST_JOINED):
+        if start < 0:
+            break
+        if line.startswith(_HEAD + _checksum(_body(line, start)) + b'",', start):
             return start
         start = line.find(_HEAD, start + 1)
     return len(line)
 
 
-def _body(line: bytes) -> bytes:
-    return b"{" + line[len(_HEAD) + _DIGITS + 2 :]
+def _body(line: bytes, start: int = 0) -> bytes:
+    return b"{" + line[start + len(_HEAD) + _DIGITS + 2 :]
 
 
 def _checksum(body: bytes) -> bytes:

@@ -189,7 +189,7 @@ def test_objective_is_none_without_values(layout, tmp_path):
 
 
 def test_unknown_objective_column_lists_the_columns(layout):
-    with pytest.raises(KeyError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
+    with pytest.raises(ConfigError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
         objective_of(layout.root, SweeperObjectiveSection(column="acuracy", best="max"))
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,13 @@ def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
             assert lines == [first, *others]
             assert damages[0].line == 2
             assert sum(len(damage.data) for damage in damages) in (end - start, end - start - 1, end - start - 2)
+
+
+@pytest.mark.parametrize("garbage", [b'{"checksum":"' * 80_000, b'{"checksum":"0123456789abcdef",' * 40_000])
+def test_a_long_line_of_garbage_takes_linear_time(garbage: bytes) -> None:
+    began_s = time.process_time()
+    assert [len(damage.data) for damage in split(garbage + b"\n")[1]] == [len(garbage)]
+    assert time.process_time() - began_s < 1
 
 
 def test_damage_is_quarantined_and_reported_once(path: Path) -> None:
