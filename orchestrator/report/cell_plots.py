@@ -61,11 +61,13 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
     columns = _COLUMNS | {f"time{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
     columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
     rows: list[dict[str, Any]] = []
+    # Memory depends on neither the rule nor the multiplier.
+    of_memory = [column for column in differing if column != "lr_multiplier"]
     for index, record in enumerate(records):
         row = {
             "cell": vega.label_of(cell_label(record, differing)),
             "batch_cell": vega.label_of(
-                cell_label({key: record[key] for key in record if key != "lr_rule"}, differing)
+                cell_label({key: record[key] for key in record if key != "lr_rule"}, of_memory)
             ),
             "order": index if record is not first else -1,  # charts with few bars begin with the chosen cell
             "gpus": record["gpus"],
@@ -182,7 +184,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         "x": {**x, "scale": {"domain": ends, **x["scale"], "nice": False, "clamp": True}},
         "y": vega.quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
     }
-    look: dict[str, Any] = {"color": vega.category("gpus", vega.word("gpus", cells))}
+    look: dict[str, Any] = {"color": vega.coloured_gpus(cells)}
     # More than eight shapes cannot be told apart.
     shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
     points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **vega.POINT}
@@ -190,13 +192,16 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     # Many intervals hide the points.
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
     labels = {**place, "text": {"field": "label"}}
+    # A label beside the axis would cover its numbers.
+    is_left, named = f"datum.time < {ends[0] + 0.2 * (ends[1] - ends[0]):.6g}", "datum.role !== ''"
     layers = [
         *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline == baseline else ()),
         *(vega.interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
         vega.mark("line", place, where="datum.on_front", interpolate="step-after", color=vega.GREY),
         {**vega.mark("point", points, where=drawn, size=70, filled=True), "params": [vega.ZOOM, vega.picked("gpus")]},
         vega.mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=vega.GREY),
-        vega.mark("text", labels, where="datum.role !== ''", dy=-15, clip=False),
+        vega.mark("text", labels, where=f"{named} && !({is_left})", dy=-15, clip=False),
+        vega.mark("text", labels, where=f"{named} && {is_left}", align="left", dx=14, dy=-9, clip=False),
     ]
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})
 
@@ -222,7 +227,8 @@ def _margin_band(y: Spec, baseline: float, level: float) -> list[Spec]:
     return [
         {**once, **vega.mark("rect", ends, color=vega.GREY, opacity=0.2)},
         {**once, **vega.mark("rule", {"y": ends["y"]}, strokeDash=[5, 4])},
-        {**once, **vega.mark("text", label, align="right", dx=-4, dy=-6)},
+        # Outside, where it covers no point.
+        {**once, **vega.mark("text", label, align="left", dx=4, clip=False)},
     ]
 
 
@@ -279,7 +285,7 @@ def memory(cells: pd.DataFrame) -> Plot:
     plot = Plot(
         name="memory",
         title="Memory",
-        about="Peak memory of the fullest device: the maximum over seeds and learning-rate rules.",
+        about="Peak memory of the fullest device: the maximum over seeds, learning-rate rules and multipliers.",
         absent="" if measured else "No trial reported device memory.",
     )
     if plot.absent:

@@ -72,9 +72,22 @@ function fitted(spec, width, labelLimit, first, rows) {
     return { ...rest, ...panel, ...title, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
   }
   found.columns = Math.max(1, Math.floor(width / 350));
-  found.spec.width = Math.floor(width / found.columns) - 85;
+  // The axis of the first column takes 70 pixels, the space between two panels 20.
+  found.spec.width = Math.floor((width - 70) / found.columns) - 20;
   found.facet.header = { ...found.facet.header, labelLimit: found.spec.width };
   return found;
+}
+
+// As many columns of a legend as its longest label allows, beside the other legends.
+function fitLegends(spec, width, rows) {
+  const encodings = ((spec.spec ?? spec).layer ?? []).flatMap(({ encoding }) => [encoding.color, encoding.shape]);
+  const coded = encodings.filter((one) => one?.field && one.legend !== null);
+  const room = width / Math.max(1, new Set(coded.map((one) => one.field)).size);
+  for (const one of coded) {
+    const longest = Math.max(...rows.map((row) => String(row[one.field] ?? "").length));
+    const columns = Math.max(2, Math.floor(room / (6 * longest + 36)));
+    one.legend = { columns, labelLimit: Math.floor(room / columns) - 30 };
+  }
 }
 
 function dropZoom(spec) {
@@ -87,10 +100,9 @@ async function draw(figure) {
   const rows = datasets[data].filter((row) => chosen === null || chosen.has(row.cell));
   const config = structuredClone(page.themes[dark.matches ? "dark" : "light"]);
   const width = figure.clientWidth;
-  config.legend.columns = Math.max(2, Math.floor(width / 175));
-  config.legend.labelLimit = Math.floor(width / config.legend.columns) - 30;
   config.axis.labelLimit = Math.round(Math.min(260, width * 0.42));
   const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first, rows), data: { values: rows } };
+  fitLegends(shown, width, rows);
   const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
   figure.view?.finalize();
   figure.view = (await vegaEmbed(figure, shown, options)).view;

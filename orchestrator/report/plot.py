@@ -221,6 +221,12 @@ def word(column: str, cells: pd.DataFrame) -> str:
     return title.replace("GPUs", "processes").replace("GPU", "process") if is_on_cpu(cells) else title
 
 
+def coloured_gpus(cells: pd.DataFrame) -> dict[str, Any]:
+    """Return the encoding of the number of GPUs by colour: a number has the same one in every chart of these cells."""
+    counts = sorted(set(cells["gpus"].dropna()))
+    return category("gpus", word("gpus", cells), scale={"domain": counts})
+
+
 def fixed_batch(cells: pd.DataFrame) -> str:
     """Return the title of the batch that stays the same with more GPUs."""
     return word(FIXED_SIDE[cells["scaling"].iloc[0]], cells)
@@ -291,7 +297,7 @@ def theme(name: str) -> dict[str, Any]:
             "orient": "top",
             "titleFontWeight": "normal",
             "columns": 4,
-            "offset": 20,
+            "offset": 24,
             "symbolOpacity": 1,
             "symbolBaseFillColor": ink,
             "symbolBaseStrokeColor": ink,
@@ -303,7 +309,7 @@ def theme(name: str) -> dict[str, Any]:
             "labelLimit": 300,
             "labelExpr": "split(datum.label, ', ')",
             "title": None,
-            "labelPadding": 20,
+            "labelPadding": 26,
         },
         "style": {"cell": {"stroke": "transparent"}},
         "mark": {"color": SERIES[name][0]},

@@ -69,9 +69,11 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
     most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
     x = {**vega.quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
     place = {"x": x, "y": vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})}
-    look = {"color": vega.category("gpus", vega.word("gpus", known))}
+    # Every point has the larger number of GPUs, so that a legend would have one entry.
+    look = {"color": {**vega.coloured_gpus(known), "legend": None}}
     drawn = "isValid(datum.speedup) && datum.compared"
-    points = vega.mark("point", {**place, **look, **vega.POINT}, where=drawn, size=70, filled=True)
+    shown = {name: value for name, value in vega.POINT.items() if name not in vega.FADED}
+    points = vega.mark("point", {**place, **look, **shown}, where=drawn, size=70, filled=True, opacity=1)
     # At the right edge no line crosses the labels.
     edge = {**place, "x": {"datum": x["scale"]["domain"][1], "type": "quantitative", "scale": x["scale"]}}
     texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
@@ -80,7 +82,7 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
         vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
         vega.mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=vega.GREY),
         vega.interval("x", {**place, **look}, where=drawn, strokeWidth=3),
-        {**points, "params": [vega.picked("gpus")]},
+        points,
         {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]},
     ]
 

@@ -7,9 +7,10 @@ import pytest
 from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
-from orchestrator.report.cell_plots import cell_rows, with_times
+from orchestrator.report.cell_plots import cell_rows, trade_off, with_times
 from orchestrator.report.plot import svg
 from orchestrator.report.speedup_plots import largest, speedup, why_not_linear
+from tests.unit.orchestrator.decision.deciding import measured
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -26,6 +27,19 @@ def test_two_gpu_counts_have_labelled_values_and_the_ideal() -> None:
     drawn = texts(speedup(cells), rows)
     assert "1.60× (80%)" in drawn
     assert [row["ideal"] for row in rows] == pytest.approx([1, 2])
+
+
+def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
+    records = [record_of(gpus, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
+    trials, cells = collect(records, scaling="weak")
+    timed, found = with_times(cells, trials), decide(trials, cells, Terms())
+    charts = (speedup(cells), trade_off(cells, pd.DataFrame(cell_rows(timed, found)), found))
+    specs = [chart.spec.get("spec", chart.spec) for chart in charts if chart.spec is not None]
+    layers = [layer for spec in specs for layer in spec["layer"]]
+    colours = [layer["encoding"]["color"] for layer in layers if "color" in layer["encoding"]]
+    domains = [colour["scale"]["domain"] for colour in colours if colour["field"] == "gpus"]
+    # Not every chart draws every number.
+    assert len(domains) > 2 and all(domain == [1, 2] for domain in domains)
 
 
 def test_lines_end_with_their_efficiency(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
