@@ -71,6 +71,14 @@ def _forecast(checked: CheckedSweep) -> int:
     offers_of(checked.request.settings)  # an error in the price list must not wait for the rehearsals
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
+    if checked.request.settings.extrapolates:
+        # Rehearsals would be of this machine, and the GPUs are others.
+        if plan.changed:
+            changes = "; ".join(plan.changed)
+            note = f"the results are from another configuration or other code ({changes}): extrapolated as they are"
+            console.print(f"note: {note}", markup=False, soft_wrap=True)
+        print(printable(forecast_text(plan, checked.request)))
+        return 0
     with console.status("") as status:
         file = folder.rehearsals_for(checked.request.settings.shapes_of)
         failures = complete(plan.trials, plan.forecasts, plan.nodes, file, status.update)
@@ -78,19 +86,6 @@ def _forecast(checked: CheckedSweep) -> int:
         console.print(failure, markup=False, soft_wrap=True)
     print(printable(forecast_text(plan_now(checked), checked.request)))
     return 1 if failures else 0
-
-
-def _predict(checked: CheckedSweep) -> int:
-    from orchestrator.plan.plan import plan_now
-    from orchestrator.plan.printout import forecast_text
-
-    plan = plan_now(checked)
-    if plan.changed:
-        changes = "; ".join(plan.changed)
-        note = f"note: the results are from another configuration or other code ({changes}): extrapolated as they are"
-        print(printable(note), file=sys.stderr)
-    print(printable(forecast_text(plan, checked.request)))
-    return 0
 
 
 def _report(checked: CheckedSweep) -> int:
@@ -155,7 +150,6 @@ MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
     "settle": _mode(_run),
     "plan": _mode(_plan, prints=True),
     "forecast": _mode(_forecast, prints=True),
-    "predict": _mode(_predict, prints=True),
     "report": _mode(_report),
     "verify": lambda checked: int(resolve_name("orchestrator.run.verify:show")(checked)),
     "status": _mode(_status, prints=True),

@@ -169,8 +169,6 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     in_process = config["backend"] == "inprocess"
     if is_uri(str(config["results_dir"])):
         yield from uri_errors(config["results_dir"])
-    if config["mode"] == "predict" and not config["predict"]["gpus"]:
-        yield "mode=predict needs predict.gpus, a list of GPU counts like [8, 16, 32]"
     if in_process and cluster["address"]:
         yield "backend=inprocess uses no cluster: remove cluster.address"
     if in_process and sweep["early_stop"]:

@@ -104,8 +104,8 @@ class Composition:
     def axes(self) -> Axes:
         """Return the sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         axes = axes_of(self.config["sweep"]["axes"])
-        if self.config["mode"] == "predict":
-            return {**axes, "gpus": self.config["predict"]["gpus"]}
+        if self.config["mode"] == "forecast" and self.config["forecast"]["gpus"]:
+            return {**axes, "gpus": self.config["forecast"]["gpus"]}
         return axes
 
     def for_hydra(self) -> DictConfig:

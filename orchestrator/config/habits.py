@@ -86,6 +86,7 @@ _REMARKS = {
 _ACTIONS = {
     "write 'report.metric={name: METRIC, better: higher}' (or lower)": "better higher_is_better",
     "write --help": "mode=help",
+    "write mode=forecast 'forecast.gpus=[8,16]'": "mode=predict predict.gpus",
     "read results/NAME/trials/ID/*.log": "mode=logs mode=log",
     "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json": "mode=stop"
     " mode=cancel",
@@ -124,7 +125,7 @@ def meant(key: str, value: str) -> str:
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
     name = key.rpartition(".")[2].lower().replace("-", "_")
-    words = [_with_value(name, value), name]
+    words = [*[key] * ("." in key), _with_value(name, value), name]
     if value.lower() in ("true", "1", "yes", ""):  # a mode as a flag
         words.append(f"mode={name}")
     return next(filter(None, (_instead(key, value, word) for word in words)), "")

@@ -230,7 +230,7 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
             yield dotted, value
 
 
-_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "format=")
+_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "forecast.gpus=", "compare.", "format=")
 """Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
 
 

@@ -191,12 +191,8 @@ class ForecastSection:
     device: str | None = key(None, Parsed(parse=name_errors))
     """a GPU that this machine lacks, "NVIDIA H100 80GB HBM3": memory and speed there, from the shapes of tensors alone,
     with wide intervals; null: rehearse on this machine"""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PredictSection:
     gpus: Sequence[Any] = key([], list_of("a list of GPU counts like [8, 16, 32]", Number(above=0).admits))
-    """[8, 16, 32]: up to 8 times the largest count measured"""
+    """[8, 16, 32]: instead of sweep.axes.gpus, up to 8 times the largest count that has run, on nodes like theirs"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -350,18 +346,17 @@ class Settings:
     mode: str = key(
         "run",
         choice(
-            *("run", "settle", "plan", "forecast", "predict", "report", "compare", "verify"),
+            *("run", "settle", "plan", "forecast", "report", "compare", "verify"),
             *("status", "watch", "list", "launch", "init"),
         ),
         heading="What runs",
     )
-    """run: run or continue the sweep, then report; plan: show what would run; forecast: memory, speed, time
-    and cost of all cells, from what has run or from rehearsals; predict: the same for other GPU counts;
-    settle: run, then further seeds of the cells in question, until the verdict is CLEAR; report: write the
-    tables from existing results; compare: with other results; verify: check that results are complete and
-    undamaged; status: what runs now, what is done, the time left; watch: the same and more as a page in the
-    browser; list: all sweeps in results_dir; launch: print files that start a cluster; init: write a project of
-    your own"""
+    """run: run or continue the sweep, then report; plan: show what would run; forecast: memory, speed, time and
+    cost of all cells, from what has run or from rehearsals, or of more GPUs (forecast.gpus); settle: run, then
+    further seeds of the cells in question, until the verdict is CLEAR; report: write the tables from existing
+    results; compare: with other results; verify: check that results are complete and undamaged; status: what
+    runs now, what is done, the time left; watch: the same and more as a page in the browser; list: all sweeps
+    in results_dir; launch: print files that start a cluster; init: write a project of your own"""
     sweep: SweepSection = section(SweepSection)
     strategy: str = key("auto", choice("auto", *STRATEGIES))
     """auto: one process for one rank, ddp for several
@@ -447,8 +442,6 @@ class Settings:
     claims: ClaimsSection = section(ClaimsSection)
     forecast: ForecastSection = section(ForecastSection)
     """mode=forecast: memory, speed, time and cost of every cell before it runs; later plans and runs use it"""
-    predict: PredictSection = section(PredictSection)
-    """mode=predict: as mode=forecast, for these GPU counts instead of sweep.axes.gpus"""
     compare: CompareSection = section(CompareSection)
     sweeper: SweeperSection = section(SweeperSection)
     format: str = key("table", choice("table", "json"))
@@ -469,3 +462,8 @@ class Settings:
     def shapes_of(self) -> str | None:
         """The GPU of a forecast from shapes; None for other forecasts and modes."""
         return self.forecast.device if self.mode == "forecast" else None
+
+    @property
+    def extrapolates(self) -> bool:
+        """True if other GPU counts are forecast, from trials that ran."""
+        return self.mode == "forecast" and bool(self.forecast.gpus)

@@ -206,15 +206,19 @@ class Plan:
 def plan_now(checked: CheckedSweep) -> Plan:
     """Return the plan of the sweep now; starts and writes nothing, but asks a cluster for its nodes.
 
-    A prediction is for nodes like those that ran the trials. Raises ConfigError if `results_dir` cannot be read.
+    A forecast of other GPU counts is for nodes like those that ran the trials. Raises ConfigError if `results_dir`
+    cannot be read.
     """
     request = checked.request
     history = history_in(ResultsFolder(request.results_dir), may_be_new=True)
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
-    is_prediction = request.settings.mode == "predict"
-    rows = history.rows if is_prediction else history.rows_under(fingerprint)
-    nodes = _nodes_of(rows, request) if is_prediction else _nodes(request)
+    if request.settings.extrapolates:
+        rows = history.rows
+        nodes = _nodes_of(rows, request)
+    else:
+        rows = history.rows_under(fingerprint)
+        nodes = _nodes(request)
     planned = Plan.of_sweep(sweep, rows, nodes)
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
@@ -223,7 +227,7 @@ def _nodes_of(rows: Mapping[str, TrialRecord], request: Request) -> Sequence[Nod
     """Return a node like those that ran the trials. Raises ConfigError if none ran."""
     records = [record for record in rows.values() if record.status is Status.OK]
     if not records:
-        raise ConfigError([f"mode=predict extrapolates from trials that ran: {request.results_dir} has none"])
+        raise ConfigError([f"forecast.gpus extrapolates from trials that ran: {request.results_dir} has none"])
     largest = max(records, key=lambda record: record.gpus)
     if largest.device == "cpu":
         return (replace(A_NODE, gpus=0),)

@@ -44,7 +44,7 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> Document:
             about=[
                 "Extra GPU time: how much more a sample takes than on the GPU count before. The throughputs on 2 and 4"
                 " times as many GPUs follow from how it grew (brackets: 90% intervals)."
-                " mode=predict has the cells on any GPU count."
+                " mode=forecast with forecast.gpus has the cells on any GPU count."
             ],
             frame=pd.DataFrame([_row(trials, group, shown) for group in groups]),
             remarks=[*left_out, *doubtful],

@@ -1,4 +1,4 @@
-"""mode=report with claims, mode=predict, compare and plan: from the command line to the text, on hand-made journals."""
+"""mode=report with claims, forecast, compare and plan: from the command line to the text, on hand-made journals."""
 
 import json
 from collections.abc import Callable
@@ -39,9 +39,9 @@ def start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
     return run
 
 
-def test_predict_extrapolates_what_other_machines_measured(start: Callable[..., tuple[int, str]]) -> None:
+def test_forecast_of_more_gpus_extrapolates_what_other_machines_measured(start: Callable[..., tuple[int, str]]) -> None:
     axes = ("sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
-    status, told = start("mode=predict", "predict.gpus=[8]", "format=json", *axes)
+    status, told = start("mode=forecast", "forecast.gpus=[8]", "format=json", *axes)
     assert status == 0
     forecast, end = json.JSONDecoder().raw_decode(told)
     (cell,) = forecast["cells"]
@@ -49,9 +49,8 @@ def test_predict_extrapolates_what_other_machines_measured(start: Callable[..., 
     # Amdahl's law with α = .1, times the mean of the seeds.
     rate = cell["samples_per_s"]
     assert cell["axes"]["gpus"] == 8 and rate["lo"] < 1.01 * 800 / 1.7 < rate["hi"]
-    assert start("mode=predict", "predict.gpus=[64]", *axes)[0] == 0
-    assert start("mode=predict")[0] == 2
-    assert start("mode=predict", "predict.gpus=[8]", "sweep.name=other_one")[0] == 2
+    assert start("mode=forecast", "forecast.gpus=[64]", *axes)[0] == 0
+    assert start("mode=forecast", "forecast.gpus=[8]", "sweep.name=other_one")[0] == 2
 
 
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.compose import one_line
-from orchestrator.config.habits import _ACTIONS, _HABITS, _REMARKS, dash_errors, meant
+from orchestrator.config.habits import _ACTIONS, _HABITS, _REMARKS, choice_meant, dash_errors, meant
 from orchestrator.config.schema import AXES, SCHEMA
 
 WISHES = {
@@ -102,6 +102,11 @@ def test_unknown_words_have_no_suggestion() -> None:
 
 def test_options_of_a_launch_are_one_mapping() -> None:
     assert meant("launch.partition", "gpu") == "write 'launch.options={partition: gpu}'"
+
+
+def test_a_prediction_is_a_forecast_of_more_gpus() -> None:
+    command = "write mode=forecast 'forecast.gpus=[8,16]'"
+    assert command == meant("predict.gpus", "[8]") == choice_meant("mode", "predict") == meant("mode", "predict")
 
 
 def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
