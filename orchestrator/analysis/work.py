@@ -6,18 +6,16 @@ trial's rate, so that cells whose lengths differ are compared over the same work
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from orchestrator.store.alike import same_work
 from orchestrator.store.record import TrialRecord, figure
-from sweeps.layout import is_independent
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
-from sweeps.sweep import STANDARD_AXES
 
 TOLERANCE = 0.02
 """The share of the work that may be missing. Samples may also lack less than one global batch."""
@@ -85,7 +83,7 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
     groups: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.status is Status.OK and record.budget and figure(record.metrics, "time_to_target_s") is None:
-            groups.setdefault(_comparable_with(record), []).append(record)
+            groups.setdefault(same_work(record), []).append(record)
     by_id: dict[str, Account] = {}
     for group in groups.values():
         yardsticks = {unit: yardstick for unit in _UNITS if (yardstick := _yardstick(group, unit)) is not None}
@@ -95,15 +93,6 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
             if account is not None:
                 by_id[record.trial_id] = account
     return by_id
-
-
-def _comparable_with(record: TrialRecord) -> str:
-    """Return a key that trials share if they were asked for the same work on the same data."""
-    # Another data set or length has other samples, so that only like is compared with like.
-    other_axes = {axis: value for axis, value in record.axes.items() if axis not in STANDARD_AXES}
-    # Each independent replica does the whole budget, so that the samples of the trial are those of several trainings.
-    replicas = record.gpus if is_independent(record.strategy) else 1
-    return json.dumps([record.budget, other_axes, replicas], sort_keys=True, default=str)
 
 
 def _yardstick(group: Sequence[TrialRecord], unit: str) -> Work | None:

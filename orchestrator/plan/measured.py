@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.store.alike import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, figure, samples_to_target
 from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training_s
 from sweeps.status import Status
@@ -16,14 +17,6 @@ from sweeps.trial import TrialSpec
 
 JOURNAL = "journal"  # the source of a forecast from trials of the same cell
 FEWER_GPUS = "fewer GPUs"  # the source of a forecast from trials that differ in GPUs
-
-_OF_COUNT = frozenset(("gpus", "seed"))
-_OF_BATCH = _OF_COUNT | {"device_batch_size", "global_batch_size"}
-
-
-def _key(trial: TrialSpec | TrialRecord, free: frozenset[str]) -> str:
-    """Return a key that is equal for trials that differ only on the free axes."""
-    return repr([trial.device, *sorted((axis, repr(value)) for axis, value in trial.axes.items() if axis not in free)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +36,8 @@ class Measured:
         for record in records:
             if record.status is Status.OK:
                 cells[record.cell_id].append(record)
-                lines[_key(record, _OF_COUNT)].append(record)
-                economies[_key(record, _OF_BATCH)].append(record)
+                lines[but_for_gpus(record)].append(record)
+                economies[but_for_batch(record)].append(record)
         return Measured(cells=cells, lines=lines, economies=economies)
 
     def of_cell(self, trial: TrialSpec) -> Forecast | None:
@@ -77,7 +70,7 @@ class Measured:
 
         `network` has the nodes of the trial.
         """
-        records = self.lines.get(_key(trial, _OF_COUNT), ())
+        records = self.lines.get(but_for_gpus(trial), ())
         rates: dict[float, dict[int, float]] = defaultdict(dict)
         for record in records:
             samples_per_s = figure(record.metrics, "samples_per_s")
@@ -116,7 +109,7 @@ class Measured:
     def samples_to_target(self, trial: TrialSpec) -> Estimate | None:
         """Return the samples to the target at the trial's batch: as measured, or from three other batches."""
         batch, by_batch = trial.batch.global_batch_size, defaultdict[int, list[float]](list)
-        for record in self.economies.get(_key(trial, _OF_BATCH), ()):
+        for record in self.economies.get(but_for_batch(trial), ()):
             samples = samples_to_target(record.metrics)
             if samples is not None:
                 by_batch[record.global_batch_size].append(samples)

@@ -22,7 +22,7 @@ from orchestrator.decision.choice import TIE
 from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, log_objectives
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
 from orchestrator.statistics.intervals import Array, Moments
-from orchestrator.store.history import speed
+from orchestrator.store.alike import speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number
 from sweeps.identity import equivalent_cells

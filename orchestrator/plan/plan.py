@@ -15,6 +15,7 @@ from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
+from orchestrator.store.alike import size
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
@@ -28,18 +29,8 @@ from sweeps.trial import TrialSpec
 SPARE = 1.2
 """The allocator's blocks may fit less well the next time, and with too little memory the trial would end as `oom`."""
 
-MEASURED = ("reserved_memory_gb", "device_memory_gb")
+MEMORY_METRICS = ("reserved_memory_gb", "device_memory_gb")
 """Metrics of a rank: its own peak memory, and that of the whole device."""
-
-_ALIKE_IN_MEMORY = frozenset(
-    ("gpus", "seed", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "probe", "repetition")
-)
-
-
-def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
-    """Return a key that is equal for trials that need the same memory on each device."""
-    others = sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_MEMORY)
-    return repr((device_batch_size, others))
 
 
 def is_packed(trial: TrialSpec) -> bool:
@@ -64,7 +55,7 @@ class MemoryShares:
         ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:
-            reserved_gb, device_gb = (figures.get(name) for name in MEASURED)
+            reserved_gb, device_gb = (figures.get(name) for name in MEMORY_METRICS)
             share = SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
             if status is Status.OOM:
                 share = 1.0  # the next attempt gets the whole device

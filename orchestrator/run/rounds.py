@@ -18,7 +18,8 @@ from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import LeftOut, Patience, TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.history import History, speed_group
+from orchestrator.store.alike import speed_group
+from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judged, needs_repetition
 from orchestrator.text.numbers import counted

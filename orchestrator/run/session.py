@@ -14,11 +14,11 @@ from typing import Any
 
 from orchestrator.config.checked_sweep import source_dir
 from orchestrator.config.content_hashes import named_files
-from orchestrator.plan.plan import MEASURED, size
+from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
+from orchestrator.store.alike import size, speed
 from orchestrator.store.failpoints import Moment, reached
-from orchestrator.store.history import speed
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
@@ -227,7 +227,7 @@ class Session:
             "note": outcome.note,
         }
         figures = {
-            name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", "sequence_length", *MEASURED)
+            name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", "sequence_length", *MEMORY_METRICS)
         }
         self._journal.append(Kind.PROBED, self._secrets.value(value | figures))
 

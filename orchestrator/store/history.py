@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.store.alike import speed
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
 from orchestrator.store.soundness import checked_record
 from sweeps.axes import flat, is_whole
-from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.probe import probe_id
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -335,24 +335,6 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "(absent)"
 
 
-def speed_group(row: TrialRecord | TrialSpec) -> str:
-    """Return a key that is equal for trials with the same steps and the same seed; they differ in the rate of a step.
-
-    It is empty for a rule that changes what the optimizer or the training loop does in a step.
-    """
-    rule = row.lr.rule if isinstance(row, TrialSpec) else row.lr_rule
-    return f"{speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
-
-
-def same_steps(row: TrialRecord) -> str:
-    """Return a key that is equal for all seeds of a cell, and for cells whose steps differ only in their rate."""
-    return speed(row.axes) if row.lr_rule in SAME_AT_REFERENCE else row.cell_id
-
-
-_ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe", "repetition"))
-"""Axes that hardly change how long a trial takes, and the marks of probes and repetitions."""
-
-
 class Durations:
     """Wall times of ok trials, by cell and by everything that determines a trial's speed."""
 
@@ -381,8 +363,3 @@ class Durations:
         if key not in self._medians and key in self._seconds:
             self._medians[key] = statistics.median(self._seconds[key])
         return self._medians.get(key)
-
-
-def speed(axes: Mapping[str, Any]) -> str:
-    """A key that trials of about the same speed have in common."""
-    return repr(sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_TIME))

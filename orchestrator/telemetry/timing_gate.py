@@ -9,7 +9,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from orchestrator.store.history import same_steps
+from orchestrator.store.alike import same_steps
 from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status

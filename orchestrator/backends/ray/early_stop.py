@@ -9,7 +9,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from orchestrator.backends.ray.tune import Attempt
 from orchestrator.config.request import Request
-from orchestrator.store.history import speed
+from orchestrator.store.alike import speed
 from sweeps.trial import TrialSpec
 
 SAMPLES, SCORE = "samples", "score"

@@ -13,7 +13,7 @@ from orchestrator.decision.choice import choose
 from orchestrator.decision.contest import Contest, accuracies
 from orchestrator.decision.recommendation import SURE
 from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, skipped
-from orchestrator.store.history import speed
+from orchestrator.store.alike import speed
 from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
 from sweeps.status import Status
