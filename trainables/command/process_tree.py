@@ -2,6 +2,10 @@
 
 The command is the child of a guard, which is this module run as a script. The guard is a subreaper: the kernel gives it
 each descendant whose parent has ended, so that no process leaves the tree by a new session or another environment.
+
+Between this process and the guard stands a launcher that only waits. Ray kills the children of the processes that it
+ends, but no grandchildren: the guard outlives its rank, and until then the tree is among the rank's descendants, where
+telemetry looks for it.
 """
 
 from __future__ import annotations
@@ -57,28 +61,24 @@ class Tree:
         self._patience_s = grace_s + 2 * KILL_S
         self._give_up_at = math.inf
         with theirs:
-            try:
-                # The script forks and returns, because Ray kills the children of the processes that it ends.
-                subprocess.run(
-                    [sys.executable, "-P", __file__],
-                    stdin=theirs.fileno(),
-                    stdout=output[0],
-                    stderr=output[1],
-                    start_new_session=True,
-                    check=True,
-                    timeout=START_S,
-                )
-            except BaseException:
-                self._control.close()
-                raise
+            self._launcher = subprocess.Popen(
+                [sys.executable, "-P", __file__],
+                stdin=theirs.fileno(),
+                stdout=output[0],
+                stderr=output[1],
+                start_new_session=True,
+            )
         command = {"words": list(words), "environment": dict(environment), "cwd": str(cwd), "grace_s": grace_s}
-        self._control.settimeout(START_S)
-        self._control.sendall(json.dumps(command).encode() + b"\n")
-        start = self._message()
-        if "error" in start:
-            self._control.close()
-            number, text, name = start["error"]
-            raise OSError(number, text, name)
+        try:
+            self._control.settimeout(START_S)
+            self._control.sendall(json.dumps(command).encode() + b"\n")
+            start = self._message()
+            if "error" in start:
+                number, text, name = start["error"]
+                raise OSError(number, text, name)
+        except BaseException:
+            self._close()
+            raise
         self.pid: int = start["pid"]
         self._guard_pid: int = start["guard_pid"]
 
@@ -112,13 +112,19 @@ class Tree:
         else:
             if "survivors" not in message:
                 return None  # the command ended by itself in the meantime
-            self._control.close()
+            self._close()
             return list(message["survivors"])
         for process in descendants(root):
             with suppress(psutil.Error):
                 process.kill()
-        self._control.close()
+        self._close()
         return []
+
+    def _close(self) -> None:
+        """Leave the guard, which then ends, and with it the launcher."""
+        self._control.close()
+        with suppress(subprocess.TimeoutExpired):  # the guard waits for a broken disk
+            self._launcher.wait(KILL_S)
 
     def _message(self) -> dict[str, Any]:
         while b"\n" not in self._received:
@@ -316,5 +322,8 @@ def _described(process: psutil.Process) -> str:
         return f"process {process.pid}"
 
 
-if __name__ == "__main__" and not os.fork():
-    _Guard().main()
+if __name__ == "__main__":
+    if guard := os.fork():
+        os.waitpid(guard, 0)
+    else:
+        _Guard().main()

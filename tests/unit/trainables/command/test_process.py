@@ -216,6 +216,38 @@ def test_a_process_without_session_and_environment_ends_with_the_command(tmp_pat
     assert not running
 
 
+def test_a_command_is_among_the_descendants_of_its_rank(tmp_path: Path) -> None:
+    """Telemetry counts what those use as the trial's own, and everything else as foreign."""
+    seen: list[bool] = []
+
+    def see(stream: str, line: str) -> None:
+        seen.append(int(line) in {process.pid for process in psutil.Process().children(recursive=True)})
+
+    run(tmp_path, ["bash", "-c", "echo $$; sleep 1 & echo $!; wait"], on_line=see)
+    assert seen == [True, True]
+
+
+def test_a_command_ends_with_its_rank_and_the_children_of_that(tmp_path: Path) -> None:
+    """Ray kills a process and its children, but no grandchildren."""
+    code = f"""
+        import os, sys
+        from pathlib import Path
+        from trainables.command import process_tree
+        output = (open(os.devnull, "wb"),) * 2
+        tree = process_tree.Tree(["sleep", "76543"], dict(os.environ), Path({str(tmp_path)!r}), output, 0.5)
+        print(tree.pid, flush=True)
+        tree.wait(60.0)
+    """
+    rank = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    assert rank.stdout
+    with rank.stdout:
+        command = psutil.Process(int(rank.stdout.readline()))
+    for victim in (*psutil.Process(rank.pid).children(), psutil.Process(rank.pid)):
+        victim.kill()
+    rank.wait()
+    command.wait(10)
+
+
 def _words(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
