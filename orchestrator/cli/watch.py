@@ -44,6 +44,7 @@ MOST_TRIALS = 500  # how many of the ended trials the page lists, the last first
 MOST_CURVES = 8
 MOST_POINTS = 200
 MOST_LOGS = 8
+MOST_CONNECTIONS = 32  # a browser has six
 LOG_CHARACTERS = 16_384  # the most characters at the end of a log that are shown
 _LONGEST_SECRET = 8_192  # bytes before them that are searched, too, because a secret may begin there
 
@@ -192,6 +193,7 @@ class Server(ThreadingHTTPServer):
     """Serves the page and its values on a free port of the loopback, to those who know the token."""
 
     daemon_threads = True
+    request_queue_size = 128  # a flood of connections must not delay the next one by the second of a lost packet
 
     def __init__(self, watch: WatchedSweep) -> None:
         self.watch = watch
@@ -201,7 +203,23 @@ class Server(ThreadingHTTPServer):
         self.nonce = token_urlsafe(16)
         page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
         self.page = page.encode()
+        self._connections: dict[Any, None] = {}  # the oldest first
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread; the oldest one ends once there are too many."""
+        # Programs of other users can open connections and send nothing: they would use up the files of this process.
+        self._connections[request] = None
+        for oldest in list(self._connections)[:-MOST_CONNECTIONS]:
+            self._connections.pop(oldest, None)
+            with suppress(OSError):  # it has ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that has ended."""
+        self._connections.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the error, unless the browser has closed the connection."""
@@ -221,14 +239,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page or with its value."""
-        url = urlsplit(self.path)
-        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        path, _, rest = self.path.partition("?")
+        query = {name: values[-1] for name, values in parse_qs(rest).items()}
         # In constant time, so that nobody can guess the token one character after another.
         if not self._is_from_here() or not compare_digest(query.get("token", "").encode(), self.server.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"Open the address that mode=watch prints.\n")
-        elif url.path == "/":
+        elif path == "/":
             self._send(HTTPStatus.OK, "text/html", self.server.page)
-        elif url.path == "/state":
+        elif path == "/state":
             # Threads serve several browser tabs, and `WatchedSweep` keeps what it has read.
             with self.server.lock:
                 value = self.server.watch.answer(query.get("trial", ""))

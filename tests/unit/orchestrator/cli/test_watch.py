@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ REFUSED = {
     ],
     404: [
         (f"{path}?token=TOKEN", {})  # no file of the folder is served
-        for path in ("/journal.jsonl", "/../journal.jsonl", "/state/", "/trials/failed-1/trace.txt")
+        for path in ("/journal.jsonl", "/../journal.jsonl", "/state/", "/trials/failed-1/trace.txt", "ws://[/")
     ],
     501: [("/state?token=TOKEN", {"method": method}) for method in ("POST", "PUT", "DELETE", "OPTIONS")],
 }
@@ -99,6 +101,19 @@ def test_only_the_page_is_served_to_this_machine_with_the_token(server: Server, 
         assert told == status and "trials" not in body, (path, headers)
     for host in ("localhost:9", "127.0.0.1", "[::1]:80"):  # behind a tunnel
         assert reply(server, f"/?token={server.token}", Host=host)[0] == 200
+
+
+def test_connections_that_send_nothing_keep_nobody_out(server: Server) -> None:
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+            for _ in range(2 * watch.MOST_CONNECTIONS)
+        ]
+        assert value(server)["state"]
+        assert silent[0].recv(1) == b""  # the oldest have been closed
+        with pytest.raises(TimeoutError):
+            silent[-1].settimeout(0.01)
+            silent[-1].recv(1)
 
 
 def test_the_page_may_load_nothing_from_elsewhere(server: Server) -> None:
