@@ -274,6 +274,8 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
                 yield from (function(config) or ()) if key == "_check_" else ()
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
+            except TypeError as error:  # most checks calculate with values of the config
+                yield f"trainable.{key}={name!r}: a value has the wrong type: {error}"
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

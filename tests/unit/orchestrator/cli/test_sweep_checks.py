@@ -65,6 +65,7 @@ def test_shipped_config_has_no_errors():
         ("trainable._ignores_", "lr_rule", ["'lr_rule'"]),
         ("trainable._check_", "math:nope", ["'math:nope'", "'nope'"]),
         ("trainable._remarks_", "math:nope", ["'math:nope'", "'nope'"]),
+        ("trainable._check_", "math:sqrt", ["'math:sqrt'"]),
         ("trainable.width", "???", []),
         ("budget.steps", 5, ["epochs=10", "steps=5"]),
         ("budget.epochs", None, ["none"]),
