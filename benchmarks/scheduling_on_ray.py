@@ -61,11 +61,12 @@ class Ends(Recorder):
         self._began[trial.trial_id] = time.monotonic()
         self.first_s = min(self.first_s, time.monotonic())
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
         self.last_s = time.monotonic()
         self.outcomes[trial.trial_id] = outcome
         self.stays[trial.trial_id] = (trial, self._began[trial.trial_id], self.last_s, outcome)
         print(f"{self.last_s - self.first_s:6.1f} s: {trial.label} {outcome.status}", file=sys.stderr)
+        return False
 
 
 def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec], Durations, dict[str, float]]:

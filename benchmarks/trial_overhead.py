@@ -49,11 +49,12 @@ class Ends(Recorder):
         self.at: list[float] = []
         self.train_s = 0.0
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
         if outcome.status is not Status.OK:
             raise RuntimeError(f"{trial.trial_id}: {outcome.note}")
         self.at.append(time.monotonic())
         self.train_s += outcome.metrics["train_s"]
+        return False
 
 
 def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:

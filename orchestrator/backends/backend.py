@@ -39,8 +39,8 @@ class Listener(Protocol):
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rank 0 reported rows, one per epoch, each exactly once and in order."""
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """The attempt has ended. The end is acknowledged once this returns."""
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
+        """The attempt has ended. Return whether another one follows. The end is acknowledged once this returns."""
 
     def ticked(self) -> None:
         """Called at least once a second while trials run, for clocks and displays."""

@@ -150,7 +150,8 @@ class InProcessBackend:
                 return
             trial = start.trial
             outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
-            trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
+            is_retried = outcome is not None and listener.finished(trial, outcome)
+            trial_queue.ended(trial.trial_id, time.monotonic(), outcome, is_retried=is_retried)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -176,6 +177,4 @@ class InProcessBackend:
         if rank.is_interrupted:
             return None
         outcome = outcome_of([rank_exit], names=["rank 0"], wall_s=time.monotonic() - started)
-        outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
-        listener.finished(trial, outcome)
-        return outcome
+        return with_telemetry(outcome, [sampler.readings()], trial, trial_dir)

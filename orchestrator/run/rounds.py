@@ -307,8 +307,6 @@ class Rounds:
             durations=self._plan.durations,
             budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
             patience=patience,
-            # The session has journaled the end of the attempt by then.
-            awaits_retry=lambda trial_id: history.of(trial_id).awaits_retry,
             supplier=self,
             as_started=SharedTimings(history).as_started,
             equal_failures=None if has_ok_trial else request.settings.equal_failures,

@@ -113,8 +113,8 @@ class Session:
         self._trackers.reported(trial, rows)
         reached(Moment.ROWS_ADDED)
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Journal the end of the attempt: once this returns, a trial that has ended is never run again.
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
+        """Journal the end of the attempt. Return whether another one follows; otherwise the trial never runs again.
 
         Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises ConfigError if it
         found the request invalid and no earlier trial has a result.
@@ -135,7 +135,7 @@ class Session:
         if trial.purpose is Purpose.PROBE:
             self._journal_probe(trial, outcome)
             self._display.finished(trial, outcome)
-            return
+            return False
         self._running.pop(trial.trial_id, None)
         if outcome.trace:
             self._folders.write_trace(trial, outcome.trace)
@@ -148,7 +148,7 @@ class Session:
             self._display.retried(trial, outcome)
             self._trackers.finished(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
-            return
+            return True
         record = self._journal_end(trial, outcome)
         if outcome.status.is_result() or outcome.skipped_by or trial.measures:
             # After the journal, so that a crash in between can still be continued.
@@ -156,6 +156,7 @@ class Session:
         self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
         self._trackers.finished(trial, outcome)
         reached(Moment.TRIAL_FINISHED)
+        return False
 
     def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
         """Journal the result of another trial as this one's, which trains in the same way and need not run."""

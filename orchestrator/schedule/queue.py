@@ -211,21 +211,20 @@ class TrialQueue:
         durations: Durations | None = None,
         budget: SweepBudget | None = None,
         patience: Patience | None = None,
-        awaits_retry: Callable[[str], bool] = lambda trial_id: False,
         equal_failures: int | None = None,
         supplier: Supplier | None = None,
         as_started: Callable[[Start], TrialSpec] = attrgetter("trial"),
     ) -> None:
-        """`awaits_retry` returns whether another attempt follows the one that has just ended. `equal_failures` is how
-        many cells may fail for one reason before the rest is not run; None: all. `supplier`: None: no trials follow.
-        `as_started` returns the trial with what is known only when it starts; its ids and its gang stay.
+        """`equal_failures` is how many cells may fail for one reason before the rest is not run; None: all.
+
+        `supplier`: None: no trials follow. `as_started` returns the trial with what is known only when it starts; its
+        ids and its gang stay.
         """
         self._durations = durations or Durations()
         self._budget = budget or SweepBudget()
         self._gpu_s = self._budget.used_gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
-        self._awaits_retry = awaits_retry
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler = Scheduler((), (), self._durations.expected_s)
@@ -298,8 +297,10 @@ class TrialQueue:
             self._leave_out((trial, skipped) for trial in self._scheduler.waiting())
         return self._scheduler.next(now_s)
 
-    def ended(self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None) -> None:
-        """Report the end of a trial; `outcome` is None if unknown. The trial may be retried."""
+    def ended(
+        self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None, *, is_retried: bool = False
+    ) -> None:
+        """Report the end of an attempt; `outcome` is None if unknown. With `is_retried` another attempt follows."""
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus_held * (now_s - started_s)
         self._scheduler.ended(trial_id)
@@ -312,7 +313,7 @@ class TrialQueue:
             self._scheduler.revise()
         if outcome and self._supplier is not None:
             self._supplier.ended(trial, outcome)
-        if outcome and self._awaits_retry(trial_id):
+        if outcome and is_retried:
             # The other trial with the same port may still run.
             self.retry(replace(trial, timing="exclusive") if outcome.cause is Cause.PORT else trial)
 

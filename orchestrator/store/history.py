@@ -52,11 +52,6 @@ class TrialHistory:
         """True if the files in the trial's folder are those of a further attempt, which does not count yet."""
         return self.restarted and not self.ended
 
-    @property
-    def awaits_retry(self) -> bool:
-        """True if the last attempt failed, and another one follows."""
-        return bool(self.failures) and not self.running
-
     def start(self, attempt: int) -> None:
         """Take the start of an attempt."""
         # A start while one is running: the driver of that one was killed, and nobody noted its length.

@@ -71,9 +71,10 @@ class Recorder:
         self.rows.setdefault(trial.trial_id, []).extend(rows)
         self._on_row()
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> bool:
         self.events.append(("finished", trial.trial_id))
         self.outcomes[trial.trial_id] = outcome
+        return False
 
     def ticked(self) -> None:
         self.ticks += 1

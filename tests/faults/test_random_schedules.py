@@ -165,11 +165,11 @@ class Schedules(RuleBasedStateMachine):
         outcome = TrialOutcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace)
         assert self.session
         try:
-            self.session.finished(ended, outcome)
+            is_retried = self.session.finished(ended, outcome)
         except OSError:
             return self._die()
         self.scheduler.ended(ended.trial_id)
-        if self.journal.history.of(ended.trial_id).awaits_retry:
+        if is_retried:
             self.scheduler.retry(ended)
         else:
             self.acknowledged.add(ended.trial_id)

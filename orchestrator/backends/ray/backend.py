@@ -213,7 +213,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         """Tell the queue which attempts have ended."""
         for attempt, start in [(attempt, start) for attempt, start in self._given if attempt.is_finished()]:
             self._given.remove((attempt, start))
-            self._trial_queue.ended(start.trial.trial_id, now_s, attempt.outcome)
+            self._trial_queue.ended(start.trial.trial_id, now_s, attempt.outcome, is_retried=attempt.is_retried)
             # It never started: the queue must not count this as a failure of the trial.
             if attempt.trial_id in self._taken_back:
                 self._trial_queue.retry(start.trial)

@@ -67,6 +67,7 @@ class Attempt(Trial):  # type: ignore[misc]
         self.spec = spec
         self.rows: Sequence[Mapping[str, Any]] = ()  # the rows of the latest result
         self.outcome: TrialOutcome | None = None  # how it ended; None until the supervisor has reported that
+        self.is_retried = False  # whether another attempt follows
         self._shown = dict(shown)
         creators = {"trial_name_creator": attrgetter("spec.label"), "trial_dirname_creator": attrgetter("trial_id")}
         super().__init__(name, config={**given, **shown}, **creators, **known)
@@ -122,7 +123,7 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
-                listener.finished(trial.spec, self._with_quarantine(trial.outcome))
+                trial.is_retried = listener.finished(trial.spec, self._with_quarantine(trial.outcome))
 
     def _with_quarantine(self, outcome: TrialOutcome) -> TrialOutcome:
         """Put the outcome's lost GPUs in quarantine; return the outcome with a note that says so."""
@@ -141,7 +142,7 @@ class Relay(Callback):  # type: ignore[misc]
         wall_s = time.monotonic() - self._started[trial.trial_id]
         trial.outcome = _broken(trial.error_file, wall_s)
         with self._guarded.listening() as listener:
-            listener.finished(trial.spec, trial.outcome)
+            trial.is_retried = listener.finished(trial.spec, trial.outcome)
 
     def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
         """Let the listener do what is due, and kill supervisors that are silent."""

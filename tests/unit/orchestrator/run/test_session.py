@@ -69,12 +69,12 @@ def leave_checkpoint(layout: ResultsFolder) -> Path:
     return file
 
 
-def run_to(taken_up: Session, outcome: TrialOutcome, *rows: dict[str, Any], of: Any = TRIAL) -> None:
-    """Start a trial, report rows, and end it."""
+def run_to(taken_up: Session, outcome: TrialOutcome, *rows: dict[str, Any], of: Any = TRIAL) -> bool:
+    """Start a trial, report rows, and end it. Return whether another attempt follows."""
     taken_up.started(of)
     if rows:
         taken_up.reported(of, rows)
-    taken_up.finished(of, outcome)
+    return taken_up.finished(of, outcome)
 
 
 def test_forecast_is_journaled_with_the_trial(layout: ResultsFolder) -> None:
@@ -94,8 +94,7 @@ def test_full_disk_ends_the_sweep_not_the_trial(layout: ResultsFolder) -> None:
 def test_failed_trial_is_retried_and_then_finished(layout: ResultsFolder) -> None:
     taken_up = session(layout, retries=1)
     for again in (True, False):
-        run_to(taken_up, BROKEN)
-        assert history(layout).of("t").awaits_retry is again
+        assert run_to(taken_up, BROKEN) is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
     row = history(layout).all_rows["t"]

@@ -229,13 +229,13 @@ def test_wait_goes_on_when_all_nodes_have_left():
 
 
 def test_retry_comes_before_others_once_its_place_is_free():
-    trial_queue = on(TrialQueue(trials(3), awaits_retry=lambda trial_id: trial_id == "0"), ONE, TWO)
+    trial_queue = on(TrialQueue(trials(3)), ONE, TWO)
     first, second = trial_queue.next(0.0), trial_queue.next(0.0)
     survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
     on(trial_queue, survivor, now_s=1.0)
     assert trial_queue.next(1.0) is None
     lost = TrialOutcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
-    trial_queue.ended(first.trial.trial_id, 1.0, lost)
+    trial_queue.ended(first.trial.trial_id, 1.0, lost, is_retried=True)
     assert trial_queue.next(1.0) is None
     trial_queue.ended(second.trial.trial_id, 2.0)
     assert trial_queue.next(2.0).trial is first.trial
@@ -243,12 +243,11 @@ def test_retry_comes_before_others_once_its_place_is_free():
 
 def test_a_trial_whose_port_was_in_use_is_tried_again_alone():
     side_by_side = [replace(one, timing="shared") for one in trials(2)]
-    retried = {side_by_side[1].trial_id}
-    trial_queue = on(TrialQueue(side_by_side, awaits_retry=retried.__contains__), ONE)
+    trial_queue = on(TrialQueue(side_by_side), ONE)
     starts = [trial_queue.next(0.0), trial_queue.next(0.0)]
     assert [start.trial for start in starts] == side_by_side
     in_use = TrialOutcome(status=Status.FAILED, cause=Cause.PORT, wall_s=1.0)
-    trial_queue.ended(starts[1].trial.trial_id, 1.0, in_use)
+    trial_queue.ended(starts[1].trial.trial_id, 1.0, in_use, is_retried=True)
     assert trial_queue.next(1.0) is None  # the other trial still has the port
     trial_queue.ended(starts[0].trial.trial_id, 2.0, TrialOutcome(status=Status.OK, wall_s=2.0))
     again = trial_queue.next(2.0)

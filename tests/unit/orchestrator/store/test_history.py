@@ -110,13 +110,6 @@ def test_failures_of_earlier_drivers_count_until_the_trial_ends():
     assert history.of("a").failures == [Cause.ERROR] and history.of("b").failures == [Cause.CRASH]
 
 
-def test_a_trial_awaits_a_retry_from_its_failure_to_the_next_start():
-    failed, started_again = of(Kind.RETRIED, trial_id="a", cause="crash"), of(Kind.STARTED, trial_id="a", attempt=2)
-    records = [SWEEP, of(Kind.STARTED, trial_id="a", attempt=1), failed, started_again, end(trial_id="a", attempt=2)]
-    waits = [History(records[:count]).of("a").awaits_retry for count in range(len(records) + 1)]
-    assert waits == [False, False, False, True, False, False]
-
-
 def test_all_attempts_and_probes_count_as_spent():
     history = History(
         [

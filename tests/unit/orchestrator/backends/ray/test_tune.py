@@ -152,6 +152,7 @@ class Tried:
 
     def __init__(self, number: int, status: str = Trial.PENDING, outcome: TrialOutcome | None = None) -> None:
         self.trial_id, self.status, self.outcome = f"{number}", status, outcome
+        self.is_retried = False
 
     def is_finished(self) -> bool:
         return self.status == Trial.TERMINATED
