@@ -48,6 +48,8 @@ _STATUS: Mapping[Cause, Status] = {
 
 OWN_FAULT = (Cause.ERROR, Cause.CRASH)  # causes that are blamed on the trial; a node or a GPU fails by itself
 
+NOTE_LENGTH = 300  # characters of a note, which is one line of a table
+
 LOST_NODES = 5
 """Attempts that one trial may lose to nodes or GPUs: not its fault, but a trial that breaks them must stop sometime."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sweeps.axes import is_number
 from sweeps.metric import is_higher_better
-from sweeps.rank_exit import Cause, RankExit
+from sweeps.rank_exit import NOTE_LENGTH, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import RankRequest, TrialSpec
 from trainables import device_memory, isolation, provenance
@@ -55,8 +55,6 @@ LOST_DEVICE_TEXTS = (
 """Messages of CUDA and NVML about a lost or broken GPU (CUDA runtime errors 214, 220, 714, 46 and 100)."""
 PORT_IN_USE = re.compile(r"\bEADDRINUSE\b|[Aa]ddress already in use")
 """Messages of Python and torch.distributed about a port that another process listens on."""
-
-NOTE_LENGTH = 300
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 

@@ -21,6 +21,7 @@ from orchestrator.decision.choice import ROUNDING, TIE, Choice, choose
 from orchestrator.decision.contest import Contest, Restarts, accuracy_differences, log_objectives
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
@@ -36,9 +37,6 @@ OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 
 LATER = 0.5
 """With one seed per cell, totals that differ by less than this part may differ by the chance of a start-up."""
-
-UNSOUND = 10
-"""A cell at the reference batch is no baseline if another one is better by more than this multiple of the margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,8 +345,8 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
 def better_than_baseline(contest: Contest) -> int | None:
     """Return the most accurate candidate if the baseline is so far below it that most cells pass; else None.
 
-    It is better by more than UNSOUND margins, and the lower end of the difference's 95% interval, where it is known, is
-    above one margin.
+    It is better by more than `margins.IMPLAUSIBLE`, and the lower end of the difference's 95% interval, where it is
+    known, is above one margin.
     """
     difference, lost = accuracy_differences(contest), contest.lost.mean
     may_be_chosen = ~np.isnan(contest.objective).all(axis=1)
@@ -357,7 +355,7 @@ def better_than_baseline(contest: Contest) -> int | None:
         return None
     best = int(np.nanargmax(above))
     is_shown = not difference.intervals().lo[best] - lost[best] <= contest.margin
-    return best if above[best] > UNSOUND * contest.margin and is_shown else None
+    return best if above[best] > margins.IMPLAUSIBLE * contest.margin and is_shown else None
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, values: pd.Series[Any]) -> Array:

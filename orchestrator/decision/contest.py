@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.statistics import margins
 from orchestrator.statistics.collapses import Collapses, share_draws
 from orchestrator.statistics.intervals import UPPER_95, Array, Interval, Moments, least_error, logs
 from orchestrator.statistics.pooling import Likeness, pooled_draws
@@ -192,10 +193,6 @@ def accuracy_differences(contest: Contest) -> Means:
     return replace(difference, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, difference.freedom))
 
 
-_EXPECTED = 0.5
-"""The loss in margins that is expected of a cell before any measurement."""
-
-
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
     """Return draws pooled over similar cells, shape (draws, cells); None if pooling is impossible."""
     compared = ~np.isnan(difference.point)
@@ -206,7 +203,7 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
     baseline = int(compared[: contest.baseline].sum())
     error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
     # Few data must not decide: before any measurement, a cell is expected halfway to the margin.
-    expected = _EXPECTED * contest.margin
+    expected = margins.EXPECTED * contest.margin
     ahead = np.where(np.arange(len(compared)) == contest.baseline, expected, 0.0)
     point = (own.point - ahead)[compared]
     truths = pooled_draws(point, error[compared], own.freedom[compared], alike, generator, draws, baseline=baseline)

@@ -19,12 +19,13 @@ from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
-from orchestrator.decision.candidates import UNSOUND, Contenders
+from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known
 from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, named, varying
@@ -35,9 +36,6 @@ _MOST_NAMED = 2
 
 _ROUNDED = 1e-6
 """Seeds that differ by less than this part of their metric differ by rounding."""
-
-_FAR = 10.0
-"""If the seeds' standard deviation is above this multiple of the margin, the margin's unit or one seed is doubtful."""
 
 _OF_FRACTIONS = 0.1
 """A margin below this is meant for accuracies that are fractions of 1."""
@@ -317,7 +315,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     level, choice = contenders.choice.log_objective.point, contenders.choice
     common = {"unit": contenders.measure.unit, "of_chosen": contenders.objectives[chosen]}
     poor = contenders.poor_reference
-    readmits = math.inf if poor is None else -float(choice.accuracy_difference.point[poor]) / UNSOUND
+    readmits = math.inf if poor is None else -float(choice.accuracy_difference.point[poor]) / margins.IMPLAUSIBLE
     faster = np.flatnonzero((level < level[chosen] - math.log1p(TIE)) & (choice.pooled_difference < 0)).tolist()
     for row in sorted(faster, key=lambda row: -choice.pooled_difference[row])[:_MOST]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
@@ -421,7 +419,7 @@ def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Rema
     elif several.any() and not is_percent:
         # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
         spread = float(np.sqrt(np.nanmean(Moments.of(contest.sound).variance)))
-        if spread > _FAR * contest.margin:
+        if spread > margins.IMPLAUSIBLE * contest.margin:
             yield contenders.remark("margin_too_small", spread=spread)
     if contest.margin > typical / 2:
         yield contenders.remark("margin_too_large", typical=typical)

@@ -21,6 +21,7 @@ from orchestrator.config.request import Request
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, log_objectives
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.alike import speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
@@ -30,8 +31,6 @@ from sweeps.lr_rule import plainness
 from sweeps.probe import probe_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-
-GIVEN_UP = 2  # a first seed that is this many margins below the baseline's same seed is trained, but not timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +144,7 @@ def _judged(
     bounds = {ids[row]: outlook.bound(row) for row in rows}
 
     # A first seed is given up far below the baseline's same seed: its cell may still have better seeds.
-    metric, distance = request.metric, GIVEN_UP * request.settings.report.margin
+    metric, distance = request.metric, margins.SHORT * request.settings.report.margin
     first_bound, first_bounds = None, dict[int, float]()
     if baseline is not None:
         first_bound = float(contenders.cells["score"][baseline]) - distance
@@ -240,10 +239,8 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     return trial.with_settings(give_up_below=bound)
 
 
-UNSETTLED = 2
-"""With one seed per cell, chance is unknown. A cell that is more than this many margins short is then out."""
-
-ALIKE = 1.1  # a cell with more than this many times the objective of the best one is then out, too
+ALIKE = 1.1
+"""With one seed per cell, a cell with more than this many times the objective of the best one is out."""
 
 DRAWS = 4_000  # random draws of the end of the sweep; probabilities are accurate to ±1%
 
@@ -263,7 +260,7 @@ class Outlook:
         These have a probability above 1 - SURE, or an unknown one. Empty once the choice is sure and has enough seeds.
         """
         level, p_chosen = self._log_objectives.point, self.p_chosen
-        short = self._shortfalls > UNSETTLED * self.contest.margin
+        short = self._shortfalls > margins.SHORT * self.contest.margin
         beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
         alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
         if chosen is None:
@@ -305,7 +302,7 @@ class Outlook:
         """Return the accuracy of the cell's next seed below which its mean will not be within the margin.
 
         Below the bound, the mean is within the margin with a probability of at most 1 - SURE. If chance is unknown,
-        the cell is UNSETTLED margins short instead. None for the baseline, without a baseline, and without a further
+        the cell is `margins.SHORT` short instead. None for the baseline, without a baseline, and without a further
         seed.
         """
         from scipy.special import stdtrit
@@ -318,7 +315,7 @@ class Outlook:
         of_base = self._moves(own)[base], own.freedom[base]
         freedom = min((degrees for error, degrees in (still, of_base) if error != 0), default=NORMAL)
         gain = float(stdtrit(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])  # the quantile SURE of t
-        least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
+        least = own.point[base] - (margins.SHORT * margin if math.isnan(gain) else margin + gain)
         return float(n * least - own.n[row] * own.point[row])
 
     @cached_property

@@ -23,6 +23,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
 from orchestrator.report.speedup_plots import speedup, why_not_linear
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
@@ -177,7 +178,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     baseline = recommendation.baseline.value(metric.name) if recommendation.baseline else math.nan
     shown = known if math.isnan(baseline) else _competing(known, metric.sign, baseline, margin)
     # So wide that the margin's line is in sight.
-    domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], 4 * margin)
+    domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], margins.PLOTTED * margin)
     x = vega.spanning("time", f"{measure} [s]", shown["time"])
     ends = [0.85 * shown["time"].min(), 1.1 * shown["time"].max()]
     place = {
@@ -208,7 +209,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
 
 def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float) -> pd.DataFrame:
     """Return the cells that may be chosen and those near them; the chart draws the others on its edges."""
-    near = known[sign * (known["metric"] - baseline) >= -4 * margin]
+    near = known[sign * (known["metric"] - baseline) >= -margins.PLOTTED * margin]
     named = known[known["role"] != ""]
     in_range = named if len(named) else near
     if named["time"].nunique() == 1:

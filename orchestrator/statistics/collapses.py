@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array
 from orchestrator.statistics.pooling import Likeness
 
@@ -30,8 +31,6 @@ _COMMON_DOF = 4.0  # degrees of freedom of the common scale of all cells, beside
 _FEWEST_CELLS = 6  # with fewer cells, their quartile is no robust estimate of what a seed does to all cells
 
 _UPPER_QUANTILE = 0.8  # the quantile of a cell's values that collapsed ones are below: four of five seeds may collapse
-
-_LEAST_DROP = 3.0  # a drop below this multiple of the margin is no collapse
 
 _PRIOR_DOF = 3.0  # degrees of freedom of the guess that seeds vary by the margin, which two or three seeds need
 
@@ -62,7 +61,7 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     count = int(known[several].sum())
     freedom = _DOF_SHARE * (count - several.sum())
     scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR_DOF * margin**2) / (freedom + _PRIOR_DOF))
-    limit = np.maximum(_LEAST_DROP * margin, stdtrit(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale)
+    limit = np.maximum(margins.FAR_BEHIND * margin, stdtrit(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale)
     is_collapsed[several] = np.nan_to_num(drops) > limit[:, None]
     return is_collapsed
 

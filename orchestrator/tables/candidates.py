@@ -29,6 +29,7 @@ from orchestrator.decision.recommendation import (
     StepCell,
     StepSpeed,
 )
+from orchestrator.statistics import margins
 from orchestrator.tables.sentences import probability, sentence
 from orchestrator.text import numbers
 from orchestrator.text.numbers import Unit, suited
@@ -48,9 +49,6 @@ Cells within TIE of each other count together, so that a column may add up to mo
 
 _MOST_OF_AXES = 24
 """The most characters of the columns of further axes; the other axes stay in the names."""
-
-SHOWN_MARGINS = 3.0
-"""A bar of the metric ends this many margins from the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,8 +295,8 @@ def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
 
 
 def _place(difference: float, margin: float) -> float:
-    """Return the place of a difference on a bar that ends SHOWN_MARGINS below and above the baseline."""
-    return 0.5 + difference / (2 * SHOWN_MARGINS * margin) if margin else math.nan
+    """Return the place of a difference on a bar that ends margins.BAR below and above the baseline."""
+    return 0.5 + difference / (2 * margins.BAR * margin) if margin else math.nan
 
 
 def _chance(value: float) -> str:

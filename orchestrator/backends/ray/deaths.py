@@ -13,12 +13,10 @@ from pathlib import Path
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.backends.backend import died
-from sweeps.rank_exit import Cause, RankExit
+from sweeps.rank_exit import NOTE_LENGTH, Cause, RankExit
 
 NODE_S = 40.0
 """How long to wait for Ray to find out what happened to an unreachable rank; it notices a lost node after some 15 s."""
-
-NOTE_LENGTH = 200
 
 REPORT_BYTES = 1 << 20
 """How much of the end of a log is searched for Python's report; a log may be larger than the memory that is left."""

@@ -9,14 +9,13 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from orchestrator.backends.ray.tune import Attempt
 from orchestrator.config.request import Request
+from orchestrator.statistics import margins
 from orchestrator.store.alike import speed
 from sweeps.trial import TrialSpec
 
 SAMPLES, SCORE = "samples", "score"
 
 REDUCTION = 2  # the lower half at a rung may be stopped, and the next rung is at twice the samples
-
-BEHIND = 3  # a trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed
 
 _END = 1 - 1e-9  # the share of its budget from which a training counts as finished
 
@@ -62,7 +61,7 @@ class _Ladder:
 
     def __init__(self, total: float, request: Request) -> None:
         self._metric = request.metric
-        self._behind = BEHIND * request.settings.report.margin
+        self._behind = margins.FAR_BEHIND * request.settings.report.margin
         self._known: set[str] = set()
         self._seen: list[tuple[float, float]] = []
         self._asha = ASHAScheduler(

@@ -1,0 +1,21 @@
+"""Multiples of `report.margin`, the accuracy that users give up for speed, in rising order, and what each decides."""
+
+from __future__ import annotations
+
+EXPECTED = 0.5
+"""The loss that is expected of a cell before any measurement: most cells that are tried keep the margin."""
+
+SHORT = 2
+"""A cell whose chance is unknown, with one seed, is out if it is this much below the baseline, and is not timed."""
+
+FAR_BEHIND = 3
+"""Chance explains no such gap: a seed with it has collapsed, a training with it is stopped early."""
+
+BAR = 3.0
+"""A bar of the metric in a table ends this far from the baseline."""
+
+PLOTTED = 4
+"""A plot of the metric shows cells to this far below the baseline, so that the margin is well in sight."""
+
+IMPLAUSIBLE = 10
+"""More is a fault, and no effect of batch or rate: such a baseline is none, and such a spread of seeds is doubtful."""
