@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from orchestrator.end_process import leave, to_stderr
+from orchestrator.end_process import GRACE_S, leave, to_stderr
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INSISTING = (signal.SIGINT, signal.SIGTERM)  # signals that end the process at once if they are sent a second time
@@ -25,10 +25,6 @@ INTERRUPTED = tuple(128 + number for number in SIGNALS)
 
 TOGETHER_S = 0.02
 """Signals that follow the first one within this time count as one: `timeout` signals a process, then its group."""
-
-GRACE_S = 8.5
-"""Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
-
 
 _STOPPING = "interrupted: stopping the running trials, then writing the tables; interrupt again to end at once"
 _NOTHING_RUNS = "interrupted: no trial is running, the tables are being written; interrupt again to end at once"

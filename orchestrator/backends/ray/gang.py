@@ -25,6 +25,7 @@ from orchestrator.backends.ray.deaths import all_settled, death_of, oom_kills
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
+from orchestrator.end_process import RANKS_STOP_S
 from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers
@@ -176,7 +177,6 @@ REPORT_S = 2.0
 COMMAND_END_S = 8.0
 """How long the command of a node may take to end after that of another node has failed, before it is killed."""
 NOTICE_S = 15.0  # how long ranks may take for a checkpoint once their node is about to be removed
-STOP_S = 2.0  # how long ranks may take to stop before they are killed
 
 
 class Supervisor:
@@ -241,7 +241,7 @@ class Supervisor:
         """Stop the running trial, if any, and end the ranks."""
         if self._running:
             self._ask_to_stop()
-            ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=RANKS_STOP_S)
         self._workers.close()
 
     def _start(self, config: Mapping[str, Any]) -> None:

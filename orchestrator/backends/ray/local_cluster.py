@@ -28,6 +28,7 @@ from orchestrator.backends.ray import private
 from orchestrator.backends.ray.rank import LOOPBACK
 from orchestrator.backends.ray.token import keep_token_private, token_file
 from orchestrator.config.content_hashes import is_installed
+from orchestrator.end_process import KILLED_S, RAY_SHUTDOWN_S
 
 CODE = Path(__file__).parents[3]  # the folder that contains the four packages
 
@@ -152,10 +153,6 @@ class LocalCluster:
         return None
 
 
-SHUTDOWN_S = 3.0  # how long `ray.shutdown` may take: if a raylet is stopped, it never returns
-_KILL_S = 1.0  # how long to wait for killed processes; nothing else can be done about one that hangs in the kernel
-
-
 def leave_ray(started: Iterable[psutil.Process]) -> None:
     """Disconnect from Ray, and end these processes with all their descendants, whatever they do."""
     ours: list[psutil.Process] = []
@@ -164,12 +161,12 @@ def leave_ray(started: Iterable[psutil.Process]) -> None:
             ours += [process, *process.children(recursive=True)]
     shutdown = threading.Thread(target=ray.shutdown, daemon=True, name="ray shutdown")
     shutdown.start()
-    shutdown.join(SHUTDOWN_S)
+    shutdown.join(RAY_SHUTDOWN_S)
     for process in ours:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(ours, timeout=_KILL_S)
-    shutdown.join(_KILL_S)  # it returns once the raylet is dead
+    psutil.wait_procs(ours, timeout=KILLED_S)
+    shutdown.join(KILLED_S)  # it returns once the raylet is dead
 
 
 @contextmanager

@@ -28,13 +28,12 @@ from ray.util.placement_group import PlacementGroup
 
 from orchestrator.backends.ray.gang import Supervisor
 from orchestrator.backends.ray.private import patched
+from orchestrator.end_process import GANGS_END_S
 
 CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")  # attributes in which a Tune trial holds its config
 
 ASK_QUEUE_EVERY_S = 0.2  # how often to ask the queue for a trial while nothing runs
 
-
-END_S = 3.5  # how long gangs may take to end with the experiment; a supervisor gives its ranks 2 s to stop
 
 POLL_BUNDLES_S = 0.02  # how often to ask Ray whether a gang's bundles are reserved
 
@@ -220,12 +219,12 @@ class GangController(TuneController):  # type: ignore[misc]
         )
 
     def _cleanup_trials(self) -> None:
-        """End all gangs, within END_S even if a supervisor does not answer: Tune would wait for 15 s."""
-        # All stop at the same time, so that END_S is enough for all.
+        """End all gangs, within GANGS_END_S even if a supervisor does not answer: Tune would wait for 15 s."""
+        # All stop at the same time, so that GANGS_END_S is enough for all.
         for actor in list(self._actor_to_trial):
             self._schedule_trial_stop(self._actor_to_trial[actor])
         self._cleanup_cached_actors(force_all=True)
-        until = time.monotonic() + END_S
+        until = time.monotonic() + GANGS_END_S
         while self._actor_manager.num_total_actors and (left_s := until - time.monotonic()) > 0:
             self._actor_manager.next(timeout=left_s)
         # What has not ended by now is killed.

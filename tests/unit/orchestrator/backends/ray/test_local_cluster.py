@@ -190,6 +190,6 @@ class Stopped:
 def test_shutdown_kills_stopped_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = Stopped()
     monkeypatch.setattr(local_cluster.ray, "shutdown", stopped)
-    monkeypatch.setattr(local_cluster, "SHUTDOWN_S", 0.2)
+    monkeypatch.setattr(local_cluster, "RAY_SHUTDOWN_S", 0.2)
     local_cluster.leave_ray([psutil.Process(stopped.raylet.pid)])
     assert stopped.returned.wait(60)
