@@ -26,7 +26,7 @@ _HABITS: Mapping[str, str] = {
     "time_limit_s": "time_limit timeout timeout_s max_time trial_timeout walltime",
     "sweep.budget.wall_s": "time_limit timeout max_time wall_s budget_s walltime",
     "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours",
-    "sweep.budget.cost": "max_cost",
+    "sweep.budget.cost": "max_cost cost",
     "resources.device": "device accelerator",
     "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores",
     "trainable.precision": "precision dtype mixed_precision",
@@ -37,7 +37,7 @@ _HABITS: Mapping[str, str] = {
     "report.metric": "metric",
     "report.margin": "margin tolerance",
     "report.objective": "minimize minimise optimize_for",
-    "report.price_per_gpu_hour": "price gpu_price price_per_hour price_per_gpu_hour",
+    "report.price_per_gpu_hour": "price gpu_price price_per_hour price_per_gpu_hour cost cost_per_hour hourly_cost",
     "data": "dataset datasets",
     "optimizer": "optim opt",
     "schedule": "scheduler lr_scheduler lr_schedule",
@@ -57,12 +57,20 @@ _HABITS: Mapping[str, str] = {
     **{f"tracker.wandb.mode={mode}": f"wandb={mode}" for mode in ("offline", "online")},
     "format=json": "json= json=true",
     **{f"mode={mode}": f"mode={mode}" for mode in SCHEMA["mode"].words},
-    "mode=run": "mode=run mode=start mode=resume mode=continue",
-    "mode=plan": "mode=plan mode=dry_run mode=dryrun",
-    "mode=report": "mode=report mode=summary",
-    "mode=list": "mode=list mode=ls",
-    "mode=status": "mode=status mode=ps mode=show",
-    "mode=verify": "mode=verify mode=check",
+    "mode=run": "mode=run mode=start mode=resume mode=continue mode=train mode=sweep mode=tune mode=restart",
+    "mode=plan": "mode=plan mode=dry_run mode=dryrun mode=dry mode=preview mode=simulate mode=test mode=config",
+    "mode=report": "mode=report mode=summary mode=best mode=results mode=result mode=recommend mode=recommendation"
+    " mode=table mode=tables mode=csv mode=export mode=plot mode=plots mode=html mode=analyze mode=analyse",
+    "mode=list": "mode=list mode=ls mode=history mode=runs",
+    "mode=status": "mode=status mode=ps mode=show mode=progress mode=info mode=state",
+    "mode=watch": "mode=watch mode=live mode=dashboard mode=ui mode=serve mode=web mode=monitor mode=follow mode=tail",
+    "mode=verify": "mode=verify mode=check mode=validate mode=repair mode=fsck",
+    "mode=compare": "mode=compare mode=diff mode=cmp",
+    "mode=forecast": "mode=forecast mode=estimate mode=cost mode=price mode=memory mode=profile",
+    "mode=settle": "mode=settle mode=extend mode=more mode=more_seeds",
+    "mode=init": "mode=init mode=new mode=create mode=setup mode=template",
+    "mode=launch": "mode=launch mode=submit mode=slurm mode=sbatch mode=deploy",
+    "rerun=failed": "mode=retry mode=rerun mode=redo rerun=true rerun=yes retry=true retry_failed=true",
     "launch.options": "partition time_limit image claim hosts instance workdir infra",
 }
 """What to write, and the words that people write for it: keys, or keys with one value (`n`: any whole number)."""
@@ -74,11 +82,16 @@ _REMARKS = {
     "sweep.axes.lr_multiplier": "factors on the learning rate",
     "trainable.lr": "at trainable.reference_batch_size; sweep.axes.lr_multiplier has factors on it",
     "time_limit_s": "of one trial",
+    "budget.seconds": "of each training",
     "sweep.budget.wall_s": "of the whole sweep",
     "trainable.loader.workers": "of each GPU, to load data",
     "strategy=fsdp": _OWN_RANKS,
     "strategy=fsdp_grad": _OWN_RANKS,
     "mode=run": "the same command continues a sweep",
+    "mode=report": "it prints the end again; tables/summary.csv, tables/recommendation.md and report.html have more",
+    "rerun=failed": "or rerun=all",
+    "report.price_per_gpu_hour": "of one GPU",
+    "sweep.budget.cost": "the most that the sweep may cost",
     "mode=status": "a trial's files are in results/NAME/trials/ID",
 }
 """Remarks on what to write."""
@@ -97,6 +110,7 @@ _ACTIONS = {
 """What to do where no override does it, and the words that people write for it."""
 
 _MOST_SEEDS = 50
+_MOST_OFFERED = 3
 
 
 def dash_errors(arguments: Sequence[str]) -> Iterator[str]:
@@ -131,6 +145,28 @@ def meant(key: str, value: str) -> str:
     return next(filter(None, (_instead(key, value, word) for word in words)), "")
 
 
+def meant_by_word(word: str) -> str:
+    """Return what to do instead of a word without `=`: a flag, a mode, or a key without its value; empty if unknown."""
+    name = word.lower().replace("-", "_")
+    tried = (("mode", word, f"mode={name}"), (name, "true", f"{name}=true"), (name, "…", name))
+    return next(filter(None, (_instead(*each) for each in tried)), "")
+
+
+def meant_in_section(section: str, value: str) -> str:
+    """Return the keys of a section that take the value which was given to the section; empty if no key does, or most.
+
+    Such as `budget.seconds=7200` for `budget=2h`, and `tracker.wandb.enabled=true` for `tracker=wandb`.
+    """
+    if f"{section}.{value}.enabled" in SCHEMA:
+        return f"write {section}.{value}.enabled=true"
+    # A budget of the whole sweep is as likely to be meant as one of each trial.
+    beside = (section, f"sweep.{section}")
+    kinds = {key: kind for key, kind in SCHEMA.items() if key.rpartition(".")[0] in beside and isinstance(kind, Number)}
+    numbers = {key: kind.number_in(value) for key, kind in kinds.items()}
+    written = [f"{key}={number}{_remark(key)}" for key, number in numbers.items() if number]
+    return f"write {' or '.join(written)}" if 0 < len(written) <= _MOST_OFFERED else ""
+
+
 def _with_value(key: str, value: str) -> str:
     return f"{key}={'n' if value.isdecimal() else value.lower().replace('-', '_')}"
 
@@ -141,9 +177,12 @@ def _instead(key: str, value: str, word: str) -> str:
         if word in words.split():
             return action
     targets = [target for target, words in _HABITS.items() if word in words.split() and target != key]
-    remarks = {target: f" ({remark})" for target, remark in _REMARKS.items()}
-    texts = [_override(target, key, value) + remarks.get(target, "") for target in targets]
+    texts = [_override(target, key, value) + _remark(target) for target in targets]
     return f"write {' or '.join(texts)}" if texts else ""
+
+
+def _remark(target: str) -> str:
+    return f" ({_REMARKS[target]})" if target in _REMARKS else ""
 
 
 def _override(target: str, key: str, value: str) -> str:

@@ -120,6 +120,12 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         errors.append("-- is followed by no command: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}")
     if given.get("trainable", "command") != "command" or "trainable.argv" in given:
         errors.append("the words after -- are the command: leave out trainable= and trainable.argv=")
+    chooses = ("sweep", "sweep.axes.", "-")
+    if given.get("mode") != "init" and not any(word.startswith(chooses) for word in own):
+        rates = "trainable.lr=0.1 trainable.reference_batch_size=32"
+        options = "" if any("{" in word for word in words) else " --bs {device_batch_size} --lr {lr}"
+        line = f"sweep=batch_scaling {rates} -- {' '.join(words)}{options}"
+        errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
     rules = ("trainable.lr", "trainable.reference_batch_size")
     if any("{lr}" in word for word in words) and not given.keys() >= set(rules):
         errors.append(

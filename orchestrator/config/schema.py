@@ -71,10 +71,15 @@ for _key in SCHEMA:
 
 def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every value that should be a section or a list and is not; the rest cannot be read then."""
+    from orchestrator.config.habits import meant_in_section  # imports this module
+
     for section, keys in _SECTIONS.items():
         given = value_at(config, section)
         if not is_mapping(given) and (section in config or section != "budget") and _is_in_section(config, section):
-            yield f"{section} must be a section with {', '.join(keys)}, not {'null' if given is None else repr(given)}"
+            instead = meant_in_section(section, str(given))
+            hint = f": {instead}" if instead else ""
+            shown = "null" if given is None else repr(given)
+            yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
     for key, kind in SCHEMA.items():
         if isinstance(kind, Structure) and _is_in_section(config, key):
             yield from kind.errors(key, value_at(config, key))

@@ -16,7 +16,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, one_line
-from orchestrator.config.habits import copyable, meant
+from orchestrator.config.habits import copyable, meant, meant_by_word
 from orchestrator.config.hydra_private import apply_override, resolved
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
@@ -118,12 +118,15 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
-        return f"{override!r} is not KEY=VALUE{_word_without_key(override, groups)}"
+        return f"{override!r} is not KEY=VALUE{_word_without_key(override, keys, groups)}"
     # It chooses a config of a group: `scale=` is short for the group sweep/NAME.
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
+        is_known = key in (*keys, *groups.names) or key.startswith("sweep.axes.")
+        if not is_known and (instead := meant(key, f"[{value}]")):
+            return f"{override!r}: there is no key {key!r}: {instead}"
         return f"{override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: to leave out a group, write ~{key}"
@@ -198,18 +201,25 @@ def _several_values(key: str, values: str, groups: Groups) -> str:
     return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
 
 
-def _word_without_key(word: str, groups: Groups) -> str:
-    """Return a hint for a value without a key."""
+def _word_without_key(word: str, keys: Sequence[str], groups: Groups) -> str:
+    """Return a hint for a value without a key, or a key without a value."""
     if choices := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
         return f" (did you mean {' or '.join(choices)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
-    instead = meant("mode", word)
-    return f": {instead}" if instead else "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+    if options := groups.options(word) if word in groups.names else []:
+        return f": write {word}=NAME, one of {', '.join(options)}"
+    if instead := meant_by_word(word):
+        return f": {instead}"
+    if word in keys:
+        return f": write {word}=VALUE, as conf/config.yaml describes it"
+    return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
 
 
 def _own_code(group: str, value: str) -> str:
     """Return a hint if the value looks like code or a sweep file in place of a choice; else empty."""
+    if not value:
+        return ""
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     if ":" in value:

@@ -188,6 +188,8 @@ def test_words_behind_dashes_are_the_command(words: list[str], name: str) -> Non
     ("arguments", "expected"),
     [
         (["--"], "followed by no command"),
+        (["--", "python", "train.py"], "sweep=batch_scaling .* -- python train.py --bs {device_batch_size}"),
+        (["mode=plan", "--", "train.sh", "{gpus}"], "sweep=batch_scaling .* -- train.sh {gpus}$"),
         (["trainable=noop", "--", "train.sh"], "leave out trainable="),
         (["trainable.argv=other", "--", "train.sh"], "leave out trainable="),
         (["trainable.lr=0.1", "--", "train.sh", "--lr={lr}"], "trainable.lr=0.1 trainable.reference_batch_size=32"),
@@ -200,7 +202,7 @@ def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected
 
 def test_command_behind_dashes_has_no_interpolations() -> None:
     """A shell's `${NAME}` reaches the command as it is typed."""
-    assert with_command(["--", "echo", "${{HOME}}"])[-1] == "trainable.argv=[echo,'\\${{HOME}}']"
+    assert with_command(["sweep=batch_scaling", "--", "echo", "${{HOME}}"])[-1] == "trainable.argv=[echo,'\\${{HOME}}']"
 
 
 def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.compose import one_line
-from orchestrator.config.habits import _ACTIONS, _HABITS, _REMARKS, choice_meant, dash_errors, meant
+from orchestrator.config.habits import (
+    _ACTIONS,
+    _HABITS,
+    _REMARKS,
+    choice_meant,
+    dash_errors,
+    meant,
+    meant_by_word,
+    meant_in_section,
+)
 from orchestrator.config.schema import AXES, SCHEMA
 
 WISHES = {
@@ -41,6 +50,10 @@ WISHES = {
     "price=$2.50": "report.price_per_gpu_hour=2.50",
     "wall_s=10m": "sweep.budget.wall_s=600",
     "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
+    "batch=32,64": "sweep.axes.device_batch_size=[32,64]",
+    "lr=0.1,0.2": 'sweep.axes."trainable.lr"=[0.1,0.2]',
+    "cost_per_hour=2.5": "report.price_per_gpu_hour=2.5",
+    "retry=true": "rerun=failed",
 }
 
 
@@ -85,7 +98,7 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
 def test_suggestions_are_keys_or_groups() -> None:
     trainable = {f"trainable.{key}" for key in ("lr", "loader.workers", "precision", "micro_batch")}
     keys = {*SCHEMA, *trainable, "data", "optimizer", "schedule", *(f"sweep.axes.{axis}" for axis in AXES)}
-    assert {target.partition("=")[0] for target in _HABITS} <= keys and {*_REMARKS} <= {*_HABITS}
+    assert {target.partition("=")[0] for target in _HABITS} <= keys and {*_REMARKS} <= {*_HABITS, *SCHEMA}
 
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
@@ -98,6 +111,35 @@ def test_unknown_words_have_no_suggestion() -> None:
     assert meant("resume", "true").startswith("write mode=run") and meant("resume", "7") == ""
     assert meant("gpus", "auto") == "write sweep.axes.gpus=auto"
     assert meant("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("wandb", "write tracker.wandb.enabled=true"),
+        ("json", "write format=json"),
+        ("compare", "write mode=compare"),
+        ("gpus", "write 'sweep.axes.gpus=[…]'"),
+        ("epochs", "write budget.epochs=…"),
+        ("colour", ""),
+    ],
+)
+def test_a_word_is_a_flag_a_mode_or_a_key(word: str, written: str) -> None:
+    assert meant_by_word(word) == written
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "written"),
+    [
+        ("budget", "2h", ["budget.seconds=7200", "sweep.budget.wall_s=7200"]),
+        ("sweep.budget", "2h", ["sweep.budget.wall_s=7200"]),
+        ("tracker", "mlflow", ["tracker.mlflow.enabled=true"]),
+        ("cluster", "h100", []),
+    ],
+)
+def test_a_value_of_a_section_names_the_keys_that_take_it(section: str, value: str, written: list[str]) -> None:
+    text = meant_in_section(section, value)
+    assert sorted(re.findall(r"[a-z_.]+=[a-z0-9]+", text)) == written
 
 
 def test_options_of_a_launch_are_one_mapping() -> None:
