@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.config.hydra_private import flag_names
-from orchestrator.config.kinds import Number
+from orchestrator.config.kinds import Choice, Number
 from orchestrator.config.schema import SCHEMA
 
 _HABITS: Mapping[str, str] = {
@@ -28,6 +28,7 @@ _HABITS: Mapping[str, str] = {
     "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours",
     "sweep.budget.cost": "max_cost cost",
     "resources.device": "device accelerator",
+    "resources.device=cuda": "device=gpu accelerator=gpu",
     "resources.cpus_per_worker": "cpus num_cpus cpus_per_gpu cores",
     "trainable.precision": "precision dtype mixed_precision",
     "trainable.precision=bf16": "amp=true bf16=true",
@@ -101,6 +102,7 @@ _ACTIONS = {
     "write --help": "mode=help",
     "write mode=forecast 'forecast.gpus=[8,16]'": "mode=predict predict.gpus",
     "read results/NAME/trials/ID/*.log": "mode=logs mode=log",
+    "write --version, or verbose=true for more messages": "v",
     "press Ctrl-C where the sweep runs, or run kill PID with the pid in results/NAME/owner.json": "mode=stop"
     " mode=cancel",
     "delete the results' folder: rm -r results/NAME": "mode=clean mode=delete",
@@ -114,18 +116,21 @@ _MOST_OFFERED = 3
 
 
 def dash_errors(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield an error for each key written as an option (`--key`); only Hydra's own flags take dashes."""
+    """Yield an error for each key written as an option (`--key`, `-k`); only Hydra's own flags take dashes."""
     flags = flag_names()
     for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
         name, equals, value = argument.partition("=")
-        if not name.startswith("--") or any(flag.startswith(name) for flag in flags):
+        # A flag may be cut (`--conf`), and a short one has its value behind it (`-cdFOLDER`).
+        is_flag = any(flag.startswith(name) or (name[1:2] != "-" and name.startswith(flag)) for flag in flags)
+        if not name.startswith("-") or is_flag:
             continue
         key = name.lstrip("-").replace("-", "_")
         is_value = not equals and following and not following.startswith("-") and "=" not in following
         value = following if is_value else value
         written = f"{argument} {following}" if is_value else argument
-        instead = meant(key, value) or f"write {key}={value or 'VALUE'}"
-        yield f"{written!r}: keys have no dashes: {instead}"
+        # A letter is no key.
+        likely = f"write {key}={value or 'VALUE'}" if len(key) > 1 else "--help lists keys and flags"
+        yield f"{written!r}: keys have no dashes: {meant(key, value) or likely}"
 
 
 def choice_meant(key: str, value: str) -> str:
@@ -198,6 +203,10 @@ def _override(target: str, key: str, value: str) -> str:
         return f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
     kind = SCHEMA.get(target)
     number = kind.number_in(value) if isinstance(kind, Number) else ""
+    if isinstance(kind, Choice) and not kind.admits(value):
+        # Such as `cuda` for `cuda:0`.
+        known = [word for word in kind.words if value.lower().startswith(word)]
+        return f"{target}={known[0]}" if known else f"{target}= one of {', '.join(kind.words)}"
     return f"{target}={number or value}"
 
 

@@ -27,6 +27,7 @@ WISHES = {
     "batch_size=64": "sweep.axes.device_batch_size=[64]",
     "--gpus 2": "sweep.axes.gpus=[2]",
     "--batch-size=64": "sweep.axes.device_batch_size=[64]",
+    "-device=cuda:0": "resources.device=cuda",
     "budget.wall_s=600": "sweep.budget.wall_s=600",
     "time_limit=600": "time_limit_s=600",
     "seeds=3": "sweep.axes.seed=[0,1,2]",
@@ -65,7 +66,7 @@ def suggestion(line: str) -> str:
 
 
 def test_options_have_a_suggestion() -> None:
-    options = {wish: offered for wish, offered in WISHES.items() if wish.startswith("--")}
+    options = {wish: offered for wish, offered in WISHES.items() if wish.startswith("-")}
     assert {wish: suggestion(line) for wish in options for line in dash_errors(wish.split(" "))} == options
 
 
@@ -82,7 +83,7 @@ def rounds(overrides: Iterable[str]) -> list[list[str]]:
 
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    for wishes in rounds(wish for wish in WISHES if not wish.startswith("--")):
+    for wishes in rounds(wish for wish in WISHES if not wish.startswith("-")):
         assert main(["sweep=batch_scaling", *wishes]) == 2
         lines = capsys.readouterr().err.splitlines()
         for wish in wishes:
@@ -140,6 +141,16 @@ def test_a_word_is_a_flag_a_mode_or_a_key(word: str, written: str) -> None:
 def test_a_value_of_a_section_names_the_keys_that_take_it(section: str, value: str, written: list[str]) -> None:
     text = meant_in_section(section, value)
     assert sorted(re.findall(r"[a-z_.]+=[a-z0-9]+", text)) == written
+
+
+@pytest.mark.parametrize("flags", [["-m"], ["-cd", "my"], ["-cdmy"], ["--cfg", "job"], ["--conf", "x"], ["-h"]])
+def test_flags_are_no_keys(flags: list[str]) -> None:
+    assert list(dash_errors(flags)) == []
+
+
+def test_a_letter_is_no_key() -> None:
+    (line,) = dash_errors(["-g", "2"])
+    assert "--help" in line and "g=2" not in line
 
 
 def test_options_of_a_launch_are_one_mapping() -> None:
