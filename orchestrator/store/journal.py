@@ -31,6 +31,7 @@ from orchestrator.store.soundness import flaw
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16
+_MOST_KEPT = 10_000_000  # the most bytes of one damage that are kept
 _MOST_JOINED = 4  # the beginnings of records that are tried in a line, if ends of lines are lost
 
 
@@ -272,6 +273,14 @@ def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
     aside = quarantine_of(path)
     kept = files.read_regular(aside) if aside.exists() else b""
     entries = (
-        {"line": damage.line, "reason": damage.reason, "data": damage.data.decode("latin-1")} for damage in damages
+        {"line": damage.line, "reason": damage.reason, "data": _excerpt(damage.data).decode("latin-1")}
+        for damage in damages
     )
     write_durably(aside, kept + b"".join(files.encode(damage) + b"\n" for damage in entries))
+
+
+def _excerpt(data: bytes) -> bytes:
+    """Return damaged bytes; of more than any record has, the beginning and the end."""
+    # A sparse file of zeros takes no space on a disk, and would take six times its length here.
+    half, left_out = _MOST_KEPT // 2, len(data) - _MOST_KEPT
+    return data if left_out <= 0 else b"%b (%d bytes left out) %b" % (data[:half], left_out, data[-half:])

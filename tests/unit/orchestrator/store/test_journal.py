@@ -136,8 +136,12 @@ def test_damage_is_quarantined_and_reported_once(path: Path) -> None:
     with Journal.open(path) as journal:
         assert not journal.damages
     path.write_bytes(b"more\n" + path.read_bytes())
+    with path.open("ab") as file:
+        file.truncate(2**28)
     Journal.open(path).close()
-    assert len(path.with_name("journal.jsonl.quarantine").read_text().splitlines()) == 3
+    quarantine = path.with_name("journal.jsonl.quarantine")
+    assert len(quarantine.read_text().splitlines()) == 4
+    assert quarantine.stat().st_size < 2**26  # excerpts of what no record can be
 
 
 def test_a_pipe_takes_no_damage(path: Path) -> None:
