@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from orchestrator.config import settings
-from orchestrator.config.kinds import FLAG, Choice, KeyKind, Number
+from orchestrator.config.kinds import FLAG, KeyKind, Number, OneOf
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, StandardAxes
 
@@ -111,7 +111,7 @@ def _of_kind(kind: KeyKind) -> dict[str, Any]:
         allowed.append({"type": "integer" if kind.whole else "number"} | limits)
     elif kind is FLAG:
         allowed.append({"type": "boolean"})
-    elif not isinstance(kind, Choice):  # a form that only the project itself can check
+    elif not isinstance(kind, OneOf):  # a form that only the project itself can check
         return {}
     # An axis or another key may give the value: ${optimizer.lr}.
     return {"anyOf": [*allowed, {"type": "string", "pattern": r"\$\{.*\}"}]}

@@ -44,10 +44,10 @@ def slow_down_factor(trainable: Mapping[str, Any], rank: int) -> float:
 class SlowedReplica(Replica):
     """A replica whose passes take longer on the slowed rank; shares by speed follow the slowed speed."""
 
-    def settle_batch(self, settled: Batch | None) -> None:
+    def fix_batch(self, fixed: Batch | None) -> None:
         """Settle the batch, and then the length of a pause."""
         self._factor = slow_down_factor(self._config["trainable"], self._context.rank)
-        super().settle_batch(settled)
+        super().fix_batch(fixed)
         pass_s = super().measure_pass_s
         pause_s = self._gang.rank_local(lambda: (self._factor - 1) * pass_s() if self._factor > 1 else 0.0)
         self._pause = device_pause(self._context.device, pause_s) if pause_s else None

@@ -37,7 +37,7 @@ class Rerun:
 
     def selected(self, trials: Sequence[TrialSpec]) -> frozenset[str]:
         """Return the ids of the named trials."""
-        return frozenset(trial.trial_id for named in self.named for trial in _selected(named, trials))
+        return frozenset(trial.trial_id for selector in self.named for trial in _selected(selector, trials))
 
 
 NO_RERUN = Rerun()
@@ -58,13 +58,13 @@ def form_errors(given: Any) -> Iterator[str]:
 
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
     """Yield a line for each name that matches none of these trials, or several."""
-    for named in rerun.named:
-        if isinstance(named, str):
-            yield from _id_errors(named, trials)
+    for selector in rerun.named:
+        if isinstance(selector, str):
+            yield from _id_errors(selector, trials)
             continue
         axes = dict.fromkeys(name for trial in trials for name in _values(trial))
         wrong = []
-        for axis, given in named.items():
+        for axis, given in selector.items():
             if axis not in axes:
                 close = nearest(str(axis), axes)
                 wrong.append(f"rerun names {axis!r}, which is not an axis{close}; axes: {', '.join(axes)}")
@@ -74,8 +74,8 @@ def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
             there = ", ".join(map(str, values))
             for value in (value for value in _listed(given) if value not in values):
                 wrong.append(f"rerun names {axis}={value!r}, which no planned trial has; there are: {there}")
-        if not wrong and not _selected(named, trials):
-            together = ", ".join(f"{axis}={value}" for axis, value in named.items())
+        if not wrong and not _selected(selector, trials):
+            together = ", ".join(f"{axis}={value}" for axis, value in selector.items())
             wrong = [f"rerun: each of {together} occurs, but no trial has them together"]
         yield from wrong
 
@@ -88,10 +88,10 @@ def _listed(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
 
 
-def _selected(named: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-    if isinstance(named, Mapping):
-        return [trial for trial in trials if matches(_values(trial), named)]
-    return [trial for trial in trials if trial.trial_id.startswith(named) or trial.cell_id.startswith(named)]
+def _selected(selector: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    if isinstance(selector, Mapping):
+        return [trial for trial in trials if matches(_values(trial), selector)]
+    return [trial for trial in trials if trial.trial_id.startswith(selector) or trial.cell_id.startswith(selector)]
 
 
 def _values(trial: TrialSpec) -> dict[str, Any]:
@@ -107,15 +107,16 @@ def _values(trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _id_errors(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
-    selected = _selected(named, trials)
+def _id_errors(selector: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
+    selected = _selected(selector, trials)
     # A cell's id names all of its seeds on purpose; only different owners make a prefix ambiguous.
-    owners = [trial.trial_id for trial in selected if trial.trial_id.startswith(named)]
-    owners += dict.fromkeys(trial.cell_id for trial in selected if trial.cell_id.startswith(named))
+    owners = [trial.trial_id for trial in selected if trial.trial_id.startswith(selector)]
+    owners += dict.fromkeys(trial.cell_id for trial in selected if trial.cell_id.startswith(selector))
     if not selected:
-        begun = (owner[: len(named)] for trial in trials for owner in (trial.trial_id, trial.cell_id))
+        begun = (owner[: len(selector)] for trial in trials for owner in (trial.trial_id, trial.cell_id))
         where = "tables/trials.csv has the ids of trials, summary.csv those of cells"
-        yield f"rerun: no planned trial or cell has an id that starts with {named!r}{nearest(named, begun)}; {where}"
+        similar = nearest(selector, begun)
+        yield f"rerun: no planned trial or cell has an id that starts with {selector!r}{similar}; {where}"
     elif len(owners) > 1:
         some = ", ".join(owners[:_MOST_SHOWN]) + (", …" if len(owners) > _MOST_SHOWN else "")
-        yield f"rerun: {len(owners)} ids of trials and cells start with {named!r}: {some}; give more digits"
+        yield f"rerun: {len(owners)} ids of trials and cells start with {selector!r}: {some}; give more digits"

@@ -93,7 +93,7 @@ def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> boo
 
 SLICES = 4  # the minimal warm-up is divided into so many slices, to see whether the pace still changes
 
-SETTLED = 0.03  # how far the paces of two successive slices may differ in steady state
+STEADY = 0.03  # how far the paces of two successive slices may differ in steady state
 
 MAX_WARMUP = 2.0  # if the pace never settles, the warm-up ends after so many times its minimal length
 
@@ -103,7 +103,7 @@ class Warmup:
     """Untimed steps before a window, the same rule for new and reused processes.
 
     At least so many steps and seconds, and then until the paces of two successive slices, each a quarter of the
-    minimal seconds, agree within `SETTLED`; no longer than `MAX_WARMUP` times the minimal seconds.
+    minimal seconds, agree within `STEADY`; no longer than `MAX_WARMUP` times the minimal seconds.
     """
 
     steps: int
@@ -126,11 +126,11 @@ def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: 
 
     steps = max(1, warmup.steps)
     pace = pace_of(steps)
-    spent, settled = pace * steps, False
-    while spent < warmup.seconds or (not settled and spent < MAX_WARMUP * warmup.seconds):
+    spent, is_steady = pace * steps, False
+    while spent < warmup.seconds or (not is_steady and spent < MAX_WARMUP * warmup.seconds):
         steps = max(1, math.ceil(warmup.seconds / SLICES / pace)) if pace else 2 * steps
         latest = pace_of(steps)
-        spent, settled, pace = spent + latest * steps, abs(latest - pace) <= SETTLED * pace, latest
+        spent, is_steady, pace = spent + latest * steps, abs(latest - pace) <= STEADY * pace, latest
     return pace
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.analysis.differences import Differences, by_seed
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
-from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
+from orchestrator.analysis.validity import is_invalid, launch_share, timing_counts, with_valid_timings
 from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.intervals import (
     Array,
@@ -90,7 +90,7 @@ def summary_frame(
     `cost` is the mean cost of one trial with all its attempts.
     Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
-    ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    ok = with_valid_timings(trials)[trials["status"] == Status.OK.value]
     # Speed-ups are ratios, and the mean of logarithms makes the ratio of two means the mean of the ratios.
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
     cells = _cells(trials, comparison)
@@ -148,7 +148,7 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
         "n_ok": ok,
         "n_collapsed": collapsed,
         "n_reached": ok & trials["time_to_target_s"].notna(),
-        "n_timed": counts(trials),
+        "n_timed": timing_counts(trials),
     }
     for column, true in counted.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
@@ -200,7 +200,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
     # Conditions under which the seeds ran and were timed.
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
-    timed = ok[counts(ok)]
+    timed = ok[timing_counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)
     cells["n_processes"] = processes.where(processes > 0).astype("Int64")
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()

@@ -286,19 +286,21 @@ def _other_axes(record: TrialRecord, timed: TrialRecord | None) -> str | None:
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
     """Add `timing_valid`, `timing_fault`, `work_done`, `budget_samples`, and notes on these and on stragglers."""
     judged, slow = timing_gate.judged(records), stragglers(records)
-    verdicts = [judged.get(trial_id) for trial_id in frame["trial_id"]]
+    judgements = [judged.get(trial_id) for trial_id in frame["trial_id"]]
     frame["timing_valid"] = pd.array(
-        [None if verdict is None else verdict.fault is None for verdict in verdicts], dtype="boolean"
+        [None if judgement is None else judgement.fault is None for judgement in judgements], dtype="boolean"
     )
-    frame["timing_fault"] = [verdict.fault.value if verdict and verdict.fault else None for verdict in verdicts]
+    frame["timing_fault"] = [
+        judgement.fault.value if judgement and judgement.fault else None for judgement in judgements
+    ]
     by_id = work.accounts(records)
     accounts = [by_id.get(trial_id, work.Account()) for trial_id in frame["trial_id"]]
     frame["work_done"] = np.array([account.share for account in accounts], dtype="float64")
     frame["budget_samples"] = np.array([account.budget_samples for account in accounts], dtype="float64")
     of_rates = rates.deviations(records)
     notes = []
-    for trial_id, note, account, verdict in zip(frame["trial_id"], frame["note"], accounts, verdicts, strict=True):
-        reasons = verdict.reasons if verdict else ()
+    for trial_id, note, account, judgement in zip(frame["trial_id"], frame["note"], accounts, judgements, strict=True):
+        reasons = judgement.reasons if judgement else ()
         parts = [account.note, note, of_rates.get(trial_id), *reasons, slow.get(trial_id)]
         notes.append("; ".join(filter(None, parts)))
     return frame.assign(note=notes)

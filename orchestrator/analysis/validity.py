@@ -47,7 +47,7 @@ def is_invalid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
     return timing_valid.astype("boolean").eq(False).fillna(False).astype(bool)
 
 
-def counts(trials: pd.DataFrame) -> pd.Series[Any]:
+def timing_counts(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return for each trial whether its timing counts: it is ok, and valid if any ok seed of its cell is."""
     ok = trials["status"] == Status.OK.value
     # A cell whose timings are all invalid keeps its figures, which tables mark, instead of having none.
@@ -63,14 +63,14 @@ def timed_by_one_process(cells: pd.DataFrame) -> pd.Series[bool]:
     return (cells["n_processes"].fillna(1).eq(1) & cells["n_timed"].gt(1)).fillna(False).astype(bool)
 
 
-def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
+def with_valid_timings(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials without timings that do not count: their timed figures are NaN.
 
     Trials that did less than their work have no time for it, but a rate. Accuracies, losses, memory and `wall_s`
     stay, and so do trials that are not ok.
     """
     timed = [name for name in trials.columns if is_timed(name)]
-    disturbed = (trials["status"] == Status.OK.value) & ~counts(trials)
+    disturbed = (trials["status"] == Status.OK.value) & ~timing_counts(trials)
     if disturbed.any():
         trials = trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(disturbed) for name in timed})
     # Less work takes less time: such a trial would look fast.

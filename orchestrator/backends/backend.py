@@ -77,7 +77,7 @@ class Backend(Protocol):
 START_S = 120.0  # the least time that a rank has for its first step, since its imports alone take seconds
 
 
-class Watch:
+class HangWatch:
     """The progress of one attempt's ranks; a rank *moves* when it takes a step or reports a row."""
 
     def __init__(self, settings: Settings, *, ranks: int, now: float) -> None:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Listener, Watch, outcome_of
+from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, HangWatch, Listener, outcome_of
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
@@ -38,7 +38,7 @@ class OverdueError(BaseException):
         super().__init__(rank_exit.note)
 
 
-class RunningTrial(Watch):
+class RunningTrial(HangWatch):
     """The functions that a running trial calls; each call also ticks the listener. A context manager around the trial.
 
     Within the context, OverdueError is raised in the main thread once the limits are exceeded. Python code and blocking

@@ -18,7 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Form, KeyKind, Number, seconds_in
+from orchestrator.config.kinds import Described, KeyKind, Number, seconds_in
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, unknown
 
@@ -43,7 +43,7 @@ TARGETS: Mapping[str, LaunchTarget] = {
     "ssh": LaunchTarget(template="ssh.sh", needs=("hosts", "workdir")),
 }
 
-_LINE = Form(form="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value)))
+_LINE = Described(form="text in one line", fits=lambda value: isinstance(value, str | int) and _is_one_line(str(value)))
 _HOST = re.compile(r"[\w.@:%\[\]][\w.@:%\[\]-]*")
 """A host, `user@host` or an address. ssh would take a name that starts with a dash as an option."""
 _CLAIM = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -53,15 +53,15 @@ _LABEL = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
 _OPTIONS: Mapping[str, KeyKind] = {
     "memory_gb": Number(above=0, unit="GB"),
-    "hosts": Form(
+    "hosts": Described(
         form="a list of hosts' names",
         fits=lambda value: isinstance(value, list) and all(_HOST.fullmatch(str(host)) for host in value),
     ),
-    "claim": Form(
+    "claim": Described(
         form="a name that Kubernetes allows: letters, digits, '-' and '.' between them",
         fits=lambda value: bool(_CLAIM.fullmatch(str(value))),
     ),
-    "time_limit": Form(
+    "time_limit": Described(
         form="a time: write 2h, 90m, 1d12h, or as Slurm does 1-12:00:00",
         fits=lambda value: slurm_time(str(value)) is not None,
     ),

@@ -93,7 +93,7 @@ def seconds_in(text: str) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(KeyKind):
+class OneOf(KeyKind):
     """One of the `words`."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -109,7 +109,7 @@ class Choice(KeyKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form(KeyKind):
+class Described(KeyKind):
     """Values of a form that is described in words."""
 
     form: str
@@ -119,12 +119,12 @@ class Form(KeyKind):
         return self.fits(value)
 
 
-FLAG = Form(form="true or false", fits=lambda value: isinstance(value, bool))
+FLAG = Described(form="true or false", fits=lambda value: isinstance(value, bool))
 """Hydra reads `no` as text, which would count as true."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Structure(Form):
+class Structure(Described):
     """A list or a section: as long as it is something else, nothing below it can be read."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
@@ -179,19 +179,19 @@ def is_folder_name(name: Any) -> bool:
     return name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
-def choice(*words: str, null: bool = False) -> Choice:
+def choice(*words: str, null: bool = False) -> OneOf:
     """Return the kind of a key that has one of these words."""
-    return Choice(words=words, null=null)
+    return OneOf(words=words, null=null)
 
 
-def text(form: str) -> Form:
+def text(form: str) -> Described:
     """Return the kind of an optional text."""
-    return Form(form=form, fits=is_text, null=True)
+    return Described(form=form, fits=is_text, null=True)
 
 
-def name(form: str) -> Form:
+def name(form: str) -> Described:
     """Return the kind of an optional name; Hydra reads some names as numbers."""
-    return Form(form=form, fits=is_scalar, null=True)
+    return Described(form=form, fits=is_scalar, null=True)
 
 
 def list_of(form: str, item: Callable[[Any], bool]) -> Structure:

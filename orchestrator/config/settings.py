@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from orchestrator.config.kinds import (
     FLAG,
-    Form,
+    Described,
     KeyKind,
     Number,
     Parsed,
@@ -243,7 +243,7 @@ class ClusterSection:
     """null: start Ray here; auto or host:port: a running cluster (or set RAY_ADDRESS)"""
     gpu_type: Any = key(
         None,
-        Form(
+        Described(
             form="a name like H100, a list of names",
             fits=lambda value: bool(value) and all(map(is_text, value if isinstance(value, list) else [value])),
             null=True,
@@ -302,7 +302,7 @@ class SweepBudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepSection:
-    name: Any = key("???", Form(form="a plain folder name of at most 100 characters", fits=is_folder_name))
+    name: Any = key("???", Described(form="a plain folder name of at most 100 characters", fits=is_folder_name))
     axes: Axes = key(dict.fromkeys(AXES), Structure(form=f"a section with {', '.join(AXES)}", fits=is_mapping))
     """each a list of values, or a string in Hydra's grammar: 'range(0,5)'. Any other config key can be an axis, too:
     'sweep.axes."optimizer.momentum"=[0.8,0.9]'"""
@@ -321,7 +321,7 @@ class SweepSection:
     side of the batch that is an axis"""
     baseline: Any = key(None, Structure(form="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
     """the cell to compare with, as {axis: value}; null: the ok cell with the fewest GPUs"""
-    phases: Any = key(None, Form(form="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True))
+    phases: Any = key(None, Described(form="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True))
     """[probe, train]: short probes of every speed, then only the trials that can still change the recommendation; the
     others are skipped"""
     early_stop: str | None = key(None, choice("asha", null=True))
@@ -413,7 +413,7 @@ class Settings:
     cluster: ClusterSection = section(ClusterSection)
     results_dir: Any = key(
         "results",
-        Form(
+        Described(
             form="a folder or a URI (results_dir=. is the current folder)",
             fits=lambda value: is_scalar(value) and value != "",
         ),
@@ -422,7 +422,7 @@ class Settings:
     from there first, and copied back while the sweep runs in"""
     local_results_dir: Any = key(
         "results",
-        Form(form="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)),
+        Described(form="a folder", fits=lambda value: is_scalar(value) and value != "" and "://" not in str(value)),
     )
     """this folder"""
     retries: int = key(0, count(0), heading="Failures")

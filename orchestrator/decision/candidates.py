@@ -15,7 +15,7 @@ from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import Measure, measured, missed_s
 from orchestrator.analysis.summary import SAMPLES
 from orchestrator.analysis.trials import collect
-from orchestrator.analysis.validity import is_valid, only_sound
+from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.decision.choice import ROUNDING, TIE, Choice, choose
 from orchestrator.decision.contest import Contest, Restarts, accuracy_differences, log_objectives
@@ -206,7 +206,7 @@ class Contenders:
         If the favourite's trials end later than those of another cell that qualifies, total times decide.
         """
         differing = varying(cells)
-        trials = only_sound(trials)
+        trials = with_valid_timings(trials)
         measure = measured(trials, terms, terms.report.objective)
         trials = trials.assign(objective=measure.values, score=terms.metric.score(trials))
         tried = cells.reset_index(drop=True).assign(score=terms.metric.score(cells).to_numpy())

@@ -196,10 +196,10 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         times = times + contest.restarts.draws(generator, len(times))
     difference = accuracy_differences(contest)
     pooled = pooled_differences(contest, difference, generator, len(times))
-    sound = difference.draws(generator, len(times)) if pooled is None else pooled
+    without_collapses = difference.draws(generator, len(times)) if pooled is None else pooled
     collapses = contest.lost
     by_collapse = collapses.draws(generator, len(times))
-    changes = sound - by_collapse
+    changes = without_collapses - by_collapse
 
     # Which cells keep their accuracy. Without any accuracy, all do.
     compared = ~np.isnan(difference.point)

@@ -80,24 +80,24 @@ class Contest:
         return np.full(len(self.objective), np.nan) if self.hours is None else logs(self.hours)
 
     @property
-    def sound(self) -> Array:
+    def uncollapsed(self) -> Array:
         """The accuracies without collapsed ones."""
         return self.accuracy if self.collapsed is None else np.where(self.collapsed, np.nan, self.accuracy)
 
     @property
     def lost(self) -> Collapses:
         """The losses by collapsed seeds."""
-        own, sound = Moments.of(self.accuracy), Moments.of(self.sound)
+        own, uncollapsed = Moments.of(self.accuracy), Moments.of(self.uncollapsed)
         if self.collapsed is None:
             none = np.zeros_like(own.n)
             return Collapses(hits=none, n=own.n, drop=none, below=none, likeness=self.likeness)
         hits = self.collapsed.sum(axis=1).astype(np.float64)
         missing = (self.collapsed & np.isnan(self.accuracy)).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            drop = np.where(hits > 0, (sound.mean - own.mean) * own.n / hits, 0.0)
+            drop = np.where(hits > 0, (uncollapsed.mean - own.mean) * own.n / hits, 0.0)
         # A seed without an accuracy may be worse than any other, so that its drop has no bound.
         drop = np.where(missing > 0, np.inf, drop)
-        below = np.zeros_like(drop) if self.baseline is None else sound.mean[self.baseline] - sound.mean
+        below = np.zeros_like(drop) if self.baseline is None else uncollapsed.mean[self.baseline] - uncollapsed.mean
         return Collapses(hits=hits, n=own.n + missing, drop=drop, below=below, likeness=self.likeness)
 
 
@@ -151,15 +151,15 @@ def log_objectives(objective: Array) -> Means:
 def accuracies(contest: Contest) -> Means:
     """Estimate the cells' accuracies without collapsed seeds, independent of the baseline's."""
     # Seeds that are equal by chance say little: a share of few samples varies by more.
-    share = np.clip(Moments.of(contest.sound).mean, 0.0, 1.0)
-    return _means(contest.sound, _of_spread(contest), share * (1 - share) / contest.samples)
+    share = np.clip(Moments.of(contest.uncollapsed).mean, 0.0, 1.0)
+    return _means(contest.uncollapsed, _of_spread(contest), share * (1 - share) / contest.samples)
 
 
 def _of_spread(contest: Contest) -> Array | None:
     """Return what the spread of accuracies may depend on, shape (cells, 2): the batch, and the loss in margins."""
     if contest.likeness is None or not (contest.likeness.batch > 0).all():
         return None
-    mean = Moments.of(contest.sound).mean
+    mean = Moments.of(contest.uncollapsed).mean
     if np.isnan(mean).all():
         return None
     lost = (np.nanmax(mean) - mean) / contest.margin
@@ -175,7 +175,7 @@ def accuracy_differences(contest: Contest) -> Means:
 
     Errors are at least those that the number of samples implies: shares of few samples are equal by chance.
     """
-    accuracy, base = contest.sound, contest.baseline
+    accuracy, base = contest.uncollapsed, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)

@@ -418,7 +418,7 @@ def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Rema
         yield contenders.remark("seeds_without_effect")
     elif several.any() and not is_percent:
         # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
-        spread = float(np.sqrt(np.nanmean(Moments.of(contest.sound).variance)))
+        spread = float(np.sqrt(np.nanmean(Moments.of(contest.uncollapsed).variance)))
         if spread > margins.IMPLAUSIBLE * contest.margin:
             yield contenders.remark("margin_too_small", spread=spread)
     if contest.margin > typical / 2:

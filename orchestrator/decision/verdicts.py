@@ -20,7 +20,13 @@ import pandas as pd
 
 from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.summary import SAMPLES
-from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
+from orchestrator.analysis.validity import (
+    is_invalid,
+    is_ratio_scaled,
+    is_timed,
+    timed_by_one_process,
+    with_valid_timings,
+)
 from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval
 from orchestrator.statistics.seeds_needed import seeds_to_exclude_0
@@ -216,7 +222,7 @@ class _Values:
 
     def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
         self._cells = cells
-        self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
+        self._ok = with_valid_timings(trials)[trials["status"] == Status.OK.value]
         ends = trials["status"].map(Status)
         self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
         """Cells with a seed that diverged, ran out of memory …: their other seeds alone are biased."""

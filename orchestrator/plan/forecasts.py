@@ -197,7 +197,7 @@ def complete(
         there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)} (or set forecast.device)"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     # The processes serve all rehearsals: starting them and loading torch takes longer than most.
-    company: Company | None = None
+    processes: RehearsalProcesses | None = None
     failures: list[str] = []
     try:
         while trial := rehearsals.next(lacking):
@@ -206,26 +206,26 @@ def complete(
             # Ranks slow each other down, by sharing cores or by communication: together they show how much.
             is_alone = shapes_of or (trial.device == "cuda" and trial.gang.ranks > here.gpus)
             ranks = 1 if is_alone else trial.gang.ranks
-            if company is None or company.size < ranks:
-                if company:
-                    company.close()
-                company = Company(ranks, file.with_suffix(".log"))
-            answer = company.rehearse(trial, ranks, shapes_of)
+            if processes is None or processes.size < ranks:
+                if processes:
+                    processes.close()
+                processes = RehearsalProcesses(ranks, file.with_suffix(".log"))
+            answer = processes.rehearse(trial, ranks, shapes_of)
             rehearsals.add(Rehearsal.of(trial, answer, SHAPES if shapes_of else REHEARSED))
             # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
                 failures.append(f"{trial.label} could not be rehearsed: {answer['note']}")
             if answer["status"] != Status.OK and ranks > 1:
-                company.close()  # the other ranks still wait for the one that failed
-                company = None
+                processes.close()  # the other ranks still wait for the one that failed
+                processes = None
     finally:
-        if company:
-            company.close()
+        if processes:
+            processes.close()
     return failures
 
 
-class Company:
+class RehearsalProcesses:
     """Processes that rehearse trials, one for each rank."""
 
     def __init__(self, ranks: int, log: Path) -> None:

@@ -1,6 +1,6 @@
 """`sweep.phases`: short probes of every speed, then training of only those cells that can still be recommended.
 
-`Prospects` says which cells may still become the recommended one; `Outlook` computes the probability of that. A cell's
+`Prospects` says which cells may still become the recommended one; `Midway` computes the probability of that. A cell's
 mean over all its seeds is its present mean plus the change by its further seeds. With n seeds of variance σ² and r more
 to come, the change is a moderated t around 0 with variance σ²/n · r/(n + r): the posterior predictive distribution of a
 normal mean with a flat prior.
@@ -139,9 +139,9 @@ def _judged(
     contenders = Contenders.among(request, ok)
     chosen, baseline = contenders.choice.favourite, contenders.contest.baseline
     ids = [str(cell) for cell in contenders.cells["cell_id"]]
-    outlook = Outlook(contest=contenders.contest, left=[seeds_left[cell] for cell in ids])
-    rows = outlook.open(chosen)
-    bounds = {ids[row]: outlook.bound(row) for row in rows}
+    midway = Midway(contest=contenders.contest, left=[seeds_left[cell] for cell in ids])
+    rows = midway.open(chosen)
+    bounds = {ids[row]: midway.bound(row) for row in rows}
 
     # A first seed is given up far below the baseline's same seed: its cell may still have better seeds.
     metric, distance = request.metric, margins.SHORT * request.settings.report.margin
@@ -248,8 +248,8 @@ _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """The outlook of a contest in the middle of its sweep. Rows are cells."""
+class Midway:
+    """A contest in the middle of its sweep. Rows are cells."""
 
     contest: Contest
     left: Sequence[int]  # how many further seeds each cell may have

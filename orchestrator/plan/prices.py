@@ -68,7 +68,7 @@ def offers_of(settings: Settings) -> list[Offer]:
     return read_prices(Path(file)) if file and settings.report.price_per_gpu_hour is None else []
 
 
-def cheapest(offers: Sequence[Offer], gpu_type: str, gpus: float) -> Offer | None:
+def cheapest_offer(offers: Sequence[Offer], gpu_type: str, gpus: float) -> Offer | None:
     """Return the offer with this type of GPU whose nodes for so many GPUs cost least; None if there is none."""
     suitable = [offer for offer in offers if of_type(gpu_type, offer.gpu)]
     return min(suitable, key=lambda offer: offer.per_hour(gpus), default=None)

@@ -12,7 +12,7 @@ from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
-from orchestrator.plan.prices import cheapest, offers_of
+from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.text.numbers import counted, duration, number, suited
 from sweeps.axes import is_number
@@ -142,7 +142,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
         forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=_UNKNOWN)
-        offer = cheapest(offers, machine(plan.nodes), trial.gpus_held)
+        offer = cheapest_offer(offers, machine(plan.nodes), trial.gpus_held)
         per_hour = None if price is None else cost_of(trial.gpus_held, price)
         if offer:
             per_hour = offer.per_hour(trial.gpus_held)

@@ -17,7 +17,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST
-from orchestrator.analysis.validity import only_sound
+from orchestrator.analysis.validity import with_valid_timings
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
@@ -42,8 +42,8 @@ _ENDS = ("", "_lo", "_hi")
 
 def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
-    sound = only_sound(trials)
-    ok = sound[sound["status"] == Status.OK.value]
+    timed = with_valid_timings(trials)
+    ok = timed[timed["status"] == Status.OK.value]
     seconds = mean_interval(logs(by_seed(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
     ends = zip(_ENDS, (seconds.point, seconds.lo, seconds.hi), strict=True)
     return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})

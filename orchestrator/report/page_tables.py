@@ -109,11 +109,11 @@ def _with_measured(columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, m
     return whole
 
 
-def _measured(column: str, form: numbers.Form = numbers.number, sign: str = "") -> Callable[[Row], str]:
+def _measured(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Callable[[Row], str]:
     return lambda row: figure(row, column, form, sign)
 
 
-def _timed(column: str, form: numbers.Form = numbers.number, sign: str = "") -> Callable[[Row], str]:
+def _timed(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Callable[[Row], str]:
     return lambda row: timed_figure(row, column, form, sign)
 
 

@@ -214,7 +214,7 @@ class SweepRun:
                     backend.run(trial_queue, self.layout.root, session)
                     self._account_for(trial_queue, session, rounds)
                 finally:
-                    session.settle()
+                    session.restore_files()
         return rounds.planned
 
     def _account_for(self, trial_queue: TrialQueue, session: Session, rounds: Rounds) -> None:

@@ -235,10 +235,10 @@ class Repetitions:
         if self._extra_seeds.more_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._extra_seeds.added.values()
-            repetitions = once_more(ran, rows, self._repeated, 1.0)
+            repetitions = to_repeat(ran, rows, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
         else:
-            repetitions = once_more(ran, rows, history.repeated, self._share)
+            repetitions = to_repeat(ran, rows, history.repeated, self._share)
             self._is_done = True
         count = counted(len(repetitions), "trial is", "trials are")
         return Round(trials=repetitions, message=f"disturbed or doubtful timings: {count} timed again, one at a time")
@@ -386,7 +386,7 @@ def _memory(history: History) -> MemoryShares:
     return MemoryShares.of(history.rows.values(), history.probes.values())
 
 
-def once_more(
+def to_repeat(
     ran: Sequence[TrialSpec], rows: Mapping[str, TrialRecord], repeated: Collection[str], share: float
 ) -> list[TrialSpec]:
     """Return repetitions of timings in need of one, with the node to themselves, of at most `share` of the trials.

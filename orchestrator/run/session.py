@@ -71,11 +71,11 @@ class Session:
         """Running attempts: by trial, the start on a monotonic clock."""
         self._files: dict[str, Mapping[str, Any]] = {}
         """The states at their start of the files that their commands name, by trial."""
-        self.settle()
+        self.restore_files()
 
-    def settle(self) -> None:
+    def restore_files(self) -> None:
         """Restore the files of the valid row for trials whose further attempt was cut short."""
-        self._folders.settle(self._history)
+        self._folders.restore_files(self._history)
 
     def started(self, trial: TrialSpec) -> None:
         """Journal the attempt and prepare the trial's folder.

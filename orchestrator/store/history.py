@@ -86,7 +86,7 @@ class TrialHistory:
                 self.result = record.timed_by(before)
                 self.row = _noted(self.result)
 
-    def time_again(self, repetition: TrialRecord) -> None:
+    def repeat_timing(self, repetition: TrialRecord) -> None:
         """Take a repetition of the trial's timing; ignored unless the trial is ok."""
         if self.trained is None or self.result is None or self.result.status is not Status.OK:
             return
@@ -193,7 +193,7 @@ class History:
         trial = self.trials.setdefault(trial_id, TrialHistory())
         if record.measures:
             timed = self.of(record.measures)
-            timed.time_again(record)
+            timed.repeat_timing(record)
             self._keep_row(record.measures, timed)
         else:
             trial.finish(record)

@@ -160,7 +160,7 @@ class TrialFolders:
         self._secrets = secrets
         self._first_rows: set[str] = set()
 
-    def settle(self, history: History) -> None:
+    def restore_files(self, history: History) -> None:
         """Keep the files that belong to each row, after further attempts that may have been cut short."""
         for trial_id, trial in history.trials.items():
             if trial.restarted:

@@ -13,7 +13,7 @@ import pandas as pd
 from orchestrator.analysis.differences import Differences, by_seed
 from orchestrator.analysis.summary import further_axes
 from orchestrator.analysis.trials import frames
-from orchestrator.analysis.validity import is_invalid, only_sound
+from orchestrator.analysis.validity import is_invalid, with_valid_timings
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
 from orchestrator.store.history import difference
@@ -130,7 +130,7 @@ class _Changes:
         # Speeds come from valid timings alone; disturbances do not change accuracies, so these come from all ok trials.
         for trials, side in zip((this, other), _SIDES, strict=True):
             ok = trials[trials["status"] == Status.OK.value]
-            timed = only_sound(trials).loc[ok.index]
+            timed = with_valid_timings(trials).loc[ok.index]
             rates.append(Moments.of(logs(by_seed(shared[f"cell_id_{side}"], timed, "samples_per_s"))))
             measured = ok[column] if column != metric.name else metric.sign * metric.score(ok)
             values.append(pd.DataFrame({"cell_id": side + ok["cell_id"], "seed": ok["seed"], column: measured}))
@@ -211,7 +211,7 @@ class _Changes:
         }
 
 
-def _with_ends(interval: Interval, form: numbers.Form = numbers.times, sign: str = "×") -> str:
+def _with_ends(interval: Interval, form: numbers.Format = numbers.times, sign: str = "×") -> str:
     return numbers.with_interval(float(interval.point), float(interval.lo), float(interval.hi), form, sign)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.summary import further_axes
-from orchestrator.analysis.validity import is_invalid, only_sound
+from orchestrator.analysis.validity import is_invalid, with_valid_timings
 from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
 from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, extrapolated, paired
 from orchestrator.statistics.intervals import Interval
@@ -71,7 +71,9 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> Document:
 def _row(trials: pd.DataFrame, group: pd.DataFrame, shown: list[str]) -> dict[str, Any]:
     own = trials[trials["cell_id"].isin(group["cell_id"]) & (trials["status"] == Status.OK.value)]
     # A damaged journal may hold any number.
-    own = own[(only_sound(own)["samples_per_s"] > 0) & (pd.to_numeric(own["gpus"], errors="coerce") <= _MOST_GPUS)]
+    own = own[
+        (with_valid_timings(own)["samples_per_s"] > 0) & (pd.to_numeric(own["gpus"], errors="coerce") <= _MOST_GPUS)
+    ]
     known = own.groupby(["gpus", "seed"], as_index=False)["samples_per_s"].mean()
     rates: dict[float, dict[int, float]] = {}
     for gpus, seed, rate in zip(known["gpus"], known["seed"], known["samples_per_s"], strict=True):

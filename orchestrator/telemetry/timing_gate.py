@@ -50,7 +50,7 @@ class Judgement:
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
-    # Stragglers come last: whether a seed is one depends on which others are sound.
+    # Stragglers come last: whether a seed is one depends on which others are valid.
     judgements = {
         record.trial_id: _judgement(record, disturbances[record.trial_id])
         for record in records
@@ -179,14 +179,14 @@ multiple of what these differ by, in logarithms (Dixon, "Processing data for out
 def _outvoted(records: Sequence[TrialRecord], judgements: Mapping[str, Judgement]) -> set[str]:
     """Return the stragglers whose timing has no other fault, and against which other seeds of their cell agree."""
     slow = slow_timings(records)
-    sound = [record for record in records if record.trial_id in judgements and not judgements[record.trial_id].fault]
+    valid = [record for record in records if record.trial_id in judgements and not judgements[record.trial_id].fault]
     rates: dict[str, list[float]] = {}
-    for record in sound:
+    for record in valid:
         rate = figure(record.metrics, "samples_per_s")
         if rate and record.trial_id not in slow:
             rates.setdefault(record.cell_id, []).append(rate)
     outvoted = set()
-    for record in sound:
+    for record in valid:
         others = rates.get(record.cell_id, [])
         # One other seed cannot tell which of the two is the slow one.
         if record.trial_id not in slow or len(others) < 2:

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.printable import printable
 
-Form = Callable[[float], str]  # a function that formats a number
+Format = Callable[[float], str]  # a function that formats a number
 
 _BREAKS = re.compile(r"[\t-\r]+")
 _BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
@@ -35,7 +35,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f}"
 
 
-def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = "") -> str:
+def with_interval(point: float, lo: float, hi: float, form: Format, sign: str = "") -> str:
     """Return `1.87× [1.71, 2.04]`, with `sign` after the point; no brackets without an interval."""
     if math.isnan(point):
         return ""

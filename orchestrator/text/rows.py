@@ -113,7 +113,9 @@ def throughput_of(frame: pd.DataFrame) -> tuple[str, str]:
     return ("tokens/s", "tokens_per_s") if counted else ("samples/s", "samples_per_s")
 
 
-def figure(row: Row, column: str, form: numbers.Form = numbers.number, sign: str = "", *, interval: bool = True) -> str:
+def figure(
+    row: Row, column: str, form: numbers.Format = numbers.number, sign: str = "", *, interval: bool = True
+) -> str:
     """Return a row's value of a column, with its interval if it has one; empty if it was not measured."""
     values = [row.get(column), *(row.get(f"{column}{end}") if interval else None for end in ("_lo", "_hi"))]
     point, lo, hi = (math.nan if value is None or pd.isna(value) else float(value) for value in values)
@@ -121,7 +123,7 @@ def figure(row: Row, column: str, form: numbers.Form = numbers.number, sign: str
 
 
 def timed_figure(
-    row: Row, column: str, form: numbers.Form = numbers.number, sign: str = "", *, interval: bool = True
+    row: Row, column: str, form: numbers.Format = numbers.number, sign: str = "", *, interval: bool = True
 ) -> str:
     """Return a value that depends on the timing as `figure` does, with a dagger if the timing is not valid."""
     text = figure(row, column, form, sign, interval=interval)

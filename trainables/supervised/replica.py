@@ -56,9 +56,9 @@ class Replica:
         *,
         gang: RankGroup,
         clock: Clock,
-        settled: Batch | None = None,
+        fixed: Batch | None = None,
     ) -> None:
-        """`settled` is the batch of an earlier part of this training; None: settle it now. Raises ValueError."""
+        """`fixed` is the batch of an earlier part of this training; None: choose one now. Raises ValueError."""
         self._config, self._context, self._workload = config, context, workload
         # Not the context's: with strategy=independent each rank is a separate gang.
         self._gang, self._clock = gang, clock
@@ -74,7 +74,7 @@ class Replica:
         # Before the model is wrapped: passes of a wrapped one would wait for the other ranks.
         self.passes = RankLocalPasses(self.model, workload, clock=clock, objective=self._objective)
         with as_shape_mismatch(self.model, config["model"]["name"], workload.input_shape):
-            self.settle_batch(settled)
+            self.fix_batch(fixed)
         self.noise = NoiseWatch(
             self.model,
             context,
@@ -93,11 +93,11 @@ class Replica:
         """True if steps are captured as CUDA graphs."""
         return self._settings.cuda_graph == "on"
 
-    def settle_batch(self, settled: Batch | None) -> None:
-        """Settle the ranks' shares of a batch and the number of passes, or take over a batch that is `settled`."""
+    def fix_batch(self, fixed: Batch | None) -> None:
+        """Choose the ranks' shares of a batch and the number of passes, or take over a batch that is `fixed`."""
         context, whole = self._context, self._context.batch
-        if settled is not None:
-            context.batch = settled
+        if fixed is not None:
+            context.batch = fixed
             return
         self._fit_memory()  # before any pass is timed
         if context.layout.shares_follow_speed:

@@ -95,9 +95,9 @@ class SupervisedTrial:
         self.workload = Workload.of(config, settings, own)
         self.workload.precision.set_flags(context.device)
         restored = context.restored(self._passed_no_branch_point) if settings.checkpoint == "epochs" else None
-        # On another layout the shares must be settled again, by its ranks' speeds and memory.
-        settled = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
-        self.replica = replica_type(config, settings, own, self.workload, gang=gang, clock=self.clock, settled=settled)
+        # On another layout the shares must be fixed again, by its ranks' speeds and memory.
+        fixed = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
+        self.replica = replica_type(config, settings, own, self.workload, gang=gang, clock=self.clock, fixed=fixed)
 
         # The loop, at its beginning or at the checkpoint.
         plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=settings.branch_end)

@@ -31,7 +31,7 @@ class Demand:
         self._groups: list[tuple[Shape, Any]] = []
         self._nodes: frozenset[Node] = frozenset()
 
-    def settle(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
+    def update(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
         """Ask for exactly these gangs from now on; `nodes` are the existing ones."""
         # The nodes may be those that were asked for: a group that still holds them would block the trial.
         if frozenset(nodes) != self._nodes:

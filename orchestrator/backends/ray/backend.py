@@ -68,7 +68,7 @@ class RayBackend:
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Ask the autoscaler for nodes for these gangs, in addition to the existing ones."""
         if self._demand is not None:
-            self._demand.settle(shapes, self.nodes())
+            self._demand.update(shapes, self.nodes())
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
@@ -185,7 +185,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         start = self._trial_queue.next(now_s)
         if start is None:
             if self._demand is not None and not self._asked:  # once after each look at the nodes
-                self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
+                self._demand.update(self._trial_queue.wanted(now_s), self._alive)
                 self._asked = True
             return None
         trial, starting = start.trial, self._starting

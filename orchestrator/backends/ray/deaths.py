@@ -24,19 +24,19 @@ REPORT_BYTES = 1 << 20
 _COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
-def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
-    """Call `settled` for several ranks at the same time, so that all are known within NODE_S.
+def final_errors(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
+    """Call `final_error` for several ranks at the same time, so that all are known within NODE_S.
 
     `ask(rank, timeout_s)` calls a rank once more.
     """
     if not errors:
         return {}
     with ThreadPoolExecutor(max_workers=len(errors)) as threads:
-        waiting = {rank: threads.submit(settled, error, partial(ask, rank)) for rank, error in errors.items()}
+        waiting = {rank: threads.submit(final_error, error, partial(ask, rank)) for rank, error in errors.items()}
     return {rank: waited.result() for rank, waited in waiting.items()}
 
 
-def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
+def final_error(error: RayError, ask: Callable[[float], object]) -> RayError:
     """Return Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank again."""
     until = time.monotonic() + NODE_S
     while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:

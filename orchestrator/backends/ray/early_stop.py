@@ -80,10 +80,10 @@ class _Ladder:
         if trial.trial_id not in self._known:
             self._known.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
-        verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
+        decision = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
         best = max((score for seen, score in self._seen if seen <= samples), default=score)
         self._seen.append((samples, score))
-        if verdict != TrialScheduler.STOP or best - score <= self._behind:
+        if decision != TrialScheduler.STOP or best - score <= self._behind:
             return ""
         return (
             f"sweep.early_stop: {self._metric.name} {value:.4f} after {samples:,.0f} samples,"

@@ -20,8 +20,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Watch, outcome_of
-from orchestrator.backends.ray.deaths import all_settled, death_of, oom_kills
+from orchestrator.backends.backend import HangWatch, outcome_of
+from orchestrator.backends.ray.deaths import death_of, final_errors, oom_kills
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.config.settings import Settings
@@ -39,7 +39,7 @@ RESERVED = ("rows", "outcome", "done", "config")  # keys of a result that have a
 STACKS_S = 1.0  # how long a rank that hangs may take to return its stacks
 
 
-class RankWatch(Watch):
+class RankWatch(HangWatch):
     """Watches the ranks of one attempt, from construction on."""
 
     def __init__(self, ranks: Sequence[Any], turn: int, limits: Settings) -> None:
@@ -320,7 +320,7 @@ class Supervisor:
         if unanswered:
             self._end_commands_s = time.monotonic()
             self._end_commands()
-        for rank, failure in all_settled(unanswered, self._ask_again).items():
+        for rank, failure in final_errors(unanswered, self._ask_again).items():
             log, began_at = self._logs[rank]
             killed = oom_kills() > self._oom_kills
             self._exits.append(death_of(failure, rank, log, began_at=began_at, oom_killed=killed))

@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.validity import counts, is_invalid, is_ratio_scaled, is_timed, is_valid, only_sound
+from orchestrator.analysis.validity import (
+    is_invalid,
+    is_ratio_scaled,
+    is_timed,
+    is_valid,
+    timing_counts,
+    with_valid_timings,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +55,9 @@ def test_invalid_timings_count_if_no_seed_is_valid():
             "wall_s": 9.0,
         }
     )
-    assert counts(trials).tolist() == [True, False, False, True, True, False]
-    sound = only_sound(trials)
+    assert timing_counts(trials).tolist() == [True, False, False, True, True, False]
+    sound = with_valid_timings(trials)
     np.testing.assert_array_equal(sound.samples_per_s, [1.0, math.nan, 3.0, 4.0, 5.0, 6.0])
     assert (sound.accuracy == 0.5).all() and (sound.wall_s == 9.0).all()
     alike = trials.assign(timing_valid=True)
-    assert only_sound(alike) is alike
+    assert with_valid_timings(alike) is alike

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.backends.backend import GuardedListener, Watch, died, outcome_of
+from orchestrator.backends.backend import GuardedListener, HangWatch, died, outcome_of
 from orchestrator.config.settings import Settings
 from sweeps.rank_exit import Cause, RankExit
 from sweeps.status import Status
 from tests.contract.trials import Recorder
 
 
-def watch(ranks: int = 2, **limits: float) -> Watch:
-    return Watch(Settings(**{"hang_s": None, **limits}), ranks=ranks, now=100.0)
+def watch(ranks: int = 2, **limits: float) -> HangWatch:
+    return HangWatch(Settings(**{"hang_s": None, **limits}), ranks=ranks, now=100.0)
 
 
 def test_without_limits_nothing_is_overdue() -> None:

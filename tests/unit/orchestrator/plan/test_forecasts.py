@@ -168,7 +168,7 @@ def test_shipped_sweeps_for_two_cores_have_a_duration(name: str) -> None:
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])  # from which the processes import the module
-    company = forecasts.Company(2, tmp_path / "log")
+    company = forecasts.RehearsalProcesses(2, tmp_path / "log")
     yield company
     company.close()
 
@@ -256,7 +256,7 @@ def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkey
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(forecasts, "Company", Answering)
+    monkeypatch.setattr(forecasts, "RehearsalProcesses", Answering)
     own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
     shaped = shaped_for(GPUS[0].gpu_type)
     assert complete(own, Forecasts(settings=shaped.settings), GPUS, tmp_path / "shapes.json", print) == []

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.decision.choice import choose
 from orchestrator.decision.contest import Contest, accuracies
 from orchestrator.decision.recommendation import SURE
-from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, skipped
+from orchestrator.plan.phases import Midway, Prospects, next_trials, probes, skipped
 from orchestrator.store.alike import speed
 from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
@@ -217,23 +217,23 @@ NAN = math.nan
 AS_BASELINE, FAST = [0.98, 0.99, 0.97], [0.97, 0.98, NAN]
 
 
-def outlook(accuracy, seconds, left, margin=0.01):
+def midway(accuracy, seconds, left, margin=0.01):
     accuracy, seconds = np.array(accuracy), np.array(seconds)
     objective = np.where(np.isnan(accuracy), np.nan, seconds[:, None])
-    return Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=0, margin=margin), left=left)
+    return Midway(contest=Contest(objective=objective, accuracy=accuracy, baseline=0, margin=margin), left=left)
 
 
 def test_clear_winner_leaves_no_cell_open():
-    prospect = outlook([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
+    prospect = midway([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
     assert prospect.p_chosen.tolist() == [0.0, 1.0, 0.0]
     assert prospect.open(1) == {1}  # fewer than three seeds make any recommendation provisional
-    three = outlook([AS_BASELINE, [0.98, 0.99, 0.98], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
+    three = midway([AS_BASELINE, [0.98, 0.99, 0.98], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
     assert three.open(1) == set()
 
 
 def test_cell_is_open_if_its_last_seed_may_help():
     accuracy = [AS_BASELINE, [0.98, 0.97, 0.985], [0.965, 0.97, NAN], [0.93, 0.94, NAN]]
-    prospect = outlook(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
+    prospect = midway(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
     assert 1 - SURE < prospect.p_chosen[2] < SURE and prospect.p_chosen[3] < 1 - SURE
     assert prospect.open(1) == {1, 2}
     assert math.isclose(prospect.p_chosen.sum(), 1.0)
@@ -241,7 +241,7 @@ def test_cell_is_open_if_its_last_seed_may_help():
 
 def test_only_far_worse_cells_are_out_without_known_chance():
     accuracy = [[each, NAN, NAN] for each in (0.98, 0.97, 0.95, 0.98, 0.98)]
-    prospect = outlook(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
+    prospect = midway(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
     assert np.isnan(prospect.p_chosen).all()
     assert prospect.open(1) == {1, 3}
     assert prospect.bound(1) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.97)
@@ -250,18 +250,18 @@ def test_only_far_worse_cells_are_out_without_known_chance():
 
 def test_first_seed_is_compared_with_the_same_baseline_seed():
     # Against the baseline's mean, .98, the second would be .03 short, and out; its seed was as hard for the baseline.
-    prospect = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    prospect = midway([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
     assert prospect.open(0) == {0, 1}
 
 
 def test_answer_is_unsure_while_chance_is_unknown():
     """The baseline has all its seeds, and is the only one that keeps the margin by now; one seed tells little."""
-    prospect = outlook([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    prospect = midway([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
     assert prospect.open(0) == {0, 1}
 
 
 def test_last_seed_is_bounded_by_the_mean():
-    prospect = outlook([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
+    prospect = midway([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
     bound = prospect.bound(1)
     assert np.mean([0.97, 0.98, bound]) == pytest.approx(0.98 - 0.01)
     assert prospect.bound(2) is None  # no further seed
@@ -270,7 +270,7 @@ def test_last_seed_is_bounded_by_the_mean():
 def test_bound_is_lower_while_the_baseline_has_further_seeds():
     """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
     rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
-    prospect = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
+    prospect = midway([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
     bound, own = prospect.bound(1), accuracies(prospect.contest)
     assert bound is not None
     generator = np.random.default_rng(5)
@@ -297,13 +297,13 @@ def test_probabilities_match_simulated_sweeps(mean: float) -> None:
         played[1, 2] = generator.normal(true, sigma)
         end = Contest(objective=seconds, accuracy=played, baseline=0, margin=0.01)
         chosen += choose(end, generator, 1_000).favourite == 1
-    assert Outlook(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
+    assert Midway(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
 
 
 def test_fastest_cell_is_chosen_without_accuracies():
     accuracy = np.full((2, 3), NAN)
     objective = np.array([[1.0, 1.1, NAN], [2.0, 2.1, 2.05]])
-    prospect = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])
+    prospect = Midway(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])
     assert prospect.bound(0) is None
-    known = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[0, 0])
+    known = Midway(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[0, 0])
     assert known.p_chosen.tolist() == [1.0, 0.0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.plan.prices import cheapest, read_prices
+from orchestrator.plan.prices import cheapest_offer, read_prices
 from sweeps.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "prices.csv"
@@ -24,9 +24,9 @@ def test_the_cheapest_whole_nodes_are_taken(tmp_path: Path, gpus: float, name: s
     file = tmp_path / "prices.csv"
     file.write_text(f"{HEADER}one,H100,1,2.2,EUR,2026-01-01\neight,H100,8,8.0,EUR,2026-01-01\nother,A100,8,1,EUR,\n")
     offers = read_prices(file)
-    offer = cheapest(offers, "NVIDIA H100 80GB HBM3", gpus)
+    offer = cheapest_offer(offers, "NVIDIA H100 80GB HBM3", gpus)
     assert offer is not None and offer.name == name and offer.per_hour(gpus) == pytest.approx(per_hour)
-    assert cheapest(offers, "NVIDIA B200", gpus) is None
+    assert cheapest_offer(offers, "NVIDIA B200", gpus) is None
 
 
 @pytest.mark.parametrize(("listed", "gpu"), [("A10", "NVIDIA A100"), ("L4", "NVIDIA L40S"), ("H200", "NVIDIA GH200")])
@@ -34,7 +34,7 @@ def test_a_price_of_another_model_is_not_taken(tmp_path: Path, listed: str, gpu:
     file = tmp_path / "prices.csv"
     file.write_text(f"{HEADER}one,{listed},1,2.2,EUR,\n", encoding="utf-8-sig")  # as spreadsheets write it
     offers = read_prices(file)
-    assert cheapest(offers, f"NVIDIA {listed}", 1) is not None and cheapest(offers, gpu, 1) is None
+    assert cheapest_offer(offers, f"NVIDIA {listed}", 1) is not None and cheapest_offer(offers, gpu, 1) is None
 
 
 @pytest.mark.parametrize(

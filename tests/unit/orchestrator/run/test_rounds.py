@@ -74,7 +74,7 @@ def made(
     monkeypatch.setattr(phases, "probes", lambda trials, probed: [PROBE])
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
-    monkeypatch.setattr(rounds, "once_more", lambda *_: list(disturbed))
+    monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
     notes = Notes()
     return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun)), notes, Nothing(ends)), notes
@@ -101,7 +101,7 @@ def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
     source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun="all")
     ran = []
-    monkeypatch.setattr(rounds, "once_more", lambda trials, *_: ran.extend(trials) or [])
+    monkeypatch.setattr(rounds, "to_repeat", lambda trials, *_: ran.extend(trials) or [])
     monkeypatch.setattr(source, "_history", Nothing(now))
     source.next([(TRIALS[0], SimpleNamespace(skipped_by="budget"))])
     assert TRIALS[1] in ran and TRIALS[0] not in ran

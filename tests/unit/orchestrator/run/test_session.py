@@ -306,7 +306,7 @@ def test_the_files_of_the_effective_row_are_kept(layout: ResultsFolder, events: 
             case "driver":
                 taken_up = session_on(layout, journal)
             case "settle":
-                taken_up.settle()
+                taken_up.restore_files()
             case "all" | ["t"]:
                 journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": event})
             case Path():

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.rounds import once_more
+from orchestrator.run.rounds import to_repeat
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, why_discarded
 from sweeps.status import Status
@@ -161,37 +161,37 @@ def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
 def test_at_most_a_share_of_the_trials_is_repeated(share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    found = once_more(ran, ends(20, 5), (), share)
+    found = to_repeat(ran, ends(20, 5), (), share)
     assert [each.measures for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
 
 def test_timing_that_is_also_short_is_not_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
-    assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
+    assert to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
 
 
 def test_disturbed_rerun_may_be_repeated() -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert len(once_more(ran, ends(2, 2, attempt=2), (), 1)) == 2
+    assert len(to_repeat(ran, ends(2, 2, attempt=2), (), 1)) == 2
 
 
 def test_only_ended_trials_are_repeated() -> None:
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert once_more([], ends(2, 2), (), 1) == []
-    assert once_more(ran, {}, (), 1) == []
+    assert to_repeat([], ends(2, 2), (), 1) == []
+    assert to_repeat(ran, {}, (), 1) == []
 
 
 def test_earlier_repetitions_count_and_are_not_run_again() -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    assert once_more(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
-    assert [each.measures for each in once_more(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
+    assert to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
+    assert [each.measures for each in to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
 def test_row_with_an_earlier_timing_may_be_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
-    assert len(once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
+    assert len(to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
 
 
 def test_repetition_trains_only_for_a_time_to_target() -> None:
@@ -199,7 +199,7 @@ def test_repetition_trains_only_for_a_time_to_target() -> None:
     target = {"metric": "val_accuracy", "value": 0.9, "higher_is_better": True}
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
-    found = once_more([short, whole], ends(2, 2), (), 1)
+    found = to_repeat([short, whole], ends(2, 2), (), 1)
     assert [(each.measures, each.purpose) for each in found] == [("t0", "window"), ("t1", "repetition")]
     assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}
     assert found[0].config["trainable"]["only_timed"] and found[1].config == whole.config

@@ -28,7 +28,7 @@ NAN = math.nan
         ((NAN, NAN, NAN), numbers.times, "×", ""),
     ],
 )
-def test_intervals_are_in_brackets(ends: tuple[float, ...], form: numbers.Form, sign: str, text: str) -> None:
+def test_intervals_are_in_brackets(ends: tuple[float, ...], form: numbers.Format, sign: str, text: str) -> None:
     assert numbers.with_interval(*ends, form, sign) == text
 
 

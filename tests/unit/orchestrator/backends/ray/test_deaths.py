@@ -5,7 +5,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator.backends.ray import deaths
-from orchestrator.backends.ray.deaths import all_settled, death_of, settled
+from orchestrator.backends.ray.deaths import death_of, final_error, final_errors
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 
@@ -66,14 +66,14 @@ def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPat
             raise answer
 
     monkeypatch.setattr(deaths.time, "sleep", lambda seconds: None)
-    assert settled(unreachable, ask) is lost and not answers
+    assert final_error(unreachable, ask) is lost and not answers
     answers = [unreachable, None]
-    assert settled(unreachable, ask) is unreachable and not answers  # it was there
+    assert final_error(unreachable, ask) is unreachable and not answers  # it was there
     answers = [GetTimeoutError("no answer")]
-    assert settled(unreachable, ask) is unreachable and not answers
-    assert settled(GONE, ask) is GONE
+    assert final_error(unreachable, ask) is unreachable and not answers
+    assert final_error(GONE, ask) is GONE
     monkeypatch.setattr(deaths, "NODE_S", 0.0)
-    assert settled(unreachable, ask) is unreachable
+    assert final_error(unreachable, ask) is unreachable
 
 
 def test_unreachable_ranks_are_asked_at_the_same_time() -> None:
@@ -84,8 +84,8 @@ def test_unreachable_ranks_are_asked_at_the_same_time() -> None:
         all_there.wait()  # broken where one is asked after the other
         raise lost[rank]
 
-    assert all_settled({rank: ActorUnavailableError("unavailable", None) for rank in lost}, ask) == lost
-    assert all_settled({}, ask) == {}
+    assert final_errors({rank: ActorUnavailableError("unavailable", None) for rank in lost}, ask) == lost
+    assert final_errors({}, ask) == {}
 
 
 def test_oom_kills_are_the_kernels_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
