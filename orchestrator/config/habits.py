@@ -25,7 +25,7 @@ _HABITS: Mapping[str, str] = {
     "budget.tokens": "tokens max_tokens",
     "time_limit_s": "time_limit timeout timeout_s max_time trial_timeout walltime",
     "sweep.budget.wall_s": "time_limit timeout max_time wall_s budget_s walltime",
-    "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours",
+    "sweep.budget.gpu_hours": "gpu_hours max_gpu_hours hours",
     "sweep.budget.cost": "max_cost cost",
     "resources.device": "device accelerator",
     "resources.device=cuda": "device=gpu accelerator=gpu",
@@ -34,7 +34,7 @@ _HABITS: Mapping[str, str] = {
     "trainable.precision=bf16": "amp=true bf16=true",
     "trainable.precision=fp16": "fp16=true",
     "trainable.micro_batch=auto": "batch_size=auto",
-    "report.target": "target target_accuracy",
+    "report.target": "target target_accuracy accuracy goal",
     "report.metric": "metric",
     "report.margin": "margin tolerance",
     "report.objective": "minimize minimise optimize_for",
@@ -47,7 +47,7 @@ _HABITS: Mapping[str, str] = {
     "sweep.name": "name run_name experiment",
     "sweep.baseline": "baseline",
     "sweep.early_stop=asha": "search searcher search_alg",
-    "cluster.gpu_type": "gpu_type gpu_model",
+    "cluster.gpu_type": "gpu_type gpu_model gpu=TEXT gpus=TEXT",
     "cluster.address": "address ray_address",
     "launch.nodes": "nodes num_nodes nnodes",
     "strategy=fsdp": "strategy=fsdp2 strategy=zero strategy=zero3 strategy=deepspeed strategy=full_shard",
@@ -74,7 +74,10 @@ _HABITS: Mapping[str, str] = {
     "rerun=failed": "mode=retry mode=rerun mode=redo rerun=true rerun=yes retry=true retry_failed=true",
     "launch.options": "partition time_limit image claim hosts instance workdir infra",
 }
-"""What to write, and the words that people write for it: keys, or keys with one value (`n`: any whole number)."""
+"""What to write, and the words that people write for it: keys, or keys with one value.
+
+`n` stands for any whole number, and `TEXT` for a name.
+"""
 
 _OWN_RANKS = "for a script of yours: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
 _REMARKS = {
@@ -144,7 +147,8 @@ def meant(key: str, value: str) -> str:
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
     name = key.rpartition(".")[2].lower().replace("-", "_")
-    words = [*[key] * ("." in key), _with_value(name, value), name]
+    is_name = value[:1].isalpha() and value.lower() not in ("auto", "null", "true", "false")
+    words = [*[key] * ("." in key), _with_value(name, value), *[f"{name}=TEXT"] * is_name, name]
     if value.lower() in ("true", "1", "yes", ""):  # a mode as a flag
         words.append(f"mode={name}")
     return next(filter(None, (_instead(key, value, word) for word in words)), "")

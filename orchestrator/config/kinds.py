@@ -61,11 +61,13 @@ class Number(KeyKind):
         yield from (f"{line}{hint}" for line in super().errors(key, value))
 
     def number_in(self, text: str) -> str:
-        """Return the number in `$2.50`, or the seconds in `10m`; empty if the text is neither, or no such key's."""
+        """Return the number in `$2.50` or `1%`, or the seconds in `10m`; empty if there is none of this kind."""
         # People copy prices with their currency, and write durations as in other tools.
         if self.unit == "seconds":
             seconds = seconds_in(text)
             return "" if seconds is None else f"{seconds:g}"
+        if percent := re.fullmatch(r"([0-9.]+) ?%", text):
+            return f"{float(percent[1]) / 100:g}" if not self.unit and percent[1].count(".") < 2 else ""
         price = re.fullmatch(r"[^\w.-]?([0-9.]+) ?(?:[^\w.:]|[A-Z]{3})?", text) if not self.unit else None
         return price[1] if price else ""
 

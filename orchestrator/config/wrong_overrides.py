@@ -157,7 +157,8 @@ def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
         similar = [beside[close] for close in get_close_matches(name, beside, n=2, cutoff=0.75)]
     else:  # the section is missing or wrong: `margin` for `report.margin`, `plan.format` for `format`
         similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
-        similar = similar or [dotted for dotted in known if "." in dotted and dotted.endswith(f"_{name}")]
+        # A word of a name is often all that is remembered: `warmup` for `warmup_epochs`.
+        similar = similar or [dotted for dotted in known if name in dotted.rpartition(".")[2].split("_")]
     if similar:
         return f" (did you mean {' or '.join(copyable(dotted, value) for dotted in similar[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.

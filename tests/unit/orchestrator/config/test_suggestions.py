@@ -55,6 +55,8 @@ WISHES = {
     "lr=0.1,0.2": 'sweep.axes."trainable.lr"=[0.1,0.2]',
     "cost_per_hour=2.5": "report.price_per_gpu_hour=2.5",
     "retry=true": "rerun=failed",
+    "gpu=H100": "cluster.gpu_type=H100",
+    "margin=0.5%": "report.margin=0.005",
 }
 
 
