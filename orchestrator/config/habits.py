@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.config.hydra_private import flag_names
-from orchestrator.config.kinds import Choice, Number
+from orchestrator.config.kinds import Number, OneOf
 from orchestrator.config.schema import SCHEMA
 
 _HABITS: Mapping[str, str] = {
@@ -207,7 +207,7 @@ def _override(target: str, key: str, value: str) -> str:
         return f"""'sweep.axes."{target}"={_in_brackets(value)}'"""
     kind = SCHEMA.get(target)
     number = kind.number_in(value) if isinstance(kind, Number) else ""
-    if isinstance(kind, Choice) and not kind.admits(value):
+    if isinstance(kind, OneOf) and not kind.admits(value):
         # Such as `cuda` for `cuda:0`.
         known = [word for word in kind.words if value.lower().startswith(word)]
         return f"{target}={known[0]}" if known else f"{target}= one of {', '.join(kind.words)}"
