@@ -11,6 +11,7 @@ import pandas as pd
 
 from orchestrator.analysis.work import TOLERANCE, is_short
 from orchestrator.config.request import Metric, Terms
+from sweeps.layout import OWN_RANKS
 from sweeps.metric import Target
 from sweeps.status import cost_of
 
@@ -91,9 +92,10 @@ def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
     # A timed window after the training does not count: without a sweep nobody waits for it.
     steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
     window = pd.to_numeric(trials["window_s"], errors="coerce") if "window_s" in trials else 0.0 * steady
-    within = trials["epoch_s"] >= 0.5 * window  # the window is an epoch
+    # The window is an epoch, or steps that a command takes anyway.
+    within = (trials["epoch_s"] >= 0.5 * window) | (trials["strategy"] == OWN_RANKS)
     total = trials["wall_s"] - window.where(~within, 0.0).fillna(0.0)
-    whole = (trials["attempt"] == 1) & (steady >= window.fillna(0.0)) & (total >= steady)
+    whole = (trials["attempt"] == 1) & (within | (steady >= window.fillna(0.0))) & (total >= steady)
     return total.where(whole).astype("float64")
 
 

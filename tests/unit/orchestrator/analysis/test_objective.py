@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.analysis.objective import measured, time_s
+from orchestrator.analysis.objective import measured, time_s, total_s
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from sweeps.metric import Target
@@ -110,3 +110,20 @@ def test_on_cpus_the_cost_is_in_worker_hours():
         ).unit
         == "at your price"
     )
+
+
+@pytest.mark.parametrize(
+    ("figures", "value"),
+    [
+        ({}, 30.0 - 5.0),  # the window follows the training
+        ({"epoch_s": 4.0}, 30.0),  # the window is an epoch
+        ({"strategy": "own_ranks"}, 30.0),  # a command's window is a part of its training
+        ({"strategy": "own_ranks", "window_s": 19.0, "epoch_s": 1.0}, 30.0),
+        ({"strategy": "own_ranks", "attempt": 2}, math.nan),
+        ({"window_s": 21.0}, math.nan),  # a benchmark, which trains for less than its window
+    ],
+)
+def test_total_time_leaves_out_a_window_after_the_training(figures, value):
+    trial = {"samples": 1000, "samples_per_s": 50.0, "train_s": 20.0, "wall_s": 30.0, "window_s": 5.0, "epoch_s": 0.1}
+    frame = pd.DataFrame([trial | {"attempt": 1, "strategy": "ddp"} | figures])
+    assert total_s(frame)[0] == pytest.approx(value, nan_ok=True)
