@@ -1,4 +1,9 @@
-"""The results directory of a sweep: the only place that names its paths."""
+"""The results directory of a sweep: the names of its paths, except in back ends and ranks.
+
+A back end puts `trials` and the id together (`Backend.run`).
+A rank gets the directory of its trial, and names what it writes there: `rank_log` in `backends/ray/rank.py`,
+checkpoints and branch points in `trainables/context.py`, by the same names as here.
+"""
 
 from __future__ import annotations
 
