@@ -43,6 +43,7 @@ EVERY_S = 2.0  # the shortest time between two answers
 MOST_TRIALS = 500  # how many of the ended trials the page lists, the last first
 MOST_CURVES = 8
 MOST_POINTS = 200
+MOST_OF_CURVE = 1 << 24  # bytes at the end of a learning curve that are read
 MOST_LOGS = 8
 MOST_CONNECTIONS = 32  # a browser has six
 LOG_CHARACTERS = 16_384  # the most characters at the end of a log that are shown
@@ -147,7 +148,7 @@ class WatchedSweep:
         try:
             files.refuse_link(path.parent)
             files.refuse_link(path)
-            return trial_files.read(path)[0]
+            return trial_files.parsed(files.read_regular(path, MOST_OF_CURVE))[0]
         except OSError:  # no row yet, or a link that leads elsewhere
             return []
 

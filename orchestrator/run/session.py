@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from orchestrator.config.content_hashes import named_files
 from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
+from orchestrator.store import files
 from orchestrator.store.alike import size, speed
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.journal import Journal
@@ -174,7 +174,7 @@ class Session:
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""
         # A checkpoint has the size of the model and its optimizer, and there is one for each point.
-        shutil.rmtree(self._layout.branch_point(base_of(branch), point_of(branch) or 0), ignore_errors=True)
+        files.remove_folder(self._layout.branch_point(base_of(branch), point_of(branch) or 0))
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already.

@@ -224,5 +224,5 @@ class Copying:
 
 def _whole_lines(journal: Path) -> bytes:
     """The journal's complete lines; a partial last line is left out."""
-    data = journal.read_bytes() if journal.exists() else b""
+    data = journal.read_bytes() if journal.is_file() else b""
     return data[: data.rfind(b"\n") + 1]

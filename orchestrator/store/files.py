@@ -119,6 +119,12 @@ def make_directory(path: Path) -> None:
         sync_directory(path.parent)
 
 
+def remove_folder(path: Path) -> None:
+    """Delete a folder as far as possible. What is in its place stays: opening a pipe would wait for a writer."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def refuse_link(path: Path) -> None:
     """Raise OSError if the path is a link, which would lead writes elsewhere. The path need not exist."""
     if path.is_symlink():

@@ -16,14 +16,13 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.store import files
-from orchestrator.store.files import append, make_directory, refuse_link, write_whole
+from orchestrator.store.files import append, make_directory, refuse_link, remove_folder, write_whole
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.results_folder import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, ResultsFolder
@@ -122,10 +121,10 @@ def snapshot(folder: Path) -> None:
         return
     # Under another name until it is complete, so that half a copy is never restored.
     unfinished = folder / f".{KEPT}"
-    shutil.rmtree(unfinished, ignore_errors=True)
+    remove_folder(unfinished)
     unfinished.mkdir(mode=0o700)
     for name in HASHED:
-        if (folder / name).exists():
+        if (folder / name).is_file():  # a pipe or a device might never end
             write_whole(unfinished / name, (folder / name).read_bytes())
     os.replace(unfinished, folder / KEPT)
 
@@ -149,7 +148,7 @@ def restore(folder: Path) -> None:
 
 def drop(folder: Path) -> None:
     """Delete the copies: the further attempt counts."""
-    shutil.rmtree(folder / KEPT, ignore_errors=True)
+    remove_folder(folder / KEPT)
 
 
 class TrialFolders:
@@ -171,7 +170,7 @@ class TrialFolders:
         metrics = self._layout.metrics(trial.trial_id)
         if not continues:
             self.drop_checkpoint(trial)
-        if continues and metrics.exists():
+        if continues and metrics.is_file():
             self._first_rows.add(trial.trial_id)
         else:
             begin(metrics)
@@ -188,7 +187,7 @@ class TrialFolders:
 
     def copy_curve(self, original: str, trial_id: str) -> None:
         """Copy the learning curve of a trial with the same training, by ids."""
-        if (metrics := self._layout.metrics(original)).exists():
+        if (metrics := self._layout.metrics(original)).is_file():
             write_whole(self._layout.metrics(trial_id), metrics.read_bytes())
 
     def cleaned(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
@@ -219,7 +218,7 @@ class TrialFolders:
 
     def drop_checkpoint(self, trial: TrialSpec) -> None:
         """Delete the checkpoint, which nothing will continue from."""
-        shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+        remove_folder(self._layout.checkpoint(trial.trial_id))
 
 
 def _with_remedy(note: str, folder: Path) -> str:

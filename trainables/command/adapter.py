@@ -45,7 +45,7 @@ class Adapter:
     def __init__(self, folder: Path, *, is_on: bool = True) -> None:
         """`is_on`: whether the command's processes load the hook."""
         self.folder, self._is_on = folder, is_on
-        if self.folder.exists():
+        if self.folder.is_dir():
             shutil.rmtree(self.folder)  # of an earlier attempt
         if is_on:
             self.folder.mkdir(mode=0o700)

@@ -64,7 +64,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         hook = file_of(trial_dir, FOLDER, context.rank)
         nodes = Nodes(context, Adapter(hook, is_on=settings.adapter == "auto"))
         work = trial_dir / WORK
-        if work.exists() and not settings.keep_work:
+        if work.is_dir() and not settings.keep_work:
             # Files of an earlier attempt would change this one. Nodes that share the folder remove them at once.
             shutil.rmtree(work, ignore_errors=nodes.count > 1)
         if not nodes.start_together():

@@ -162,6 +162,7 @@ def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, layout
     os.mkfifo(layout.trial("ok-1-0") / "once.log")
     layout.metrics("ok-1-0").unlink()
     os.mkfifo(layout.metrics("ok-1-0"))
+    os.truncate(layout.metrics(RUNNING), 2**34)  # more than fits into memory
     layout.metrics("failed-1").unlink(missing_ok=True)
     layout.metrics("failed-1").symlink_to(layout.metrics("ok-2-0"))
     told = value(server, "failed-1")

@@ -1,8 +1,15 @@
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from orchestrator.store import trial_files
-from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.results_folder import CONFIG, KEPT, ResultsFolder
+from orchestrator.store.secrets import NO_SECRETS
+from orchestrator.store.trial_files import TrialFolders
 
 
 def test_a_new_attempt_starts_the_curve_anew(layout: ResultsFolder) -> None:
@@ -14,6 +21,21 @@ def test_a_new_attempt_starts_the_curve_anew(layout: ResultsFolder) -> None:
     assert rows == [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": None}, {"epoch": 3, "loss": 0.5}]
     trial_files.begin(path)
     assert path.read_bytes() == b""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", [*trial_files.HASHED, KEPT, f".{KEPT}", "checkpoint"])
+def test_a_further_attempt_waits_for_no_pipe(layout: ResultsFolder, name: str) -> None:
+    folder = layout.trial("t1")
+    folder.mkdir()
+    (folder / CONFIG).write_text("a: 1")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with suppress(FileExistsError):  # the pipe is in the place of a folder
+        trial_files.snapshot(folder)
+        assert name == KEPT or (folder / KEPT / CONFIG).exists() == (name != CONFIG)
+    TrialFolders(layout, NO_SECRETS).drop_checkpoint(SimpleNamespace(trial_id="t1"))  # type: ignore[arg-type]
+    trial_files.drop(folder)
 
 
 def test_invalid_and_torn_rows_are_reported(tmp_path: Path) -> None:
