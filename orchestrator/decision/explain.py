@@ -375,6 +375,9 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("nothing_to_compare")
     chances = {"p_best": p_best, "p_within": p_within} if compared else {"p_best": p_best}
     unsure = {name: chance for name, chance in chances.items() if not contenders.choice.is_sure(chance)}
+    # A cell is the best only if it holds the metric: where nothing else is open, its speed is no further question.
+    if "p_within" in unsure and p_within > 0 and contenders.choice.is_sure(p_best / p_within):
+        unsure.pop("p_best", None)
     if unsure and not chance_unknown:
         yield contenders.remark("unsure", chances=unsure, needed=contenders.choice.needed_probability)
     choice = contenders.choice

@@ -127,6 +127,14 @@ def test_a_likelier_rival_is_listed(
     assert chances.get("p_within") == (p_within and pytest.approx(p_within, abs=0.02))
 
 
+def test_where_only_accuracy_is_open_speed_is_no_question() -> None:
+    spread = {1: (0.90, 0.90, 0.90), 2: (0.88, 0.89, 0.90)}
+    records = [record_of(g, s, metrics=measured(100 * g, spread[g][s])) for g in (1, 2) for s in range(3)]
+    decision = decided(records, margin=0.015)
+    chances = values(decision.caveats, "unsure")["chances"]
+    assert decision.p_best < 0.95 and list(chances) == ["p_within"]
+
+
 @pytest.mark.parametrize(("steps", "doubtful"), [(9, True), (10, False)])
 def test_accuracies_after_few_steps_are_a_caveat(steps: int, doubtful: bool) -> None:
     few = {"steps": steps, "window_s": 3.0, "window_steps": 60}
