@@ -162,7 +162,7 @@ def meant_by_word(word: str) -> str:
 
 
 def meant_in_section(section: str, value: str) -> str:
-    """Return the keys of a section that take the value which was given to the section; empty if no key does, or most.
+    """Return the keys of a section that take the value given to the section; empty if none takes it, or too many do.
 
     Such as `budget.seconds=7200` for `budget=2h`, and `tracker.wandb.enabled=true` for `tracker=wandb`.
     """

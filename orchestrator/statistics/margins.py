@@ -9,7 +9,7 @@ SHORT = 2
 """A cell whose chance is unknown, with one seed, is out if it is this much below the baseline, and is not timed."""
 
 FAR_BEHIND = 3
-"""Chance explains no such gap: a seed with it has collapsed, a training with it is stopped early."""
+"""Chance explains no such gap: a seed that far behind has collapsed, and such a training is stopped early."""
 
 BAR = 3.0
 """A bar of the metric in a table ends this far from the baseline."""
@@ -18,4 +18,4 @@ PLOTTED = 4
 """A plot of the metric shows cells to this far below the baseline, so that the margin is well in sight."""
 
 IMPLAUSIBLE = 10
-"""More is a fault, and no effect of batch or rate: such a baseline is none, and such a spread of seeds is doubtful."""
+"""No batch or rate costs so much: a baseline that far behind is none, and seeds that far apart are doubtful."""

@@ -120,7 +120,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder as far as possible. What is in its place stays: opening a pipe would wait for a writer."""
+    """Delete a folder as far as possible. Anything else at this path stays: opening a pipe would wait for a writer."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
 

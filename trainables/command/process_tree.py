@@ -121,7 +121,7 @@ class Tree:
         return []
 
     def _close(self) -> None:
-        """Leave the guard, which then ends, and with it the launcher."""
+        """Close the connection to the guard: it ends, and then the launcher."""
         self._control.close()
         with suppress(subprocess.TimeoutExpired):  # the guard waits for a broken disk
             self._launcher.wait(KILL_S)
