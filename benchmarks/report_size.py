@@ -21,12 +21,12 @@ from pathlib import Path
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import not_made
-from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.store.journal import encode
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.files import write_tables
+from orchestrator.tables.sweep_end import SweepEnd
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
@@ -83,17 +83,19 @@ def main() -> None:
         write(layout, trials, epochs)
         with stage("collect"):
             found = read_results(layout)
-            curves, findings = curves_frame(layout, found.history.rows)
+            curves, problems = curves_frame(layout, found.history.rows)
             frames = collect(list(found.history.rows.values()), scaling="weak", reference_batch_size=32)
         collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         with stage("tables"):
             write_tables(layout, *frames)
         with stage("report"):
             decision = not_made(Terms())
-            data = ReportData(trials=frames[0], cells=frames[1], recommendation=decision, curves=curves)
-            write_report(data, layout)
+            trials_frame, cells = frames[:2]
+            write_report(
+                SweepEnd(layout=layout, trials=trials_frame, cells=cells, recommendation=decision, curves=curves)
+            )
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        assert len(curves) == trials * epochs and not findings and not found.findings
+        assert len(curves) == trials * epochs and not problems and not found.problems
         told = {
             "trials": trials,
             "rows": len(curves),

@@ -1,6 +1,6 @@
 """Reads the learning curves of a sweep as one frame with a row per epoch; a million rows take seconds.
 
-Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become findings.
+Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become problems.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.store.results import Finding
+from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import METRICS, ResultsFolder
 from orchestrator.store.trial_files import parsed
 from sweeps.status import Status
@@ -48,8 +48,8 @@ Columns = dict[str, npt.NDArray[np.float64]]
 MOST_BYTES = 1 << 28
 """Maximum size of one trial's file in bytes; a larger file is not a learning curve."""
 
-_MOST_FINDINGS = 20
-"""How many findings are listed one by one."""
+_MOST_PROBLEMS = 20
+"""How many problems are listed one by one."""
 
 _TOGETHER = 64
 """How many files are parsed at once; one by one if any of them is damaged."""
@@ -58,18 +58,18 @@ _EXPECTED = ("epoch", "loss", "val_accuracy")
 """Figures that must be numbers."""
 
 
-def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Finding]]:
+def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Problem]]:
     """Return the rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
 
-    Figures that a row lacks are NaN. The second value holds a finding for everything that could not be read. A missing
-    file is a finding; an empty one is not, because its trial ended before its first epoch.
+    Figures that a row lacks are NaN. The second value holds a problem for everything that could not be read. A missing
+    file is a problem; an empty one is not, because its trial ended before its first epoch.
     """
     names: list[str] = []
     parts: list[Columns] = []
     lengths: list[int] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     if not layout.trials.is_dir():  # `store.history` reports this once
-        return _frame(names, lengths, parts), findings
+        return _frame(names, lengths, parts), problems
     ids = list(trial_ids)
     for some in (ids[start : start + _TOGETHER] for start in range(0, len(ids), _TOGETHER)):
         contents = [_content(layout, trial_id) for trial_id in some]
@@ -81,18 +81,18 @@ def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
             parts.append(columns)
             continue
         for trial_id, content in zip(some, contents, strict=True):
-            columns, troubles = _alone(content)
+            columns, damages = _alone(content)
             where = f"{layout.trials.name}/{trial_id}/{METRICS}"
-            findings += [Finding(where=where, what=trouble) for trouble in troubles]
+            problems += [Problem(where=where, what=damage) for damage in damages]
             if columns:
                 names.append(trial_id)
                 lengths.append(len(columns["epoch"]))
                 parts.append(columns)
-    more = len(findings) - _MOST_FINDINGS
+    more = len(problems) - _MOST_PROBLEMS
     if more > 0:  # a folder may lack all its curves
-        findings = findings[:_MOST_FINDINGS]
-        findings.append(Finding(where="trials", what=f"{more} more curves are missing, or are not sound"))
-    return _frame(names, lengths, parts), findings
+        problems = problems[:_MOST_PROBLEMS]
+        problems.append(Problem(where="trials", what=f"{more} more curves are missing, or are not sound"))
+    return _frame(names, lengths, parts), problems
 
 
 def _content(layout: ResultsFolder, trial_id: str) -> bytes | str:
@@ -144,9 +144,9 @@ def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
         return {}, [content]
     rows, damages = parsed(content)
     lines = len(rows) + len(damages)
-    trouble = f"{len(damages)} of {lines} rows cannot be read; left out" if damages else ""
+    unreadable = f"{len(damages)} of {lines} rows cannot be read; left out" if damages else ""
     columns, odd = _columns(rows)
-    return columns, [problem for problem in (trouble, odd) if problem]
+    return columns, [damage for damage in (unreadable, odd) if damage]
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, str]:

@@ -17,7 +17,7 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.curves import WITH_CURVE
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
-from orchestrator.store.results import Finding
+from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import TELEMETRY, ResultsFolder
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
@@ -171,23 +171,23 @@ class TelemetrySamples:
         return column in self.frame and bool(self.frame[column].notna().any())
 
 
-def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Finding]:
-    """Return a finding on the trials whose telemetry file is cut short; a trial without a file was not sampled."""
+def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Problem]:
+    """Return a problem of the trials whose telemetry file is cut short; a trial without a file was not sampled."""
     files = ((name, layout.telemetry(name)) for name in trial_ids)
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
     if not names:
         return []
     more = f", and {numbers.counted(len(names) - 1, 'more trial', 'more trials')}" if len(names) > 1 else ""
-    return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
+    return [Problem(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
-def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[TelemetrySamples], list[Finding]]:
-    """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and findings on unreadable files."""
+def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[TelemetrySamples], list[Problem]]:
+    """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and problems with unreadable files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     telemetry: list[TelemetrySamples] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     for trial_id, cell_id in chosen:
         path = layout.telemetry(trial_id)
         if not path.exists() or not _is_whole(path):
@@ -198,8 +198,8 @@ def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[l
             telemetry.append(TelemetrySamples(cell_id=cell_id, frame=_thinned_out(frame)))
         # One unreadable file must not cost the reader the other plots; the page names it.
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-            findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
-    return telemetry, findings
+            problems.append(Problem(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
+    return telemetry, problems
 
 
 def _is_whole(path: Path) -> bool:

@@ -22,15 +22,16 @@ from markupsafe import Markup
 
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
-from orchestrator.report.facts import ReportData, key_facts, not_ok_lines, provenance
+from orchestrator.report.facts import key_facts, not_ok_lines, provenance
 from orchestrator.report.page_tables import cell_table, filters, numeric, trial_table
 from orchestrator.report.plot import Plot, script, theme
 from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
-from orchestrator.store.results import Finding
-from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import P_BEST, Candidates
+from orchestrator.tables.critical_batch import CRITICAL_BATCH
 from orchestrator.tables.recommendation import cost_of_settling, in_sentences
+from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.rows import not_ok_by_status
 from sweeps.printable import HARMFUL, printable
 
@@ -44,27 +45,27 @@ _HERE = Path(__file__).parent
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>')
 
 
-def write_report(data: ReportData, layout: ResultsFolder) -> list[Finding]:
-    """Write the page, whole or not at all. Return findings on damaged telemetry."""
-    chosen = curve_plots.chosen_trials(data.cells, data.trials, data.discussed)
-    samples, unreadable = curve_plots.samples(layout, chosen)
-    unsound = [*curve_plots.damaged(layout, data.trials["trial_id"]), *unreadable]
+def write_report(end: SweepEnd) -> list[Problem]:
+    """Write the page, whole or not at all. Return the problems with damaged telemetry."""
+    chosen = curve_plots.chosen_trials(end.cells, end.trials, end.discussed)
+    samples, unreadable = curve_plots.samples(end.layout, chosen)
+    damaged = [*curve_plots.damaged(end.layout, end.trials["trial_id"]), *unreadable]
     # Damage that the telemetry shows is on the page, too.
-    page = rendered(replace(data, findings=[*data.findings, *unsound]), samples)
-    write_whole(layout.page, page.encode(errors="replace"))
-    return unsound
+    page = rendered(replace(end, problems=[*end.problems, *damaged]), samples)
+    write_whole(end.layout.page, page.encode(errors="replace"))
+    return damaged
 
 
-def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] = ()) -> str:
+def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()) -> str:
     """Return the page as HTML; `samples` are telemetry to draw."""
-    data = replace(data, cells=with_times(data.cells, data.trials))
-    cells, recommendation = data.cells, data.recommendation
+    end = replace(end, cells=with_times(end.cells, end.trials))
+    cells, recommendation = end.cells, end.recommendation
     rows = cell_rows(cells, recommendation)
-    plots = plots_of(data, rows, samples)
+    plots = plots_of(end, rows, samples)
     drawn = [plot for plot in plots if plot.spec]
     tables = {
         "cells": cell_table(cells, recommendation),
-        "trials": trial_table(data.trials, cells, recommendation.terms.metric),
+        "trials": trial_table(end.trials, cells, recommendation.terms.metric),
     }
     # Style and script are inline, so that the page is one file, and allowed by their hashes alone.
     css = (_HERE / "page.css").read_text()
@@ -78,11 +79,13 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     return environment.get_template("page.html.j2").render(
-        data=data,
-        facts=key_facts(data),
+        end=end,
+        damaged=[problem for problem in end.problems if problem.where],
+        further=[table for document in end.documents.values() for table in document.tables],
+        facts=key_facts(end),
         recommendation=recommendation,
         text=in_sentences(recommendation),
-        settling=cost_of_settling(recommendation, data.trials, cells) if recommendation.commands else "",
+        settling=cost_of_settling(recommendation, end.trials, cells) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
         p_best=P_BEST,
         largest_loss=largest(cells, recommendation),
@@ -90,7 +93,7 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
         failed=not_ok_lines(cells),
         not_ok=not_ok_by_status(cells),
         none_ok=bool((cells["n_ok"] == 0).all()),  # then the cells that are not ok come first
-        provenance=provenance(data.trials, data.driver, data.fingerprint),
+        provenance=provenance(end),
         first=[plot for plot in drawn if plot.name in FIRST_PLOTS],
         plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS],
         panels=[plot for plot in drawn if plot.name == "speedup" and len({row["panel"] for row in rows}) > 1],
@@ -106,15 +109,16 @@ def rendered(data: ReportData, samples: Sequence[curve_plots.TelemetrySamples] =
 
 
 def plots_of(
-    data: ReportData, rows: Sequence[Mapping[str, Any]], samples: Sequence[curve_plots.TelemetrySamples] = ()
+    end: SweepEnd, rows: Sequence[Mapping[str, Any]], samples: Sequence[curve_plots.TelemetrySamples] = ()
 ) -> list[Plot]:
     """Return all plots of the report, in its order; a plot that cannot be drawn has its reason."""
+    branches = end.documents.get(CRITICAL_BATCH)
     return [
-        *([curve_plots.critical_batch(data.branches)] if data.branches is not None else []),
-        *cell_plots(data.cells, rows, data.recommendation),
-        curve_plots.loss(data.cells, data.trials, data.curves, data.discussed),
-        curve_plots.utilisation(data.cells, samples, data.discussed),
-        curve_plots.power(data.cells, samples, data.discussed),
+        *([] if branches is None or branches.rows is None else [curve_plots.critical_batch(branches.rows)]),
+        *cell_plots(end.cells, rows, end.recommendation),
+        curve_plots.loss(end.cells, end.trials, end.curves, end.discussed),
+        curve_plots.utilisation(end.cells, samples, end.discussed),
+        curve_plots.power(end.cells, samples, end.discussed),
     ]
 
 

@@ -28,7 +28,7 @@ from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
-from orchestrator.run.finish import SweepSummary, have_not_run
+from orchestrator.run.finish import complete, have_not_run, tables_written
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
@@ -42,8 +42,9 @@ from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
-from orchestrator.store.results import Finding, read_results
+from orchestrator.store.results import Problem, read_results
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.terminal import show
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
@@ -239,20 +240,25 @@ class SweepRun:
         if interrupt.signal is not None and history.rows:
             self._report_interrupt(plan)  # before the tables, which a busy machine may not get to
         # What was found in the journal at the start has left the screen by now.
-        flaws = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
-        findings = [Finding(where=self.layout.journal.name, what=flaw) for flaw in flaws]
+        damages = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
+        problems = [Problem(where=self.layout.journal.name, what=damage) for damage in damages]
         with console.status("writing the tables …") if console.is_terminal else nullcontext():
             # After an interruption there are a few seconds, and the page alone may take longer.
-            in_time = interrupt.signal is None
-            summary = SweepSummary.of(
-                self.checked.request, self.layout, history, planned=plan.trials, findings=findings, in_time=in_time
+            end = tables_written(
+                self.checked.request,
+                self.layout,
+                history,
+                planned=plan.trials,
+                problems=problems,
+                in_time=interrupt.signal is None,
+                began_s=self.began_s,
             )
         reached(Moment.TABLES_WRITTEN)
-        summary.show(console, time.monotonic() - self.began_s)
-        summary.complete(console)
-        self.journal.append(Kind.ENDED, {"missing": summary.missing, "tables": table_digests(self.layout)})
+        show(end, console)
+        complete(end, console)
+        self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.layout)})
         reached(Moment.SWEEP_ENDED)
-        return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
+        return interrupt.exit_status if interrupt.signal is not None else end.exit_status
 
     def _report_interrupt(self, plan: Plan) -> None:
         """Print how many trials have not run, or not again."""
@@ -297,7 +303,7 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         history = results.history
         layout = replace(layout, what_if=what_if(history), set_aside=history.set_aside)
         layout.create_output()
-        summary = SweepSummary.of(request, layout, history, findings=results.findings)
-        summary.show(console)
-        summary.complete(console)
-        return summary.exit_status
+        end = tables_written(request, layout, history, problems=results.problems)
+        show(end, console)
+        complete(end, console)
+        return end.exit_status

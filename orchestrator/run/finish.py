@@ -1,4 +1,4 @@
-"""The end of a sweep: writes its tables and report, prints them with what failed and why, and gives the exit status.
+"""The end of a sweep: its tables and its report are written, and the problems collected that need attention.
 
 The tables are written before everything else, and no failure of a later step affects them. The answer is printed next:
 `report.html` takes seconds.
@@ -7,11 +7,12 @@ The tables are written before everything else, and no failure of a later step af
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,30 +21,29 @@ from rich.console import Console
 
 from orchestrator.analysis.curves import WITH_CURVE, curves_frame
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import Request
+from orchestrator.config.request import Request, Terms
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
-from orchestrator.report.facts import ReportData, trained
 from orchestrator.store import files
 from orchestrator.store.files import write_whole
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
-from orchestrator.store.results import Finding
+from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.claims import claims_document
-from orchestrator.tables.critical_batch import critical_batch
+from orchestrator.tables.claims import CLAIMS, claims_document
+from orchestrator.tables.critical_batch import CRITICAL_BATCH, critical_batch
 from orchestrator.tables.files import write_curves, write_tables
 from orchestrator.tables.forecast import forecast_document
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
+from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.tables.terminal import show_problems
 from orchestrator.text.rows import Document
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-CLAIMS = "claims.md"
-CRITICAL_BATCH = "critical_batch.md"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _FAILING: Mapping[str | None, Sequence[str]] = {
     None: (),
@@ -55,201 +55,42 @@ _FAILING: Mapping[str | None, Sequence[str]] = {
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepSummary:
-    """How a sweep ended: what was written, what failed, and what is missing."""
-
-    layout: ResultsFolder
-    report: Report | None = None  # None if no trial has ended
-    ends: Sequence[TrialRecord] = ()  # the records of the planned trials; without a plan, of all trials in the journal
-    missing: int = 0  # the number of planned trials without a record, because the sweep was interrupted
-    findings: Sequence[Finding] = ()  # damaged files in the results directory
-    failed_claims: Sequence[str] = ()
-    """A line for each claim that fails the sweep by `claims.fail_on`, with its verdict."""
-
-    @staticmethod
-    def of(
-        request: Request,
-        layout: ResultsFolder,
-        history: History,
-        *,
-        planned: Sequence[TrialSpec] | None = None,
-        findings: Sequence[Finding] = (),
-        in_time: bool = True,
-    ) -> SweepSummary:
-        """Write the tables of the sweep. Without `planned`, the journal says what is missing.
-
-        `in_time`: whether there is time for `report.html`, which `complete` writes.
-        """
-        rows = history.rows
-        missing = sum(trial.trial_id not in rows for trial in planned or ())
-        if not rows:
-            return SweepSummary(layout=layout, missing=missing, findings=findings)
-        unfinished = history.is_unfinished if planned is None else missing > 0
-        report = report_on(request, layout, history, findings=findings, unfinished=unfinished, in_time=in_time)
-        # A journal may hold trials of a wider grid, which are no part of this run.
-        ids = {trial.trial_id for trial in planned or ()} or set(rows)
-        failing, judged = _FAILING[request.settings.claims.fail_on], report.verdicts
-        failed_claims = ["the claims could not be judged"] if failing and judged is None else []
-        for verdict in judged or ():
-            if verdict.verdict in failing:
-                failed_claims.append(f"{verdict.claim.sentence!r} is {verdict.verdict}")
-        return SweepSummary(
-            layout=layout,
-            report=report,
-            ends=tuple(record for record in rows.values() if record.trial_id in ids),
-            missing=missing,
-            findings=report.data.findings,
-            failed_claims=failed_claims,
-        )
-
-    @property
-    def exit_status(self) -> int:
-        """0 if every planned trial has a result or was skipped, though not by a budget, and no claim fails; else 1."""
-        failed = any(record.status is Status.FAILED for record in self.ends)
-        return 1 if failed or self.missing or self.over_budget() or self.failed_claims else 0
-
-    def over_budget(self) -> list[str]:
-        """Return a line for each budget that ran out."""
-        notes = Counter(record.note for record in self.ends if record.skipped_by == "budget")
-        return [
-            f"{count} of {len(self.ends)} trials are missing: {note}; raise it to run them"
-            for note, count in notes.items()
-        ]
-
-    def failures(self) -> list[str]:
-        """Return a line for each reason why trials failed, with what to do; other statuses are in the tables.
-
-        Reasons that differ only in numbers (a batch size, a shape) are merged; the first one's text is shown.
-        """
-        # Hundreds of trials may fail for one reason, and the reader needs it once.
-        by_note: dict[str, list[TrialRecord]] = {}
-        for record in self.ends:
-            if record.status is Status.FAILED:
-                by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
-        lines = []
-        for records in by_note.values():
-            first = records[0]
-            trace = self.layout.trace(first.trial_id)
-            # A rank that was killed leaves no trace.
-            place = trace if trace.exists() else self.layout.trial(first.trial_id)
-            hint = f"rerun=failed runs {'them' if len(records) > 1 else 'it'} again"
-            lines.append(f"{len(records)} of {len(self.ends)} trials failed ({hint}): {first.note} (see {place})")
-        return lines
-
-    def show(self, console: Console, took_s: float | None = None) -> None:
-        """Print the results and everything that needs attention; `took_s` is the time that this driver needed."""
-        problems = [("Damaged", str(finding)) for finding in self.findings]
-        problems += [("Failed", line) for line in self.failures()]
-        problems += [("Budget", line) for line in self.over_budget()]
-        problems += [("Claim", f"{claim} (claims.fail_on)") for claim in self.failed_claims]
-        if self.missing:
-            problems.append(("Not run", have_not_run(self.missing)))
-        if self.report:
-            self.report.show(console, self.layout, took_s, problems)
-            return
-        for label, text in problems:
-            console.print(f"{label}: {text}", markup=False, soft_wrap=True)
-        console.print(f"journal: {self.layout.journal}", markup=False, soft_wrap=True)
-
-    def complete(self, console: Console) -> None:
-        """Write the files that take seconds, and print what went wrong with them."""
-        if self.report is None:
-            return
-        # The summary is on the screen by now, and the reader may wonder why the command does not end.
-        with console.status("writing the report …") if console.is_terminal else nullcontext():
-            findings, troubles = self.report.write_rest(self.layout)
-        for label, text in [
-            *(("Damaged", str(finding)) for finding in findings),
-            *(("Failed", text) for text in troubles),
-        ]:
-            console.print(f"{label}: {text}", markup=False, soft_wrap=True)
-
-
-def have_not_run(count: int) -> str:
-    """Return the line on planned trials that have not run; after an interrupt the count may be 0."""
-    return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """The written tables, and the rest that follows from the same values."""
-
-    data: ReportData  # what report.html shows; its learning curves have not been read yet
-    verdicts: Sequence[Verdict] | None  # the verdicts on the sweep's claims; None if judging failed
-    documents: Mapping[str, Document]  # by the name of the file
-    troubles: Sequence[str]  # a line for each step that failed, with the file that has the trace
-    has_page: bool  # whether `write_rest` writes report.html
-
-    def show(
-        self,
-        console: Console,
-        layout: ResultsFolder,
-        took_s: float | None = None,
-        problems: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        """Print the summary."""
-        from orchestrator.tables.terminal import SweepEnd, show
-
-        counts = Counter(verdict.verdict for verdict in self.verdicts or ())
-        claims = [("Claims", f"{', '.join(f'{n} {word}' for word, n in counts.items())} (tables/{CLAIMS})")]
-        notes = [*(claims if counts else ()), *(document.line for document in self.documents.values() if document.line)]
-        data = self.data
-        end = SweepEnd(
-            recommendation=data.recommendation,
-            trials=data.trials,
-            cells=data.cells,
-            trained=trained(data.trials, data.fingerprint, most=40),
-            took_s=took_s,
-            files=str(layout.page if self.has_page else layout.tables),
-            problems=[*(("Failed", trouble) for trouble in self.troubles), *problems, *notes],
-        )
-        show(end, console)
-
-    def write_rest(self, layout: ResultsFolder) -> tuple[Sequence[Finding], Sequence[str]]:
-        """Write the files that take seconds and do not change the answer: curves and report.html.
-
-        Return further findings, and a line for each step that failed. Raises OSError if the disk is full.
-        """
-        if not self.has_page:
-            return (), ()
-        steps = _Steps(layout)
-        data = self.data
-        # The curves are read only here: in a large sweep that takes long, and the answer does not need them.
-        read = steps.run("the curves", lambda: _read_curves(layout, data.trials))
-        if read is None:
-            return (), steps.troubles
-        curves, new_findings = read
-        data = replace(data, curves=curves, findings=[*data.findings, *new_findings])
-        steps.run("curves.parquet", lambda: write_curves(layout, data.curves))
-
-        def write_page() -> list[Finding]:
-            from orchestrator.report.page import write_report  # imports Jinja
-
-            return write_report(data, layout)
-
-        unsound = steps.run("report.html", write_page)
-        return [*new_findings, *(unsound or ())], steps.troubles
-
-
-def report_on(
+def tables_written(
     request: Request,
     layout: ResultsFolder,
     history: History,
     *,
-    findings: Sequence[Finding] = (),
-    unfinished: bool = False,
+    planned: Sequence[TrialSpec] | None = None,
+    problems: Sequence[Problem] = (),
     in_time: bool = True,
-) -> Report:
-    """Write the tables and the recommendation of a sweep of which at least one trial has ended.
+    began_s: float | None = None,
+) -> SweepEnd:
+    """Write the tables and the recommendation, and return how the sweep ended.
 
-    `in_time`: whether there is time for `report.html`.
-    Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a line in `troubles`
-    and does not affect the other steps.
+    Without `planned`, the journal says what is missing. `problems` are known before. `in_time`: whether there is time
+    for `report.html`, which `complete` writes. `began_s` is when the driver began, on the monotonic clock.
+
+    Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a problem and does not
+    affect the other steps.
     """
-    records, fingerprint = list(history.rows.values()), history.fingerprint or {}
+    rows = history.rows
+    missing = sum(trial.trial_id not in rows for trial in planned or ())
+    # A journal may hold trials of a wider grid, which are no part of this run.
+    ids = {trial.trial_id for trial in planned or ()} or set(rows)
+    of_trials = trial_problems(layout, [record for record in rows.values() if record.trial_id in ids])
+    not_run = [Problem(label="Not run", what=have_not_run(missing), fails=True)] if missing else []
+    if not rows:
+        return SweepEnd(
+            layout=layout,
+            trials=pd.DataFrame(),
+            cells=pd.DataFrame(),
+            recommendation=not_made(Terms.of(request, {})),
+            problems=[*problems, *not_run],
+            missing=missing,
+        )
+    records = list(rows.values())
     trials, cells, terms = collect(request, records, history.driver.get("arguments") or ())
-    terms = replace(terms, unfinished=unfinished)
+    terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(layout)
 
@@ -277,28 +118,91 @@ def report_on(
         if document.rows is not None:
             texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
     write_tables(layout, trials, cells, texts, terms.metric)
-    data = ReportData(
+    of_claims = _claim_problems(judged, _FAILING[request.settings.claims.fail_on])
+    return SweepEnd(
+        layout=layout,
         trials=trials,
         cells=cells,
         recommendation=recommendation,
-        further=[table for document in documents.values() for table in document.tables],
-        branches=documents[CRITICAL_BATCH].rows if CRITICAL_BATCH in documents else None,
-        driver=history.driver,
-        fingerprint=fingerprint,
-        findings=findings,
-    )
-    return Report(
-        data=data,
-        verdicts=judged,
         documents=documents,
-        troubles=steps.troubles,
+        driver=history.driver,
+        fingerprint=history.fingerprint or {},
+        problems=[*steps.problems, *problems, *of_trials, *of_claims, *not_run],
+        missing=missing,
+        took_s=None if began_s is None else time.monotonic() - began_s,
         has_page=request.settings.report.html and in_time,
     )
 
 
-def _read_curves(layout: ResultsFolder, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
-    """Return the learning curves of the trials as `curves_frame` does, and findings on damaged files."""
-    return curves_frame(layout, trials.loc[trials["status"].isin(WITH_CURVE), "trial_id"])
+def have_not_run(count: int) -> str:
+    """Return the line on planned trials that have not run; after an interrupt the count may be 0."""
+    return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
+
+
+def trial_problems(layout: ResultsFolder, records: Sequence[TrialRecord]) -> list[Problem]:
+    """Return a problem for each reason why trials failed, with what to do, and for each budget that ran out.
+
+    Other statuses are in the tables. Reasons that differ only in numbers (a batch size, a shape) are merged; the first
+    one's text is shown.
+    """
+    # Hundreds of trials may fail for one reason, and the reader needs it once.
+    by_note: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        if record.status is Status.FAILED:
+            by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
+    problems = []
+    for failed in by_note.values():
+        first = failed[0]
+        trace = layout.trace(first.trial_id)
+        # A rank that was killed leaves no trace.
+        place = trace if trace.exists() else layout.trial(first.trial_id)
+        hint = f"rerun=failed runs {'them' if len(failed) > 1 else 'it'} again"
+        line = f"{len(failed)} of {len(records)} trials failed ({hint}): {first.note} (see {place})"
+        problems.append(Problem(label="Failed", what=line, fails=True))
+    used_up = Counter(record.note for record in records if record.skipped_by == "budget")
+    for note, count in used_up.items():
+        line = f"{count} of {len(records)} trials are missing: {note}; raise it to run them"
+        problems.append(Problem(label="Budget", what=line, fails=True))
+    return problems
+
+
+def _claim_problems(judged: Sequence[Verdict] | None, failing: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each claim with one of the failing verdicts; `judged` is None if judging failed."""
+    lines = ["the claims could not be judged"] if failing and judged is None else []
+    for verdict in judged or ():
+        if verdict.verdict in failing:
+            lines.append(f"{verdict.claim.sentence!r} is {verdict.verdict}")
+    yield from (Problem(label="Claim", what=f"{line} (claims.fail_on)", fails=True) for line in lines)
+
+
+def complete(end: SweepEnd, console: Console) -> list[Problem]:
+    """Write the files that take seconds and do not change the answer: curves and report.html.
+
+    Print and return the problems with them. Raises OSError if the disk is full.
+    """
+    if not end.has_page:
+        return []
+    steps = _Steps(end.layout)
+    # The summary is on the screen by now, and the reader may wonder why the command does not end.
+    with console.status("writing the report …") if console.is_terminal else nullcontext():
+        # The curves are read only here: in a large sweep that takes long, and the answer does not need them.
+        with_curve = end.trials.loc[end.trials["status"].isin(WITH_CURVE), "trial_id"]
+        damaged: list[Problem] = []
+        read = steps.run("the curves", lambda: curves_frame(end.layout, with_curve))
+        if read is not None:
+            curves, damaged = read
+            end = replace(end, curves=curves, problems=[*end.problems, *damaged])
+            steps.run("curves.parquet", lambda: write_curves(end.layout, curves))
+
+            def write_page() -> list[Problem]:
+                from orchestrator.report.page import write_report  # imports Jinja
+
+                return write_report(end)
+
+            damaged += steps.run("report.html", write_page) or ()
+    problems = [*damaged, *steps.problems]
+    show_problems(problems, console)
+    return problems
 
 
 class _Steps:
@@ -306,10 +210,10 @@ class _Steps:
 
     def __init__(self, layout: ResultsFolder) -> None:
         self._layout = layout
-        self.troubles: list[str] = []
+        self.problems: list[Problem] = []
 
     def run(self, what: str, step: Callable[[], Made]) -> Made | None:
-        """Return the step's result; None if it fails, with a line in `troubles` and its trace in a file.
+        """Return the step's result; None if it fails, with a problem, and its trace in a file.
 
         Raises OSError if the disk fails.
         """
@@ -319,7 +223,8 @@ class _Steps:
             if isinstance(error, OSError) and files.fails(error):
                 raise  # the user must learn what the disk needs
             trace = self._layout.report_trace
-            self.troubles.append(f"{what} could not be made: {type(error).__name__}: {error} (see {trace})")
+            line = f"{what} could not be made: {type(error).__name__}: {error} (see {trace})"
+            self.problems.append(Problem(label="Failed", what=line))
             with suppress(OSError):  # the line above reports the error without its trace
                 write_whole(trace, traceback.format_exc().encode(errors="replace"))
         return None

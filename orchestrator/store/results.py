@@ -1,6 +1,6 @@
 """Reads a results directory that may be of another version, damaged, or copied incompletely.
 
-Everything that can be read is used; everything else becomes a `Finding`.
+Everything that can be read is used; everything else becomes a `Problem`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from sweeps.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something in the directory that was left out or is incomplete."""
+class Problem:
+    """Something that needs the reader's attention, such as a file of the results that is damaged."""
 
-    where: str  # a path inside the results directory
+    label: str = "Damaged"
     what: str
+    where: str = ""  # the damaged file, as a path inside the results directory
+    fails: bool = False  # whether it fails the sweep
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        return f"{self.where}: {self.what}" if self.where else self.what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class Results:
     """The readable contents of a results directory."""
 
     history: History
-    findings: Sequence[Finding]
+    problems: Sequence[Problem]
 
 
 def history_in(layout: ResultsFolder, *, may_be_new: bool = False) -> History:
@@ -55,21 +57,21 @@ def read_results(layout: ResultsFolder) -> Results:
     except OSError as error:
         journal = Replay(records=(), damages=(), unusable=(f"cannot be read: {error.strerror}",))
     history = History(journal.records)
-    flaws = [*(f"{damage}; left out" for damage in journal.damages), *journal.unusable]
-    findings = [Finding(where=JOURNAL, what=flaw) for flaw in flaws]
+    damages = [*(f"{damage}; left out" for damage in journal.damages), *journal.unusable]
+    problems = [Problem(where=JOURNAL, what=damage) for damage in damages]
     if others := len(history.all_rows) - len(history.rows):
-        findings.append(Finding(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
-    return Results(history=history, findings=[*findings, *unknown_folders(layout, history)])
+        problems.append(Problem(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
+    return Results(history=history, problems=[*problems, *unknown_folders(layout, history)])
 
 
-def unknown_folders(layout: ResultsFolder, history: History) -> Iterable[Finding]:
-    """Yield a finding if there are folders of trials that are not in the journal, or no folders at all."""
+def unknown_folders(layout: ResultsFolder, history: History) -> Iterable[Problem]:
+    """Yield a problem if there are folders of trials that are not in the journal, or no folders at all."""
     if not layout.trials.is_dir():
-        yield Finding(where=layout.trials.name, what="missing, so there are no learning curves")
+        yield Problem(where=layout.trials.name, what="missing, so there are no learning curves")
         return
     # Folders that were copied here from another sweep would mix its curves in.
     known = history.folders
     unknown = sorted(path.name for path in layout.trials.iterdir() if path.name not in known)
     if unknown:
         some = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        yield Finding(where=layout.trials.name, what=f"the journal knows no trial {some}; left out")
+        yield Problem(where=layout.trials.name, what=f"the journal knows no trial {some}; left out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,6 +11,8 @@ from orchestrator.decision.claims import Claimed
 from orchestrator.decision.verdicts import UNDECIDED_BY_INTERVAL, Verdict
 from orchestrator.text import numbers
 from orchestrator.text.rows import Document, TextTable, without_empty
+
+CLAIMS = "claims.md"
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}
@@ -43,7 +46,9 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
         about.append(_ONE_PROCESS)
     rows = [_row(verdict, compared) for verdict in verdicts]
     table = TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
-    return Document(text=table.document(f"Claims: {sweep}"), tables=[table])
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    line = ("Claims", f"{', '.join(f'{count} {word}' for word, count in counts.items())} (tables/{CLAIMS})")
+    return Document(text=table.document(f"Claims: {sweep}"), tables=[table], line=line)
 
 
 def _row(verdict: Verdict, compared: str) -> dict[str, str]:

@@ -21,6 +21,8 @@ from orchestrator.text.rows import Document, Row, TextTable, figure, named
 from sweeps.branch import POINT
 from sweeps.status import Status
 
+CRITICAL_BATCH = "critical_batch.md"
+
 _SIDE = "global_batch_size"
 
 

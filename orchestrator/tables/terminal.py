@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 from rich.cells import cell_len, set_cell_size
@@ -17,9 +16,11 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, Recommendation
+from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE
+from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
+from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import counted, duration, one_line
 from orchestrator.text.rows import not_ok_by_status
@@ -44,33 +45,20 @@ _STYLES = {CLEAR: "bold green"}
 """By verdict; others are yellow."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepEnd:
-    """The contents of the last lines of a sweep."""
-
-    recommendation: Recommendation
-    trials: pd.DataFrame
-    cells: pd.DataFrame
-    """At least one row."""
-    trained: str = ""
-    """The training in words, such as `small_cnn on digits, 10 epochs`."""
-    took_s: float | None = None
-    """Seconds since the driver began; None if it ran nothing."""
-    files: str = ""
-    """The path of the report, or of the tables."""
-    problems: Sequence[tuple[str, str]] = ()
-    """Problems that need attention, as (label, text): failures, budgets, claims, damaged files."""
-
-    @property
-    def has_objective(self) -> bool:
-        """True if cells were compared, so that the validity of timings matters."""
-        return self.recommendation.terms.report.objective != NO_OBJECTIVE
-
-
 def show(end: SweepEnd, console: Console) -> None:
-    """Print the last lines of a sweep."""
+    """Print the last lines of a sweep; if no trial has ended, its problems and where its journal is."""
+    if end.trials.empty:
+        show_problems(end.problems, console)
+        console.print(f"journal: {end.layout.journal}", markup=False, soft_wrap=True)
+        return
     for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
         console.print(line, soft_wrap=True)
+
+
+def show_problems(problems: Iterable[Problem], console: Console) -> None:
+    """Print a line for each problem."""
+    for problem in problems:
+        console.print(f"{problem.label}: {problem}", markup=False, soft_wrap=True)
 
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
@@ -89,7 +77,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
             *_headline(text, width),
             *_block(_table(Candidates.of(end.recommendation, rows), width), has_space=has_space),
             *_block([*_most_valuable(facts, count, width), *_next(end, text, width)], has_space=has_space),
-            _last(text, end.files),
+            _last(text, str(end.layout.page if end.has_page else end.layout.tables)),
         ]
         if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
             break
@@ -110,12 +98,12 @@ def _heading(end: SweepEnd) -> str:
     statuses = end.trials.loc[~ok, "status"].value_counts()
     parts = [counts, *(f"{count} {status}" for status, count in statuses.items())]
     # Timings matter only where cells are compared, and there is one only of an ok trial.
-    if end.has_objective and ok.any():
+    if _has_objective(end) and ok.any():
         undisturbed = "undisturbed" if ok.all() else "timings undisturbed"
         parts.append(undisturbed if timed == ok.sum() else f"{timed} of {ok.sum()} timings valid")
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    name, took = str(end.cells["sweep"].iloc[0]), "" if end.took_s is None else f"took {duration(end.took_s)}"
-    return " · ".join(filter(None, [name, end.trained, " + ".join(devices), ", ".join(parts), took]))
+    took = "" if end.took_s is None else f"took {duration(end.took_s)}"
+    return " · ".join(filter(None, [end.sweep, end.trained(most=40), " + ".join(devices), ", ".join(parts), took]))
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
@@ -126,6 +114,11 @@ def _headline(text: RecommendationText, width: int) -> list[Text]:
         others += _wrapped(" ".join(text.details), width - len(indent))
     head = Text.assemble((badge, _style(text)), first[len(badge) :])
     return [head, *(Text.assemble(indent, line) for line in others)]
+
+
+def _has_objective(end: SweepEnd) -> bool:
+    """Return whether cells were compared, so that the validity of timings matters."""
+    return end.recommendation.terms.report.objective != NO_OBJECTIVE
 
 
 def _style(text: RecommendationText) -> str:
@@ -208,14 +201,16 @@ def _title(column: Column, *, divided: bool) -> list[str]:
 
 def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
     """Return what to know about the choice and the trials, as (rank, label, text); problems come last."""
-    doubts = [*text.facts, *(_timings(end.trials) if end.has_objective else ())]
+    doubts = [*text.facts, *(_timings(end.trials) if _has_objective(end) else ())]
     not_ok = not_ok_by_status(end.cells)
+    problems = [(problem.label, str(problem)) for problem in end.problems]
+    problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
         *([(1, "Not ok", not_ok)] if not_ok else []),
-        *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(end.problems)),
+        *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(problems)),
     ]
 
 

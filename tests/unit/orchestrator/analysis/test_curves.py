@@ -23,8 +23,8 @@ def test_curves_become_one_tidy_frame(layout: ResultsFolder) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
     write(layout, "b", b"")
     write(layout, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
-    frame, findings = curves_frame(layout, ["a", "b", "c"])
-    assert findings == []
+    frame, problems = curves_frame(layout, ["a", "b", "c"])
+    assert problems == []
     assert list(frame.columns) == ["trial_id", "epoch", "loss", "val_accuracy", "lr"]
     assert list(frame["trial_id"]) == ["a", "a", "c"] and list(frame["epoch"]) == [1, 2, 1]
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
@@ -38,8 +38,8 @@ def test_consistent_rows_of_one_epoch_are_joined(layout: ResultsFolder) -> None:
     )
     write(layout, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
     write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # found twice: who knows which is right
-    frame, findings = curves_frame(layout, ["a", "b", "c"])
-    assert findings == []
+    frame, problems = curves_frame(layout, ["a", "b", "c"])
+    assert problems == []
     assert list(zip(frame["trial_id"], frame["epoch"], strict=True)) == [
         ("a", 1),
         ("a", 2),
@@ -53,10 +53,10 @@ def test_consistent_rows_of_one_epoch_are_joined(layout: ResultsFolder) -> None:
 
 def test_a_truncated_row_is_left_out(layout: ResultsFolder) -> None:
     write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
-    frame, findings = curves_frame(layout, ["a"])
+    frame, problems = curves_frame(layout, ["a"])
     assert list(frame["epoch"]) == [1, 2]
-    (finding,) = map(str, findings)
-    assert finding.startswith("trials/a/metrics.jsonl: ") and "1 of 3 rows" in finding
+    (problem,) = map(str, problems)
+    assert problem.startswith("trials/a/metrics.jsonl: ") and "1 of 3 rows" in problem
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_truncated_row_is_left_out(layout: ResultsFolder) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_finding(layout: ResultsFolder, content: bytes, found: str) -> None:
+def test_foreign_content_is_a_problem(layout: ResultsFolder, content: bytes, found: str) -> None:
     write(layout, "a", content)
     assert found in str(curves_frame(layout, ["a"])[1][0])
 
 
-def test_a_missing_file_is_a_finding(layout: ResultsFolder) -> None:
+def test_a_missing_file_is_a_problem(layout: ResultsFolder) -> None:
     layout.metrics("a").mkdir(parents=True)
     found = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
     assert found[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in found[0]
@@ -85,8 +85,8 @@ def test_a_missing_file_is_a_finding(layout: ResultsFolder) -> None:
 
 
 def test_many_missing_curves_are_abridged(layout: ResultsFolder) -> None:
-    findings = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
-    assert len(findings) == 21 and "980 more" in str(findings[-1])
+    problems = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
+    assert len(problems) == 21 and "980 more" in str(problems[-1])
 
 
 VALUES = st.one_of(
@@ -121,7 +121,7 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
             write(layout, name, content)
         together, found = curves_frame(layout, names)
         expected = [_alone(content) for content in contents]
-    assert [finding.what for finding in found] == [each for _, troubles in expected for each in troubles]
+    assert [problem.what for problem in found] == [each for _, troubles in expected for each in troubles]
     found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
     for name, (columns, _) in zip(names, expected, strict=True):
         if columns and len(columns["epoch"]):
@@ -133,5 +133,5 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
 
 
 def test_without_trials_the_frame_is_empty(layout: ResultsFolder) -> None:
-    frame, findings = curves_frame(layout, [])
-    assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]
+    frame, problems = curves_frame(layout, [])
+    assert len(frame) == 0 and problems == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]

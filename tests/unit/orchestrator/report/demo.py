@@ -3,8 +3,10 @@
 import json
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,7 +23,8 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.text.rows import TextTable
+from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.text.rows import Document, TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 
@@ -189,3 +192,16 @@ FURTHER = (
         frame=pd.DataFrame([{"claim": EVIL, "verdict": "refuted", "difference": "-0.2 [-0.3, -0.1]"}]),
     ),
 )
+
+
+def end(
+    trials: pd.DataFrame,
+    cells: pd.DataFrame | None = None,
+    recommendation: Recommendation = NOT_MADE,
+    tables: Sequence[TextTable] = (),
+    **fields: Any,
+) -> SweepEnd:
+    """Return the end of a sweep with these frames, and with a document that has `tables`."""
+    given = {"layout": ResultsFolder(Path("results/demo")), "documents": {"a.md": Document(text="", tables=tables)}}
+    frames = {"trials": trials, "cells": pd.DataFrame() if cells is None else cells}
+    return SweepEnd(recommendation=recommendation, **frames, **given | fields)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis.curves import curves_frame
-from orchestrator.report.facts import ReportData
 from orchestrator.report.page import write_report
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for
@@ -26,10 +25,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
-    further = [*FURTHER, *scaling(trials, cells).tables]
-    known = {"curves": curves, "driver": demo.DRIVER, "further": further}
-    data = ReportData(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
-    write_report(data, layout)
+    tables = [*FURTHER, *scaling(trials, cells).tables]
+    known = {"curves": curves, "driver": demo.DRIVER, "layout": layout}
+    write_report(demo.end(trials, cells, RECOMMENDATION, tables=tables, **known))
     with chromium(tmp_path_factory.mktemp("profile")) as driver:
         driver.get(layout.page.as_uri())
         yield driver

@@ -1,8 +1,5 @@
-import pandas as pd
-import pytest
-
 from orchestrator.report.cell_plots import cell_rows, with_times
-from orchestrator.report.facts import ReportData, provenance, trained
+from orchestrator.report.facts import provenance
 from orchestrator.report.page import plots_of
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
@@ -12,7 +9,7 @@ from tests.unit.orchestrator.report import demo
 def test_facts_of_ranks_replace_those_of_the_driver() -> None:
     trials, _ = collect(demo.records()[:3], scaling="weak")
     driver = {"host": "where the driver was", "commit": "0123", "command": "x", "packages": {"ray": "2.60.0"}}
-    facts = provenance(trials, driver)
+    facts = provenance(demo.end(trials, driver=driver))
     by_name = dict(facts)
     assert len(by_name) == len(facts) and "command" not in by_name
     assert (by_name["host"], by_name["commit"], by_name["ray"]) == ("node-1", "0123", "2.60.0")
@@ -20,7 +17,7 @@ def test_facts_of_ranks_replace_those_of_the_driver() -> None:
 
 def test_counts_are_integers_if_some_trials_lack_them() -> None:
     trials, _ = collect(demo.records(), scaling="weak")  # of which one never ran
-    assert dict(provenance(trials, {}))["cpu cores"] == "64"
+    assert dict(provenance(demo.end(trials)))["cpu cores"] == "64"
 
 
 def test_a_sweep_without_a_started_trial_has_plots() -> None:
@@ -28,28 +25,5 @@ def test_a_sweep_without_a_started_trial_has_plots() -> None:
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty
     rows = cell_rows(with_times(cells, trials), demo.NOT_MADE)
-    plots = plots_of(ReportData(trials=trials, cells=cells, recommendation=demo.NOT_MADE, driver=demo.DRIVER), rows)
+    plots = plots_of(demo.end(trials, cells, driver=demo.DRIVER), rows)
     assert all(plot.absent for plot in plots if plot.name == "memory")
-
-
-@pytest.mark.parametrize(
-    ("config", "axes", "what"),
-    [
-        ({}, [], "mlp on digits, 10 epochs"),
-        ({}, ["model"], "digits, 10 epochs"),
-        ({}, ["budget.epochs"], "mlp on digits"),
-        ({"budget": {"epochs": None, "seconds": 1}}, [], "mlp on digits, 1 second"),
-        ({"trainable": {"_target_": "mine:train"}}, [], "mine:train, 10 epochs"),
-        ({"trainable": {"argv": ["python", "train.py"]}}, [], "python train.py, 10 epochs"),
-    ],
-)
-def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what: str) -> None:
-    shipped = {
-        "trainable": {"_target_": "trainables.supervised.training:train"},
-        "model": {"name": "mlp"},
-        "data": {"name": "digits"},
-        "budget": {"epochs": 10},
-    }
-    trials = pd.DataFrame(columns=[f"axes.{axis}" for axis in axes])
-    assert trained(trials, {"config": shipped | config}) == what
-    assert trained(trials, {}) == ""

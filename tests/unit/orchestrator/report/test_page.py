@@ -17,11 +17,10 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds
 from orchestrator.report.cell_plots import cell_rows, with_times
-from orchestrator.report.facts import ReportData
 from orchestrator.report.page import MOST_CHOICES, plots_in, rendered, write_report
 from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup
-from orchestrator.store.results import Finding
+from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
@@ -79,16 +78,17 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    data = ReportData(
-        trials=trials,
-        cells=cells,
-        recommendation=RECOMMENDATION,
+    end = demo.end(
+        trials,
+        cells,
+        RECOMMENDATION,
+        layout=layout,
         curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
         driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
-        findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
-        further=[*FURTHER, *scaling(trials, cells).tables],
+        problems=[Problem(where=demo.EVIL, what=demo.EVIL)],
+        tables=[*FURTHER, *scaling(trials, cells).tables],
     )
-    assert write_report(data, layout) == []
+    assert write_report(end) == []
     return layout
 
 
@@ -104,15 +104,15 @@ def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None
     records = [each for each in demo.records() if is_wanted(each.gpus, each.device_batch_size, each.lr_rule)]
     layout = demo.results(tmp_path / "demo", records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    data = ReportData(
-        trials=trials,
-        cells=cells,
-        recommendation=decide(trials, cells, Terms()),
+    end = demo.end(
+        trials,
+        cells,
+        decide(trials, cells, Terms()),
         curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
         driver=demo.DRIVER,
-        further=[*FURTHER, *scaling(trials, cells).tables],
+        tables=[*FURTHER, *scaling(trials, cells).tables],
     )
-    golden("report/page.txt", Reader(rendered(data)).text)
+    golden("report/page.txt", Reader(rendered(end)).text)
 
 
 def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
@@ -140,7 +140,7 @@ def test_hostile_strings_stay_text(page: Reader, layout: ResultsFolder) -> None:
 def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
     assert cards == [
-        *("recommendation", "findings", "trade_off", "speedup", "reasons", "claims", "speedup-panels"),
+        *("recommendation", "problems", "trade_off", "speedup", "reasons", "claims", "speedup-panels"),
         *("accuracy", "time_to_target", "memory", "loss"),
         *("cells", "trials", "failed", "scaling", "critical_batch", "machine"),
     ]
@@ -152,9 +152,9 @@ def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
 def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")
-    cut = [Finding(where=f"trials/{n}/metrics.jsonl", what="is cut short") for n in range(5)]
-    data = ReportData(trials=trials, cells=cells, recommendation=decide(trials, cells, Terms()), findings=cut)
-    text = rendered(data)
+    cut = [Problem(where=f"trials/{n}/metrics.jsonl", what="is cut short") for n in range(5)]
+    end = demo.end(trials, cells, decide(trials, cells, Terms()), problems=cut)
+    text = rendered(end)
     assert text.count("is cut short") == 1 and "trials/2/metrics.jsonl</code> and 2 more" in text
     assert text.index('id="failed"') < text.index('id="cells"') and text.count('id="failed"') == 1
     assert "108" in text and "no data" in text and 'data-plot="' not in text and "UNDECIDED" in text
@@ -165,7 +165,7 @@ def test_candidates_are_marked_and_long_lists_are_cut() -> None:
     trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
     seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
     found = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
-    text = rendered(ReportData(trials=trials, cells=cells, recommendation=found))
+    text = rendered(demo.end(trials, cells, found))
     assert '<span class="verdict tied">TIED</span>' in text
     table = text.partition('<table id="candidates">')[2].partition("</table>")[0]
     (chosen,) = [row for row in table.split("<tr")[2:] if row.startswith(' class="chosen"')]
@@ -212,5 +212,5 @@ def test_the_page_is_small_and_the_same_for_the_same_sweep(layout: ResultsFolder
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")
         drawing = svg(speedup(cells), cell_rows(with_times(cells, trials), demo.NOT_MADE))
-        texts.append((rendered(ReportData(trials=trials, cells=cells, recommendation=demo.NOT_MADE)), drawing))
+        texts.append((rendered(demo.end(trials, cells)), drawing))
     assert texts[0] == texts[1] and "8×32" in texts[0][0]

@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import os
 import random
@@ -9,16 +10,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from orchestrator.config.request import Request
 from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
-from orchestrator.run.finish import Report, SweepSummary, have_not_run, report_on
+from orchestrator.run.finish import complete, have_not_run, tables_written, trial_problems
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record, TrialRecord
-from orchestrator.store.results import Finding
+from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.soundness import checked_record
+from orchestrator.tables.sweep_end import SweepEnd
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -38,8 +41,7 @@ def test_failures_that_differ_in_numbers_share_a_line(tmp_path):
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     layout.trial("t0").mkdir(parents=True)
     layout.trace("t0").write_text("Traceback …")
-    summary = SweepSummary(layout=layout, ends=ends)
-    first, second = summary.failures()
+    first, second = map(str, trial_problems(layout, ends))
     assert first.startswith("2 of 3 ") and SHAPES.format(32) in first and str(layout.trace("t0")) in first
     assert second.startswith("1 of 3 ") and notes[2] in second and str(layout.trial("t2")) in second
 
@@ -62,12 +64,14 @@ def history(records: list[TrialRecord]) -> History:
     return made
 
 
-def reported_on(asked: Request, layout: ResultsFolder, history: History, **settings: Any) -> Report:
-    """Write all files; the report has the findings and troubles of all steps."""
-    report = report_on(asked, layout, history, **settings)
-    findings, troubles = report.write_rest(layout)
-    data = replace(report.data, findings=[*report.data.findings, *findings])
-    return replace(report, data=data, troubles=[*report.troubles, *troubles])
+def reported_on(asked: Request, layout: ResultsFolder, history: History, **settings: Any) -> SweepEnd:
+    """Write all files; the end has the problems of all steps."""
+    end = tables_written(asked, layout, history, **settings)
+    return replace(end, problems=[*end.problems, *complete(end, Console(file=io.StringIO()))])
+
+
+def failed_steps(end: SweepEnd) -> list[str]:
+    return [problem.what for problem in end.problems if problem.label == "Failed" and not problem.fails]
 
 
 @pytest.fixture
@@ -75,32 +79,32 @@ def layout(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", RECORDS)
 
 
-TORN = Finding(where="journal.jsonl", what="line 3: torn")
+TORN = Problem(where="journal.jsonl", what="line 3: torn")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, Report]:
-    """A report with claims and findings on results with damaged files."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, SweepEnd]:
+    """A report with claims and problems on results with damaged files."""
     layout = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
     layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
     (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
     (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    return layout, reported_on(request(claims=claims), layout, history(RECORDS), findings=[TORN])
+    return layout, reported_on(request(claims=claims), layout, history(RECORDS), problems=[TORN])
 
 
-def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Report]) -> None:
+def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, SweepEnd]) -> None:
     layout, reported = whole
-    assert reported.troubles == [] and reported.has_page
+    assert failed_steps(reported) == [] and reported.has_page
     assert layout.table("recommendation.md").read_text().startswith("# Recommendation: demo")
     page = layout.page.read_text()
-    assert page.index('id="recommendation"') < page.index('id="findings"') < page.index('id="speedup"')
+    assert page.index('id="recommendation"') < page.index('id="problems"') < page.index('id="speedup"')
     with_curves = [record for record in RECORDS if record.status.value in ("ok", "diverged", "timeout")]
     assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, Report]) -> None:
+def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, SweepEnd]) -> None:
     layout, reported = whole
     tables = [table.name for document in reported.documents.values() for table in document.tables]
     assert tables == ["claims", "scaling"]
@@ -121,16 +125,16 @@ def test_tables_need_no_package_for_plots(layout: ResultsFolder, monkeypatch: py
     for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert not reported_on(request(html=False), layout, history(RECORDS)).troubles
-    (trouble,) = reported_on(request(), layout, history(FEW)).troubles
-    assert trouble.startswith("report.html ") and "vl_convert" in trouble
+    assert not failed_steps(reported_on(request(html=False), layout, history(RECORDS)))
+    (problem,) = failed_steps(reported_on(request(), layout, history(FEW)))
+    assert problem.startswith("report.html ") and "vl_convert" in problem
 
 
 def test_a_failing_report_leaves_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     layout.page.mkdir()
     reported = reported_on(request(), layout, history(FEW))
     assert not layout.page.is_file() and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
-    assert all(each in reported.troubles[0] for each in ("report.html", "IsADirectoryError"))
+    assert all(each in failed_steps(reported)[0] for each in ("report.html", "IsADirectoryError"))
     assert "Traceback" in layout.report_trace.read_text()
 
 
@@ -140,8 +144,8 @@ def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeyp
 
     monkeypatch.setattr(finish, "decide", broken)
     reported = reported_on(request(), layout, history(FEW))
-    assert reported.data.recommendation.cell_id is None and reported.has_page
-    assert all(each in reported.troubles[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
+    assert reported.recommendation.cell_id is None and reported.has_page
+    assert all(each in failed_steps(reported)[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
     assert layout.table("speedup.md").exists()
     forms = [layout.page, layout.table("recommendation.md"), layout.table("recommendation.json")]
     assert all("No recommendation" in form.read_text() for form in forms)
@@ -189,7 +193,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
 def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
     ends = odd_ends(random.Random(seed))
     layout = demo.results(tmp_path / "demo", [])
-    assert reported_on(request(html=seed % 10 == 0), layout, history(ends)).troubles == []
+    assert failed_steps(reported_on(request(html=seed % 10 == 0), layout, history(ends))) == []
 
 
 FOREIGN: list[dict[str, Any]] = [
@@ -206,18 +210,20 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path) -> None:
     ends = [record for record in odd if record is not None]
     assert len(ends) == len(FOREIGN)
     layout = demo.results(tmp_path / "demo", [])
-    assert reported_on(request(html=False), layout, history([*ends, *RECORDS[len(ends) :]])).troubles == []
+    end = reported_on(request(html=False), layout, history([*ends, *RECORDS[len(ends) :]]))
+    assert failed_steps(end) == []
 
 
-def test_damaged_files_are_findings(whole: tuple[ResultsFolder, Report]) -> None:
+def test_damaged_files_are_problems(whole: tuple[ResultsFolder, SweepEnd]) -> None:
     layout, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
-    assert reported.data.findings[0] == TORN
-    assert [finding.where for finding in reported.data.findings[1:]] == [
+    damaged = [problem for problem in reported.problems if problem.where]
+    assert damaged[0] == TORN
+    assert [problem.where for problem in damaged[1:]] == [
         f"trials/{one}/metrics.jsonl",
         f"trials/{other}/telemetry.parquet",
         f"trials/{one}/telemetry.parquet",
     ]
-    assert "1 of 10" in reported.data.findings[1].what
+    assert "1 of 10" in damaged[1].what
     page = layout.page.read_text()
-    assert all(finding.where in page for finding in reported.data.findings)
+    assert all(problem.where in page for problem in damaged)

@@ -317,8 +317,8 @@ def test_the_files_of_the_effective_row_are_kept(layout: ResultsFolder, events: 
                 attempt(taken_up, layout, reported, outcome)
                 # The files are those of the last attempt while it runs.
                 assert list(curves_frame(layout, ["t"])[0]["loss"]) == reported
-    frame, findings = curves_frame(layout, ["t"])
-    assert list(frame["loss"]) == losses and not findings
+    frame, problems = curves_frame(layout, ["t"])
+    assert list(frame["loss"]) == losses and not problems
     assert layout.telemetry("t").read_text() == f"of {losses}"
     assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.history)) == []
 

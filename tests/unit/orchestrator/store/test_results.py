@@ -39,9 +39,9 @@ def test_numbers_keep_their_type() -> None:
         assert end and repr(end.gpus) == repr(gpus)
 
 
-def test_intact_results_have_no_findings(layout: ResultsFolder) -> None:
+def test_intact_results_have_no_problems(layout: ResultsFolder) -> None:
     results = read_results(layout)
-    assert len(results.history.rows) == 6 and results.findings == []
+    assert len(results.history.rows) == 6 and results.problems == []
     assert results.history.driver["commit"] == demo.DRIVER["commit"]
     assert results.history.rows["1-32-none-0"] == demo.records()[0]
 
@@ -52,7 +52,7 @@ def test_damaged_lines_are_reported_and_the_rest_is_used(layout: ResultsFolder) 
     layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
     results = read_results(layout)
     assert len(results.history.rows) == 4
-    assert [str(finding).split(": ")[:3] for finding in results.findings] == [
+    assert [str(problem).split(": ")[:3] for problem in results.problems] == [
         ["journal.jsonl", "line 3", "corrupt"],
         ["journal.jsonl", "line 13", "torn"],
     ]
@@ -67,7 +67,7 @@ def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
             ("later", {"trial_id": "x"}),
         ):
             file.write(encode(kind, value) + b"\n")  # type: ignore[arg-type]
-    told = [str(finding) for finding in read_results(layout).findings]
+    told = [str(problem) for problem in read_results(layout).problems]
     assert any("without trial_id" in line for line in told)
     assert any("not an object" in line for line in told)
 
@@ -101,7 +101,7 @@ def test_trials_of_another_configuration_are_counted(layout: ResultsFolder) -> N
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
     results = read_results(layout)
     assert list(results.history.rows) == [demo.records()[20].trial_id]
-    assert any("6 trials of another configuration" in each.what for each in results.findings)
+    assert any("6 trials of another configuration" in each.what for each in results.problems)
 
 
 def test_a_journal_without_a_sweep_record_is_used(layout: ResultsFolder) -> None:
@@ -110,16 +110,16 @@ def test_a_journal_without_a_sweep_record_is_used(layout: ResultsFolder) -> None
     assert len(read_results(layout).history.rows) == 6
 
 
-def test_folder_of_a_probe_is_no_finding(layout: ResultsFolder) -> None:
+def test_folder_of_a_probe_is_no_problem(layout: ResultsFolder) -> None:
     (layout.trials / probe_id(demo.records()[0].trial_id)).mkdir()
-    assert not read_results(layout).findings
+    assert not read_results(layout).problems
 
 
-def test_unknown_entries_among_the_trials_are_findings(layout: ResultsFolder) -> None:
+def test_unknown_entries_among_the_trials_are_problems(layout: ResultsFolder) -> None:
     (layout.trials / "stranger").mkdir()
     (layout.trials / "notes.txt").write_text("mine")
-    (finding,) = read_results(layout).findings
-    assert finding.where == "trials" and "notes.txt, stranger" in finding.what
+    (problem,) = read_results(layout).problems
+    assert problem.where == "trials" and "notes.txt, stranger" in problem.what
 
 
 def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
     results = read_results(layout)
-    assert len(results.history.rows) == 1 and [finding.where for finding in results.findings] == ["trials"]
+    assert len(results.history.rows) == 1 and [problem.where for problem in results.problems] == ["trials"]

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from rich.console import Console
 
 from orchestrator.decision.recommendation import CLEAR, TIED
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.terminal import MOST_LINES, SweepEnd, lines_of, show
+from orchestrator.store.results import Problem
+from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.tables.terminal import MOST_LINES, lines_of, show
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured, swayed
 from tests.unit.orchestrator.records import record_of
@@ -20,11 +24,13 @@ from tests.unit.orchestrator.report import demo
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 WIDTHS = (80, 120, 200)
+LOOP = {"_target_": "trainables.supervised.training:train"}
+TRAINED = {"config": {"trainable": LOOP, "model": {"name": "small_cnn"}, "data": {"name": "digits"}}}
 
 
 def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
     trials, cells, found = decided_with_frames(records, **(terms or {}))
-    given = {"trained": "small_cnn on digits", "took_s": 349.0, "files": "results/demo/report.html"}
+    given = {"layout": ResultsFolder(Path("results/demo")), "has_page": True, "took_s": 349.0, "fingerprint": TRAINED}
     return SweepEnd(recommendation=found, trials=trials, cells=cells, **given | fields)
 
 
@@ -61,13 +67,11 @@ ON_GPUS = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.05}
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str], None]) -> None:
-    problems = [
-        (
-            "Failed",
-            "1 of 108 trials failed (rerun=failed runs it again): RuntimeError: the disk is full"
-            " (see results/demo/trials/x/error.txt)",
-        )
-    ]
+    failed = (
+        "1 of 108 trials failed (rerun=failed runs it again): RuntimeError: the disk is full"
+        " (see results/demo/trials/x/error.txt)"
+    )
+    problems = [Problem(label="Failed", what=failed)]
     end = ended(demo.records(evil=demo.EVIL), ON_GPUS, problems=problems)
     golden(f"terminal/gpus_{width}.txt", "".join(f"{line}\n" for line in rows(end, width)))
 
@@ -82,7 +86,9 @@ def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
         "short": [record_of(g, s, metrics=measured(9 * g, 0.9) | {"window_s": 0.1}) for g in (1, 2) for s in range(3)],
         "none_ok": [record_of(1, s, Status.OOM, note="CUDA out of memory " * 20) for s in range(3)],
     }[case]
-    given = (ON_GPUS, [("Failed", "RuntimeError: " + "why " * 50)] * 9) if case == "gpus" else ({}, [])
+    given = (
+        (ON_GPUS, [Problem(label="Failed", what="RuntimeError: " + "why " * 50)] * 9) if case == "gpus" else ({}, [])
+    )
     lines = rows(ended(records, given[0], problems=given[1]), width)
     free = ("python -m orchestrator", "report  ")
     assert max(len(line) for line in lines if not any(words in line for words in free)) <= width
@@ -151,7 +157,7 @@ def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
     evil = "[bold red]x[/] \x1b[2J\x07"
     records = [replace(each, lr_rule=f"{each.lr_rule} {evil}") for each in on_cpu()]
     file = io.StringIO()
-    show(ended(records, problems=[("Failed", evil)]), Console(file=file, width=120))
+    show(ended(records, problems=[Problem(label="Failed", what=evil)]), Console(file=file, width=120))
     text = file.getvalue()
     assert "\x1b" not in text and "\x07" not in text and "[bold red]x[/]" in text
 

@@ -1,0 +1,81 @@
+"""How a sweep ended, as one value: the terminal, the report and the exit status are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.config.schema import value_at
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.store.results import Problem
+from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.text.numbers import one_line
+from orchestrator.text.rows import Document
+from sweeps.axes import is_number
+from sweeps.identity import LOOPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepEnd:
+    """The frames of a sweep, as returned by `analysis.trials.collect`, its decision, its provenance and its problems.
+
+    If no trial has ended, the frames are empty and there are no files but the journal.
+    """
+
+    layout: ResultsFolder
+    trials: pd.DataFrame
+    cells: pd.DataFrame
+    recommendation: Recommendation
+    documents: Mapping[str, Document] = field(default_factory=dict)
+    """Claims, scaling, the critical batch and forecasts, where the sweep has any, by the name of the file."""
+    curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
+    """The learning curves, as returned by `analysis.curves.curves_frame`; empty until the report is written."""
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    """The last driver: host, versions, commit, command."""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    """The config that it ran, as of `checked_sweep.fingerprint`."""
+    problems: Sequence[Problem] = ()
+    missing: int = 0  # the number of planned trials without a record, because the sweep was interrupted
+    took_s: float | None = None
+    """Seconds since the driver began; None if it ran nothing."""
+    has_page: bool = False  # whether report.html is written, which takes seconds
+
+    @property
+    def sweep(self) -> str:
+        """The sweep's name."""
+        return str(self.cells["sweep"].iloc[0])
+
+    @property
+    def discussed(self) -> list[str]:
+        """The recommended cell and its baseline, which plots of some cells show first."""
+        return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.baseline_cell_id) if cell_id]
+
+    @property
+    def exit_status(self) -> int:
+        """0 if every planned trial has a result or was skipped, though not by a budget, and no claim fails; else 1."""
+        return int(any(problem.fails for problem in self.problems))
+
+    def trained(self, most: int = 2000) -> str:
+        """Return what all trials trained and for how long: `small_cnn on digits, 10 epochs`; axes are left out.
+
+        A command is cut to `most` characters.
+        """
+
+        # What differs between trials is an axis, and named with the cells.
+        def fixed(key: str) -> Any:
+            is_axis = any(f"axes.{axis}" in self.trials for axis in (key, key.partition(".")[0]))
+            return None if is_axis else value_at(self.fingerprint, f"config.{key}")
+
+        # A command is its own description; a function of the user's has only its name.
+        words, target = fixed("trainable.argv"), fixed("trainable._target_")
+        if words:
+            what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
+        else:
+            names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
+            what = " on ".join(map(str, filter(None, names)))
+        lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
+        length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
+        return ", ".join(filter(None, (one_line(what, most), length)))
