@@ -24,7 +24,6 @@ from orchestrator.store.journal import Journal, encode
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import Secrets
-from sweeps.status import Status
 from tests.contract.trials import trial
 
 ROUNDS = 400
@@ -51,9 +50,7 @@ def record() -> dict[str, Any]:
     chance = random.Random(7)
     files = {name: f"{chance.getrandbits(256):064x}" for name in ("config.yaml", "metrics.jsonl", "telemetry.parquet")}
     figures = {f"a_figure_of_it_{i}": chance.random() for i in range(30)}
-    outcome = TrialOutcome(
-        status=Status.OK, wall_s=TRIAL_S, metrics=figures, provenance={"host": "h", "torch": "2.15.0"}
-    )
+    outcome = TrialOutcome(wall_s=TRIAL_S, metrics=figures, provenance={"host": "h", "torch": "2.15.0"})
     ended = TrialRecord.of(trial("0123456789abcdef", "quick"), outcome, attempt=1, finished_at="2026-11-22T01:05:18")
     return {**ended.to_json(), "files": files}
 
@@ -108,7 +105,7 @@ def trial_cost(folder: Path) -> float:
         session = Session(layout, journal, display, Interrupt(), retries=1, secrets=secrets)
         for number in range(ROUNDS // 4):
             each = trial(f"t{number}", "quick", optimizer={"name": "sgd", "lr": 0.1}, model={"name": "small_cnn"})
-            outcome = TrialOutcome(status=Status.OK, wall_s=TRIAL_S, metrics={f"m{i}": 0.5 for i in range(20)})
+            outcome = TrialOutcome(wall_s=TRIAL_S, metrics={f"m{i}": 0.5 for i in range(20)})
 
             def whole(each: Any = each, outcome: TrialOutcome = outcome) -> None:
                 session.started(each)

@@ -38,7 +38,6 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results_folder import ResultsFolder
-from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from sweeps.trial import Setup, TrialSpec
 
@@ -66,7 +65,7 @@ class FakeBackend:
             speed = 1000.0 * trial.gpus**0.9 * (1 + 0.01 * trial.seed)
             metrics = {"samples_per_s": speed, "epoch_s": 1e5 / speed, "accuracy": 0.9, "val_accuracy": 0.9}
             listener.reported(trial, [{"epoch": 1, "loss": 0.5, "val_accuracy": 0.9}])
-            listener.finished(trial, TrialOutcome(status=Status.OK, wall_s=1.0, metrics=metrics, provenance=PROVENANCE))
+            listener.finished(trial, TrialOutcome(wall_s=1.0, metrics=metrics, provenance=PROVENANCE))
 
     def close(self) -> None: ...
 

@@ -28,10 +28,11 @@ class Cause(StrEnum):
     DISK = "disk"  # a disk is full or cannot be written
     DIVERGED = "diverged"  # the loss, or another metric, is no longer a finite number
     GIVEN_UP = "given_up"  # the rest of the trial could not change the recommendation
+    NO_ROOM = "no_room"  # no node is large enough for the trial, so that it did not start
 
     @property
     def status(self) -> Status:
-        """The status of a rank that ended for this cause."""
+        """The status of a rank, or of a trial, that ended for this cause."""
         return _STATUS.get(self, Status.FAILED)
 
 
@@ -43,6 +44,7 @@ _STATUS: Mapping[Cause, Status] = {
     Cause.TIME_LIMIT: Status.TIMEOUT,
     Cause.DIVERGED: Status.DIVERGED,
     Cause.GIVEN_UP: Status.SKIPPED,
+    Cause.NO_ROOM: Status.INFEASIBLE,
 }
 
 
@@ -90,6 +92,11 @@ class Exit:
     lost_devices: Sequence[str] = ()
     """For cause DEVICE: the GPUs that take no further trials, as named in `orchestrator.backends.gpu_quarantine`."""
 
+    @property
+    def status(self) -> Status:
+        """The status of a trial that ends in this way."""
+        return self.cause.status
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankExit(Exit):
@@ -99,8 +106,3 @@ class RankExit(Exit):
     reusable: bool = False  # whether the rank's process may take another trial
     stopped: bool = False  # whether the trainable asked whether to stop and got yes
     answered: bool = True  # False if the process died, or was abandoned, before it could report
-
-    @property
-    def status(self) -> Status:
-        """The status of a trial that ends as this rank did."""
-        return self.cause.status

@@ -9,6 +9,7 @@ from typing import Any
 
 from sweeps.axes import distinct, matches
 from sweeps.errors import nearest
+from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import TrialSpec
 
 WORDS = ("none", "failed", "all")
@@ -96,15 +97,7 @@ def _selected(selector: str | Mapping[str, Any], trials: Sequence[TrialSpec]) ->
 
 def _values(trial: TrialSpec) -> dict[str, Any]:
     """Return the values that can select a trial: its axes, and values derived from them."""
-    return {
-        "gpus": trial.gpus,
-        "device_batch_size": trial.batch.device_batch_size,
-        "global_batch_size": trial.batch.global_batch_size,
-        "lr_rule": trial.lr.rule,
-        "lr_multiplier": trial.lr.multiplier,
-        "seed": trial.seed,
-        **trial.axes,
-    }
+    return {axis: value for axis, value in trial.columns.items() if axis in STANDARD_AXES} | dict(trial.axes)
 
 
 def _id_errors(selector: str, trials: Sequence[TrialSpec]) -> Iterator[str]:

@@ -182,7 +182,7 @@ class TrialSpec:
             "lr": self.lr.value,
             "seed": self.seed,
             "budget": self.length,
-            "purpose": self.purpose.value,
+            "purpose": self.purpose,
             "measures": self.measures,
         }
 

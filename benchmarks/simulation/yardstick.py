@@ -114,7 +114,6 @@ def recorded(
 ) -> TrialRecord:
     """Return the record of an ok trial in one of many simulated sweeps."""
     outcome = TrialOutcome(
-        status=Status.OK,
         wall_s=10.0,
         metrics={"samples_per_s": samples_per_s} | ({} if accuracy is None else {"accuracy": accuracy}),
         provenance={"device_model": "H200"},

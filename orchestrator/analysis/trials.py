@@ -273,7 +273,8 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     if record.unknown_attempts:
         note = f"wall_s and cost exclude {record.unknown_attempts} interrupted attempt(s) of unknown length"
         given["note"] = "; ".join(filter(None, (record.note, note)))
-    return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
+    given |= {"status": record.status.value, "cause": record.cause.value}
+    return given | {"device": device, "device_model": model, "gpus_held": held}
 
 
 def _other_axes(record: TrialRecord, timed: TrialRecord | None) -> str | None:

@@ -171,7 +171,6 @@ def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float
     is_failure = root.status not in (Status.OK, Status.SKIPPED) and root.cause is not Cause.TIME_LIMIT
     is_named = is_failure and (len(names) > 1 or not root.answered)
     return TrialOutcome(
-        status=root.status,
         cause=root.cause,
         note=f"{names[root.rank]}: {root.note}" if is_named else root.note,
         trace=root.trace,

@@ -219,7 +219,7 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     else:
         why = "by its probe this cell is slower than"
     note = f"sweep.phases: {why} the answer ({prospects.answer})"
-    return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
+    return TrialOutcome(note=note, wall_s=0.0, skipped_by=RULE)
 
 
 def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:

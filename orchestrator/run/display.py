@@ -165,7 +165,7 @@ class Display:
         """Count a trial that has the result of another one with the same training."""
         self._waiting -= 1
         note = f"same training as {original.trial_id[:SHOWN_DIGITS]}"
-        self.finished(trial, TrialOutcome(status=original.status, wall_s=0.0, note=note, metrics=original.metrics))
+        self.finished(trial, TrialOutcome(cause=original.cause, wall_s=0.0, note=note, metrics=original.metrics))
 
     def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Print that an attempt failed. The trial waits for its next attempt."""

@@ -48,7 +48,7 @@ from orchestrator.tables.terminal import show
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
-from sweeps.status import Status
+from sweeps.rank_exit import Cause
 
 
 def run(checked: CheckedSweep, console: Console) -> int:
@@ -199,7 +199,7 @@ class SweepRun:
                 rehearsals=plan.forecasts.rehearsals,
             )
             session.left_out(
-                (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+                (trial, TrialOutcome(cause=Cause.NO_ROOM, note=reason, wall_s=0.0))
                 for trial, reason in plan.without_room
                 if not request.waits or trial.trial_id in plan.too_large
             )

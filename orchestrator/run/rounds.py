@@ -105,7 +105,7 @@ class Branches:
             if base is not None and base.status is not Status.OK:
                 note = f"its base, trial {base.trial_id[:SHOWN_DIGITS]}, is {base.status.value}: {base.note}"
                 rule = base.skipped_by or "base"
-                left_out.append((trial, TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=rule)))
+                left_out.append((trial, TrialOutcome(note=note, wall_s=0.0, skipped_by=rule)))
         return Round(left_out=left_out)
 
     def close(self, trial: TrialSpec) -> None:

@@ -174,7 +174,7 @@ class Unplaced:
     def outcome(self, trial: TrialSpec) -> TrialOutcome:
         """Return the outcome of a trial that was given up, or of another trial with the same gang."""
         waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
-        return TrialOutcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0)
+        return TrialOutcome(cause=Cause.NO_ROOM, note=self._reasons[trial.gang] + waited, wall_s=0.0)
 
 
 REVISIONS = 100  # how often the schedule is updated with durations of finished trials; each update takes O(trials)
@@ -293,7 +293,7 @@ class TrialQueue:
         if reason:
             # Trials held back are left out with the others, or they would wait forever.
             self._scheduler.add(self._failures.release())
-            skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
+            skipped = TrialOutcome(note=reason, wall_s=0.0, skipped_by="budget")
             self._leave_out((trial, skipped) for trial in self._scheduler.waiting())
         return self._scheduler.next(now_s)
 

@@ -111,7 +111,7 @@ def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
         return row
     # Only the window may be from another trial: how long this training took depends on its own batch and rule.
     own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
-    timed_row = row.timed_by(replace(timed, purpose=Purpose.WINDOW.value))
+    timed_row = row.timed_by(replace(timed, purpose=Purpose.WINDOW))
     return replace(timed_row, metrics={**timed_row.metrics, **own})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sweeps.axes import is_number, is_whole
 from sweeps.layout import OWN_RANKS
-from sweeps.rank_exit import Exit
+from sweeps.rank_exit import Cause, Exit
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
 
@@ -51,9 +51,13 @@ class Record:
 class TrialOutcome(Exit):
     """How one attempt at a trial ended: the exit of the rank that explains it."""
 
-    status: Status  # that of the rank; also the status of a trial that has not run
     wall_s: float  # seconds from the request to start until the last rank's answer, on a monotonic clock
     skipped_by: str = ""  # the rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `base`
+
+    @property
+    def status(self) -> Status:
+        """The status of the trial, also of one that has not run."""
+        return Status.SKIPPED if self.skipped_by else self.cause.status
 
 
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
@@ -128,8 +132,8 @@ class TrialRecord:
     skipped_by: str = ""  # the rule of the sweep that skipped the trial
     forecast: Mapping[str, Any] = field(default_factory=dict)
     """What rehearsals told of the trial before it ran, as `Forecast.figures`; empty without any."""
-    cause: str = ""  # the root cause of an end other than a plain `ok`, one of `Cause`
-    purpose: str = Purpose.TRAIN.value
+    cause: Cause = Cause.NONE  # the root cause of an end other than a plain `ok`
+    purpose: Purpose = Purpose.TRAIN
     measures: str = ""  # the id of the trial that this one times again; empty for a trial with a row
     timed_with: str = ""
     """The id of another trial with the same speed, whose timing the row takes; empty if the trial has its own."""
@@ -196,7 +200,7 @@ class TrialRecord:
             metrics=metrics,
             provenance=dict(outcome.provenance),
             skipped_by=outcome.skipped_by,
-            cause=outcome.cause.value,
+            cause=outcome.cause,
             timed_with=timed_with,
         )
 
@@ -206,11 +210,7 @@ class TrialRecord:
         others = ", ".join(f"{axis}={value}" for axis, value in self.axes.items() if trial.axes.get(axis) != value)
         return replace(
             self,
-            trial_id=trial.trial_id,
-            cell_id=trial.cell_id,
-            axes=dict(trial.axes),
-            lr_rule=trial.lr.rule,
-            lr_multiplier=trial.lr.multiplier,
+            **trial.columns,
             attempt=attempt,
             finished_at=finished_at,
             note="; ".join(filter(None, (self.note, f"same training as {others}"))),
@@ -222,8 +222,8 @@ class TrialRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        value = asdict(self) | {"status": self.status.value}
-        return {name: item for name, item in value.items() if name not in FROM_OTHER_RECORDS}
+        value = {name: item for name, item in asdict(self).items() if name not in FROM_OTHER_RECORDS}
+        return {name: item.value if isinstance(item, StrEnum) else item for name, item in value.items()}
 
     def timed_by(self, other: TrialRecord) -> TrialRecord:
         """Return the record with the timing of another attempt at the same trial."""
@@ -236,7 +236,7 @@ class TrialRecord:
 
         A repetition that ends with its window says nothing about the times of a whole training.
         """
-        of_training = self.purpose != Purpose.WINDOW and metric in (*TRAINING_TIMES, "energy_source")
+        of_training = self.purpose is not Purpose.WINDOW and metric in (*TRAINING_TIMES, "energy_source")
         return self.is_of_window(metric) or of_training
 
     @staticmethod

@@ -7,6 +7,7 @@ import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from enum import EnumType
 from functools import cache
 from types import GenericAlias
 from typing import Any
@@ -118,8 +119,8 @@ def _fields() -> Mapping[str, Any]:
 
 def _as(kind: Any, value: Any) -> tuple[Any, bool]:
     """Return the value in the field's type, and whether it fits. A null stands for a number that was not finite."""
-    if kind is Status:
-        return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
+    if isinstance(kind, EnumType):
+        return (kind(value), True) if isinstance(value, str) and value in set(kind) else (value, False)
     if kind is float:
         number = math.nan if value is None else value
         # Whole numbers are not converted: tables show 1 and 1.0 differently.

@@ -36,7 +36,6 @@ from orchestrator.store.journal import Journal, JournalError, replay
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.rank_exit import Cause
-from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
@@ -44,9 +43,8 @@ from tests.unit.orchestrator.run.screen import Nobody
 SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
 NODES = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
 ENDS = (
-    *((Status.OK, Cause.NONE), (Status.DIVERGED, Cause.NONE), (Status.OOM, Cause.DEVICE_MEMORY)),
-    *((Status.FAILED, Cause.ERROR), (Status.FAILED, Cause.CRASH), (Status.FAILED, Cause.NODE)),
-    *((Status.OOM, Cause.HOST_MEMORY), (Status.TIMEOUT, Cause.HANG), (Status.TIMEOUT, Cause.TIME_LIMIT)),
+    *(Cause.NONE, Cause.DIVERGED, Cause.DEVICE_MEMORY, Cause.ERROR, Cause.CRASH, Cause.NODE),
+    *(Cause.HOST_MEMORY, Cause.HANG, Cause.TIME_LIMIT),
 )
 
 
@@ -158,11 +156,11 @@ class Schedules(RuleBasedStateMachine):
             self._die()
 
     @precondition(lambda self: self.session is not None and self.running)
-    @rule(which=st.integers(0, 5), end=st.sampled_from(ENDS))
-    def trial_ends(self, which: int, end: tuple[Status, Cause]) -> None:
+    @rule(which=st.integers(0, 5), cause=st.sampled_from(ENDS))
+    def trial_ends(self, which: int, cause: Cause) -> None:
         ended = self.running.pop(which % len(self.running))
-        trace = "" if end[0] is Status.OK else "Traceback"
-        outcome = TrialOutcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace)
+        trace = "" if cause is Cause.NONE else "Traceback"
+        outcome = TrialOutcome(cause=cause, wall_s=1.0, trace=trace)
         assert self.session
         try:
             is_retried = self.session.finished(ended, outcome)
@@ -218,7 +216,7 @@ class Schedules(RuleBasedStateMachine):
         while start := self.scheduler.next(self.now_s):
             assert start.trial.trial_id not in self.acknowledged
             self.session.started(start.trial)
-            self.session.finished(start.trial, TrialOutcome(status=Status.OK, wall_s=1.0))
+            self.session.finished(start.trial, TrialOutcome(wall_s=1.0))
             self.scheduler.ended(start.trial.trial_id)
         self._die()
         records = replay(self.layout.journal).records

@@ -24,7 +24,6 @@ from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
-from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 
@@ -167,7 +166,6 @@ def _broken(error_file: str | None, wall_s: float) -> TrialOutcome:
     hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNREACHED in trace else ""
     # The supervisor computes nothing: only its node or Ray can have ended it.
     return TrialOutcome(
-        status=Status.FAILED,
         cause=Cause.NODE,
         note=f"the gang's supervisor failed: {in_short(trace)}{hint}",
         trace=trace,

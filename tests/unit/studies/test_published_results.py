@@ -9,7 +9,6 @@ from orchestrator.store.journal import encode
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import JOURNAL
 from studies.published_results import gathered, kept, merged, reported
-from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
@@ -125,9 +124,7 @@ def write_made_up(results, question, trials):
     for trial in trials:
         accuracy, losses = learnt(trial)
         metrics = {"accuracy": accuracy, "loss": losses[-1], "epochs": 50.0, "samples_per_s": 1000.0 + trial.seed}
-        outcome = TrialOutcome(
-            status=Status.OK, note="", wall_s=10.0, metrics=metrics, provenance={"device_model": "H200"}
-        )
+        outcome = TrialOutcome(note="", wall_s=10.0, metrics=metrics, provenance={"device_model": "H200"})
         ended = TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-22T12:00:00+00:00")
         records.append(Record(kind=Kind.FINISHED, value=ended.to_json()))
         curve = results / "trials" / trial.trial_id / "metrics.jsonl"

@@ -17,7 +17,6 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies import published_session
 from sweeps.errors import ConfigError
-from sweeps.status import Status
 from tests.unit.orchestrator.requests import unchecked
 from trainables.supervised import settings as supervised_check
 
@@ -96,9 +95,7 @@ def test_other_variants_fit_four_gpus(sweep, scale):
 
 def ended(trial):
     """Return a record of the trial as if it had been measured."""
-    outcome = TrialOutcome(
-        status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"}
-    )
+    outcome = TrialOutcome(note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"})
     return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-21T12:00:00+00:00")
 
 

@@ -198,7 +198,7 @@ def test_budget_and_forecast_count_held_gpus(record_of):
     trial_queue = TrialQueue([placed])
     trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0
-    end = TrialRecord.of(placed, TrialOutcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
+    end = TrialRecord.of(placed, TrialOutcome(wall_s=100.0), attempt=1, finished_at="")
     probed = Record(kind=Kind.PROBED, value={"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})
     assert History([Record(kind=Kind.FINISHED, value=end.to_json()), probed]).spent_gpu_s == 45.0 + 10.0
     again = replace(packed(), trial_id="another", seed=4)

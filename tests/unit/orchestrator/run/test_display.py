@@ -7,7 +7,7 @@ from rich.console import Console
 from orchestrator.run import display as display_module
 from orchestrator.run.display import Display
 from orchestrator.store.record import TrialOutcome
-from sweeps.status import Status
+from sweeps.rank_exit import Cause
 from sweeps.trial import Purpose
 from tests.unit.orchestrator.plan.planned import TRIALS
 
@@ -25,8 +25,8 @@ def watched(screen):
             display.started(trial)
             display.reported(trial, [{"epoch": 3, "loss": 0.25, "val_accuracy": 0.5}])
             display.refresh()
-        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.75}))
-        display.finished(TRIALS[1], TrialOutcome(status=Status.FAILED, wall_s=2.0, note="it broke [sic]"))
+        display.finished(TRIALS[0], TrialOutcome(wall_s=1.5, metrics={"val_accuracy": 0.75}))
+        display.finished(TRIALS[1], TrialOutcome(cause=Cause.ERROR, wall_s=2.0, note="it broke [sic]"))
         assert display.left_s() == 0
     return screen.file.getvalue()
 
@@ -49,7 +49,7 @@ def test_without_a_terminal_a_trial_is_one_line():
 def test_skipped_trials_with_one_reason_share_a_line(trials, line):
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
-        end = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
+        end = TrialOutcome(cause=Cause.NO_ROOM, wall_s=0.0, note="needs 4 ranks")
         display.skipped([(trial, end) for trial in trials])
     assert screen.file.getvalue() == line
 
@@ -67,7 +67,7 @@ def test_a_disturbed_trial_is_marked():
         with Display(console(terminal), waiting=2) as display:
             for trial, load in zip(TRIALS[:2], ("", "others took 40% of the cores' time"), strict=True):
                 display.started(trial)
-                display.finished(trial, TrialOutcome(status=Status.OK, wall_s=1.5), load)
+                display.finished(trial, TrialOutcome(wall_s=1.5), load)
             shown[terminal] = display._console.file.getvalue()
     live = shown[True].splitlines()
     assert any(TRIALS[1].trial_id[:8] in line and "disturbed" in line for line in live)
@@ -80,7 +80,7 @@ def test_text_of_trials_is_never_markup():
     screen = console(terminal=True)
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
-        display.finished(TRIALS[0], TrialOutcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
+        display.finished(TRIALS[0], TrialOutcome(cause=Cause.ERROR, wall_s=0.0, note="[red]not markup[/]"))
     assert "[red]not markup[/]" in screen.file.getvalue()
 
 
@@ -96,7 +96,7 @@ def test_figures_of_an_ended_trial_are_written_out(figures, shown):
     screen = console(terminal=False)
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
-        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=1.5, metrics=figures))
+        display.finished(TRIALS[0], TrialOutcome(wall_s=1.5, metrics=figures))
     assert screen.file.getvalue().rstrip().endswith(shown)
 
 
@@ -111,7 +111,7 @@ def test_waiting_without_a_running_trial_is_explained_once(monkeypatch):
         display.started(TRIALS[0])
         now[0] += 100
         display.refresh()
-        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=100.0))
+        display.finished(TRIALS[0], TrialOutcome(wall_s=100.0))
         display.refresh()
     assert screen.file.getvalue().count("nothing has started") == 1
 
@@ -143,7 +143,7 @@ def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
                 display.started(trial)
             now[0] += seconds
             for trial in trials:
-                display.finished(trial, TrialOutcome(status=Status.OK, wall_s=seconds))
+                display.finished(trial, TrialOutcome(wall_s=seconds))
 
         now[0] = 100.0  # Ray has started
         take(TRIALS[:1], 60)
@@ -164,7 +164,7 @@ def shown_after(outcomes, height=40, **given):
         for trial, rate, disturbed in outcomes:
             display.started(trial)
             metrics = {"samples_per_s": rate, "val_accuracy": 0.17}
-            display.finished(trial, TrialOutcome(status=Status.OK, wall_s=1.5, metrics=metrics), disturbed)
+            display.finished(trial, TrialOutcome(wall_s=1.5, metrics=metrics), disturbed)
         text = screen.file.getvalue()
     return text[text.rindex("0 running") :]
 
@@ -187,7 +187,7 @@ def test_a_repeated_timing_has_a_rate_but_no_accuracy(purpose):
     shown = shown_after([(trial, 100.0, "")])
     assert "timed again" in shown and "100 samples/s" in shown and "0.17" not in shown
     with Display(console(terminal=False), waiting=1) as display:
-        display.finished(trial, TrialOutcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.17}))
+        display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"val_accuracy": 0.17}))
         assert display._console.file.getvalue().rstrip().endswith("timed again")
 
 

@@ -16,6 +16,7 @@ from orchestrator.schedule.cluster import Node, Placement, Shape
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from sweeps.branch import POINT, base_of, point_of
+from sweeps.rank_exit import Cause
 from sweeps.rerun import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
@@ -231,9 +232,7 @@ def test_settling_at_most_doubles_the_seeds_and_ends():
 
 def test_a_further_seed_beyond_the_budget_has_no_row():
     source, notes, _ = settling({8: [100.0] * 9, 16: [101.0] * 9}, {})
-    budget = TrialOutcome(
-        status=Status.SKIPPED, note="sweep.budget.wall_s=1 was used up", wall_s=0.0, skipped_by="budget"
-    )
+    budget = TrialOutcome(note="sweep.budget.wall_s=1 was used up", wall_s=0.0, skipped_by="budget")
     assert not source.next([(trial, budget) for trial in source.first])
     assert notes.told == [("undecided", 4)] and "wall_s=1" in source.unsettled
     assert len(source.planned.trials) == 2
@@ -360,8 +359,8 @@ def test_branches_run_once_all_bases_have_ended(monkeypatch):
     assert ids(second) == ids(spec for spec in trials if base_of(spec)) and not notes.told
     for branch in sorted(second, key=lambda spec: spec.trial_id)[:3]:
         assert not notes.dropped or branch.trial_id == "0-3"
-        source.ended(branch, TrialOutcome(status=Status.FAILED, note="", wall_s=1.0))
-        source.ended(branch, TrialOutcome(status=Status.OK, note="", wall_s=1.0))
+        source.ended(branch, TrialOutcome(cause=Cause.ERROR, note="", wall_s=1.0))
+        source.ended(branch, TrialOutcome(note="", wall_s=1.0))
     assert notes.dropped == [8, 16]
 
 

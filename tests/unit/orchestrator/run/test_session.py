@@ -31,10 +31,10 @@ from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
 
 TRIAL = trial("t", "quick")
-OK = TrialOutcome(status=Status.OK, wall_s=1.0)
-BROKEN = TrialOutcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
-FULL = TrialOutcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
-SKIPPED = TrialOutcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
+OK = TrialOutcome(wall_s=1.0)
+BROKEN = TrialOutcome(cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
+FULL = TrialOutcome(cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
+SKIPPED = TrialOutcome(note="no money", wall_s=0.0, skipped_by="budget")
 
 
 _journals: dict[Path, Journal] = {}
@@ -148,7 +148,7 @@ def test_cut_off_attempt_is_recorded_with_its_wall_time(layout: ResultsFolder, m
     [
         (OK, False),
         (BROKEN, True),
-        (TrialOutcome(status=Status.DIVERGED, wall_s=1.0), False),
+        (TrialOutcome(cause=Cause.DIVERGED, wall_s=1.0), False),
         (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
     ],
 )
@@ -263,7 +263,7 @@ def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(
 
 
 QUIET = trial("t", "quick", ranks=1, timing="exclusive")
-NO_ROOM = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="no room")
+NO_ROOM = TrialOutcome(cause=Cause.NO_ROOM, wall_s=0.0, note="no room")
 
 
 def attempt(taken_up: Session, layout: ResultsFolder, losses: list[float], outcome: TrialOutcome | None) -> None:
@@ -366,7 +366,7 @@ def test_result_of_a_trial_with_the_same_training_is_copied(layout: ResultsFolde
     taken_up.started(one)
     taken_up.reported(one, [{"epoch": 1, "loss": 0.5}])
     metrics = {"accuracy": 0.9, "train_s": 3.0, "samples_per_s": 100.0, "window_s": 2.0, "foreign_cpu": 0.0}
-    ended = TrialOutcome(status=Status.OK, wall_s=8.0, metrics=metrics, provenance={"host": "a"})
+    ended = TrialOutcome(wall_s=8.0, metrics=metrics, provenance={"host": "a"})
     taken_up.finished(one, ended)
     taken_up.copied(same, history(layout).rows["t"])
     found = history(layout)

@@ -39,7 +39,7 @@ def ids(left_out):
 def test_trials_start_as_others_end():
     trial_queue = on(TrialQueue(trials(2)), ONE)
     assert trial_queue.next(0.0).trial.trial_id == "0" and trial_queue.next(0.0) is None and len(trial_queue) == 1
-    trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
+    trial_queue.ended("0", 5.0, TrialOutcome(wall_s=5.0))
     assert trial_queue.next(5.0).trial.trial_id == "1" and len(trial_queue) == 0 and not trial_queue.left_out
 
 
@@ -54,7 +54,7 @@ def test_trials_start_as_others_end():
 def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
     trial_queue = on(TrialQueue(trials(3), budget=replace(limit, used_gpu_s=spent_gpu_s)), ONE)
     assert trial_queue.next(0.0) is not None
-    trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
+    trial_queue.ended("0", 5.0, TrialOutcome(wall_s=5.0))
     assert trial_queue.next(5.0) is None and len(trial_queue) == 0
     assert [(outcome.status, outcome.note, outcome.skipped_by) for _, outcome in trial_queue.left_out] == [
         (Status.SKIPPED, note, "budget")
@@ -65,7 +65,7 @@ def test_seconds_before_the_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
     trial_queue = on(TrialQueue(trials(2), budget=SweepBudget(wall_s=10.0, used_wall_s=6.0)), ONE, now_s=100.0)
     assert trial_queue.next(103.9) is not None
-    trial_queue.ended("0", 104.0, TrialOutcome(status=Status.OK, wall_s=0.1))
+    trial_queue.ended("0", 104.0, TrialOutcome(wall_s=0.1))
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]
 
 
@@ -75,7 +75,7 @@ def test_probe_is_no_estimate_of_a_trials_duration():
     trial_queue = on(TrialQueue([probe, whole]), ONE)
     for name, timed in (("probe", False), ("whole", True)):
         assert trial_queue.next(0.0).trial.trial_id == name
-        trial_queue.ended(name, 1.0, TrialOutcome(status=Status.OK, wall_s=1.0))
+        trial_queue.ended(name, 1.0, TrialOutcome(wall_s=1.0))
         assert trial_queue.is_timed(probe) is trial_queue.is_timed(whole) is timed
 
 
@@ -120,7 +120,7 @@ def test_durations_of_ended_trials_set_the_order():
     trial_queue = on(TrialQueue(repeats), Node(name="a", cpus=1, gpus=0))
     for name, seconds in (("short 0", 2.0), ("long 0", 7.0)):
         assert trial_queue.next(0.0).trial.trial_id == name
-        trial_queue.ended(name, seconds, TrialOutcome(status=Status.OK, wall_s=seconds))
+        trial_queue.ended(name, seconds, TrialOutcome(wall_s=seconds))
     assert [trial_queue.is_timed(spec) for spec in repeats] == [True] * 4
     assert trial_queue.next(9.0).trial.trial_id == "long 1"
 
@@ -206,7 +206,7 @@ def test_wait_for_nodes_starts_when_nothing_runs():
     )
     assert trial_queue.next(0.0).trial.trial_id == "pair"
     assert len(on(trial_queue, ONE, now_s=50.0)) == 1
-    trial_queue.ended("pair", 51.0, TrialOutcome(status=Status.OK, wall_s=51.0))
+    trial_queue.ended("pair", 51.0, TrialOutcome(wall_s=51.0))
     assert len(on(trial_queue, ONE, now_s=59.0)) == 1 and len(on(trial_queue, ONE, now_s=60.0)) == 0
     assert ids(trial_queue.left_out) == [("four", Status.INFEASIBLE)]
 
@@ -234,7 +234,7 @@ def test_retry_comes_before_others_once_its_place_is_free():
     survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
     on(trial_queue, survivor, now_s=1.0)
     assert trial_queue.next(1.0) is None
-    lost = TrialOutcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
+    lost = TrialOutcome(cause=Cause.NODE, wall_s=1.0)
     trial_queue.ended(first.trial.trial_id, 1.0, lost, is_retried=True)
     assert trial_queue.next(1.0) is None
     trial_queue.ended(second.trial.trial_id, 2.0)
@@ -246,10 +246,10 @@ def test_a_trial_whose_port_was_in_use_is_tried_again_alone():
     trial_queue = on(TrialQueue(side_by_side), ONE)
     starts = [trial_queue.next(0.0), trial_queue.next(0.0)]
     assert [start.trial for start in starts] == side_by_side
-    in_use = TrialOutcome(status=Status.FAILED, cause=Cause.PORT, wall_s=1.0)
+    in_use = TrialOutcome(cause=Cause.PORT, wall_s=1.0)
     trial_queue.ended(starts[1].trial.trial_id, 1.0, in_use, is_retried=True)
     assert trial_queue.next(1.0) is None  # the other trial still has the port
-    trial_queue.ended(starts[0].trial.trial_id, 2.0, TrialOutcome(status=Status.OK, wall_s=2.0))
+    trial_queue.ended(starts[0].trial.trial_id, 2.0, TrialOutcome(wall_s=2.0))
     again = trial_queue.next(2.0)
     assert again.trial.trial_id == starts[1].trial.trial_id and again.trial.timing == "exclusive"
 
@@ -274,7 +274,7 @@ def test_queue_asks_its_supplier_when_nothing_runs_or_waits():
     trial_queue = on(TrialQueue(trials(1), supplier=supply), ONE)
     assert trial_queue.next(0.0).trial.trial_id == "0"
     assert trial_queue.next(1.0) is None and not trial_queue.over
-    trial_queue.ended("0", 2.0, TrialOutcome(status=Status.OK, wall_s=1.0))
+    trial_queue.ended("0", 2.0, TrialOutcome(wall_s=1.0))
     assert trial_queue.needs_gangs and not trial_queue.over and supply.ends == ["0"]
     assert trial_queue.next(2.0).trial.trial_id == "more" and supply.left_out == [("homeless", Status.INFEASIBLE)]
     trial_queue.ended("more", 3.0)
@@ -315,17 +315,17 @@ def test_large_round_is_revised_a_limited_number_of_times(monkeypatch):
     monkeypatch.setattr(Scheduler, "revise", lambda self: made.append(revise(self)))
     trial_queue = on(TrialQueue([trial("first", "quick")], supplier=Supply(trials(4 * REVISIONS))), ONE)
     for now_s in range(4 * REVISIONS + 1):
-        trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(status=Status.OK, wall_s=1.0))
+        trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(wall_s=1.0))
     assert trial_queue.next(now_s) is None and trial_queue.over
     assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
 
 
 NODE = Node(name="a", cpus=1, gpus=0)
-OK = TrialOutcome(status=Status.OK, wall_s=1.0)
+OK = TrialOutcome(wall_s=1.0)
 
 
-def failed(note="ValueError: no such file", cause=Cause.ERROR, status=Status.FAILED):
-    return TrialOutcome(status=status, cause=cause, note=note, wall_s=1.0)
+def failed(note="ValueError: no such file", cause=Cause.ERROR):
+    return TrialOutcome(cause=cause, note=note, wall_s=1.0)
 
 
 def cell(batch, rule="none", seed=0):
@@ -371,8 +371,8 @@ def test_reasons_that_differ_only_in_batch_size_are_one():
 
 ALIKE = [(one, failed()) for one in GRID[:3]]
 OTHER_ENDS = [
-    *(OK, failed("KeyError: y"), failed(status=Status.TIMEOUT, cause=Cause.HANG)),
-    failed("loss is nan", Cause.NONE, Status.DIVERGED),
+    *(OK, failed("KeyError: y"), failed(cause=Cause.HANG)),
+    failed("loss is nan", Cause.DIVERGED),
 ]
 
 
@@ -406,7 +406,7 @@ def test_three_cells_that_fail_alike_and_no_other_end_raise_doubt(ends, doubted)
         None,
         failed(cause=Cause.NODE),
         failed(cause=Cause.DEVICE),
-        *(failed("x", Cause.NONE, status) for status in (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)),
+        *(failed("x", cause) for cause in (Cause.DEVICE_MEMORY, Cause.NO_ROOM, Cause.GIVEN_UP)),
     ],
 )
 def test_inconclusive_ends_do_not_count(other):

@@ -149,7 +149,7 @@ def test_trial_without_samples_has_no_figures() -> None:
     assert figures([empty], {}, alone=True) == {}
 
 
-DONE = TrialOutcome(status=Status.OK, note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
+DONE = TrialOutcome(note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
 
 
 def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:

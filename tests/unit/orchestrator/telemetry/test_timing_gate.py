@@ -7,6 +7,7 @@ from orchestrator.run.rounds import to_repeat
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, why_discarded
 from sweeps.status import Status
+from sweeps.trial import Purpose
 from tests.contract.trials import trial
 from tests.unit.orchestrator.records import record_of
 
@@ -252,5 +253,5 @@ def test_repetition_must_measure_the_rows_speed(
     of_row: dict[str, float], measured: dict[str, float], purpose: str, what: str
 ) -> None:
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
-    timed = dataclasses.replace(row, measures=row.trial_id, purpose=purpose, metrics=measured)
+    timed = dataclasses.replace(row, measures=row.trial_id, purpose=Purpose(purpose), metrics=measured)
     assert why_discarded(timed, {row.trial_id: row}) == what

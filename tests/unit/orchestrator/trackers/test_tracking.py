@@ -7,7 +7,6 @@ from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
 from orchestrator.trackers.tracking import Trackers, make_trackers, numbers, run_of, tracker_errors
 from sweeps.errors import ConfigError
-from sweeps.status import Status
 from tests.contract.trials import trial
 
 
@@ -40,7 +39,7 @@ def play(*trackers):
     listener = Trackers({f"tracker{n}": tracker for n, tracker in enumerate(trackers)})
     listener.started(one)
     listener.reported(one, [{"epoch": 1, "loss": 0.5, "note": "text"}, {"epoch": 2, "loss": float("nan")}])
-    listener.finished(one, TrialOutcome(status=Status.OK, wall_s=2.0, metrics={"accuracy": 0.9, "shape": [1]}))
+    listener.finished(one, TrialOutcome(wall_s=2.0, metrics={"accuracy": 0.9, "shape": [1]}))
     listener.close()
 
 

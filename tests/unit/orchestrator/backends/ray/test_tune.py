@@ -196,14 +196,14 @@ def test_stranded_trial_is_taken_back(alive: list[Node], queue: QueueSearch) -> 
     assert queue.next_trial() is None and queue.stranded() == [of.lost]
     of.lost.status = Trial.TERMINATED  # as Tune does with it
     assert queue.next_trial() is None  # there is one node, and it is taken
-    of.here.status, of.here.outcome = Trial.TERMINATED, TrialOutcome(status=Status.OK, wall_s=1.0)
+    of.here.status, of.here.outcome = Trial.TERMINATED, TrialOutcome(wall_s=1.0)
     assert queue.next_trial().trial_id == of.lost.trial_id
 
 
 def test_nodes_are_read_again_after_a_loss(alive: list[Node], queue: QueueSearch) -> None:
     of = _lost(alive, queue)
     of.lost.status = Trial.TERMINATED
-    of.lost.outcome = TrialOutcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
+    of.lost.outcome = TrialOutcome(cause=Cause.NODE, wall_s=1.0)
     assert queue.next_trial() is None and queue._alive == [A_queue]
 
 
