@@ -206,9 +206,9 @@ class SweepRun:
             settles = request.settings.mode == "settle"
             more_seeds = partial(self.checked.more_seeds, nodes=plan.nodes) if settles else None
             rounds = Rounds(request, plan, session, history, more_seeds)
-            if rounds.has_trials:
+            if first_round := rounds.next(()):
                 backend = backend or self.start_backend()[0]
-                trial_queue = rounds.queue(used_wall_s=time.monotonic() - began_s)
+                trial_queue = rounds.queue(first_round, used_wall_s=time.monotonic() - began_s)
                 # Called before the back end closes.
                 self.stack.callback(trackers.close)
                 try:

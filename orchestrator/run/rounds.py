@@ -274,12 +274,6 @@ class Rounds:
             grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
         self._sources.append(self._extra_seeds.next)
-        self.first = self._round()  # the trials of the first round
-
-    @property
-    def has_trials(self) -> bool:
-        """Return whether there is anything to run."""
-        return bool(self.first or self._waiting)
 
     @property
     def planned(self) -> Plan:
@@ -291,8 +285,8 @@ class Rounds:
         """The budget that ran out before the verdict was clear; empty otherwise."""
         return self._extra_seeds.unsettled
 
-    def queue(self, *, used_wall_s: float) -> TrialQueue:
-        """Return the queue of the first round, to which this object supplies the trials of the others.
+    def queue(self, trials: Sequence[TrialSpec], *, used_wall_s: float) -> TrialQueue:
+        """Return the queue of these trials, a round, to which this object supplies those of the next rounds.
 
         `used_wall_s` is how much of the wall-clock budget this driver has used before.
         """
@@ -303,7 +297,7 @@ class Rounds:
         # One ok trial of an earlier run shows that the failures depend on the axes.
         has_ok_trial = any(row.status is Status.OK for row in history.rows.values())
         return TrialQueue(
-            self.first,
+            trials,
             durations=self._plan.durations,
             budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
             patience=patience,
@@ -313,23 +307,13 @@ class Rounds:
         )
 
     def next(self, left_out: LeftOut) -> Sequence[TrialSpec]:
-        """Journal what the last round left out. Return the next one; empty at the end of the sweep."""
+        """Journal what the last round left out. Return the trials of the next one; empty at the end of the sweep.
+
+        Asks one source after the other until one has trials, and carries out what each of them says.
+        """
         if self._session.stopping():
-            return ()
+            return []
         self.leave_out(left_out)
-        return self._round()
-
-    def leave_out(self, ends: LeftOut) -> None:
-        """Journal why trials will not run."""
-        self._session.left_out(self._extra_seeds.leave_out(ends))
-
-    def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """Note the end of a trial."""
-        if outcome.status.is_result():
-            self._branches.close(trial)
-
-    def _round(self) -> Sequence[TrialSpec]:
-        """Ask one source after the other until one has trials, and carry out what each of them says."""
         for source in self._sources:
             # A source may leave trials out, which the next one then does not see.
             answer = source(self._waiting, self._history)
@@ -347,6 +331,15 @@ class Rounds:
                 memory = _memory(self._history)
                 return [memory.placed(trial) for trial in answer.trials]
         return []
+
+    def leave_out(self, ends: LeftOut) -> None:
+        """Journal why trials will not run."""
+        self._session.left_out(self._extra_seeds.leave_out(ends))
+
+    def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """Note the end of a trial."""
+        if outcome.status.is_result():
+            self._branches.close(trial)
 
 
 class SharedTimings:

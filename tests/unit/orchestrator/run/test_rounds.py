@@ -48,6 +48,14 @@ class Notes:
         self.dropped.append(point_of(branch))
 
 
+class BegunRounds(Rounds):
+    """Rounds whose first one is known, as the driver asks for it before there is a queue."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.first = self.next(())
+
+
 class Nothing:
     """A history without rows, or with these."""
 
@@ -78,7 +86,9 @@ def made(
     monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
     notes = Notes()
-    return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun)), notes, Nothing(ends)), notes
+    return BegunRounds(
+        asked_for, Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun)), notes, Nothing(ends)
+    ), notes
 
 
 def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
@@ -119,7 +129,7 @@ def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={spec.trial_id: ended(spec) for spec in TRIALS}
     )
-    assert source.has_trials and source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
+    assert source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
     assert not source.next([])
 
 
@@ -201,7 +211,7 @@ def settling(speeds, ends):
     notes = Notes()
     asked = request(phases=False, reference_batch_size=8)
     planned = Plan.of(first, ends, NODES)
-    return Rounds(asked, planned, notes, Nothing(ends), further), notes, run
+    return BegunRounds(asked, planned, notes, Nothing(ends), further), notes, run
 
 
 def test_settling_adds_seeds_until_the_verdict_is_clear():
