@@ -83,11 +83,13 @@ def _lengths_differ(trials: pd.DataFrame) -> bool:
     return bool((differ & by_steps & ~is_short(trials["work_done"])).any())
 
 
-def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return the time from a trial's start to its end, with start-up, compilation and evaluation, by row.
+def total_s(trials: pd.DataFrame, kept: pd.Series[bool]) -> pd.Series[Any]:
+    """Return the time from a trial's start in new processes to its end, by row: with compilation and evaluation, too.
 
-    NaN unless the time holds one whole training: after an earlier attempt it does not, nor if the training was shorter
-    than its window, as in benchmarks.
+    `kept` says which trials ran in processes of an earlier one. They get the start that new processes of as many GPUs
+    took in this sweep: the median over trials that had one, less the median over trials that had none. Without it, the
+    cell that happens to come first in its processes would look slower. NaN unless the time holds one whole training:
+    after an earlier attempt it does not, nor if the training was shorter than its window, as in benchmarks.
     """
     # A timed window after the training does not count: without a sweep nobody waits for it.
     steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
@@ -96,7 +98,12 @@ def total_s(trials: pd.DataFrame) -> pd.Series[Any]:
     within = (trials["epoch_s"] >= 0.5 * window) | (trials["strategy"] == OWN_RANKS)
     total = trials["wall_s"] - window.where(~within, 0.0).fillna(0.0)
     whole = (trials["attempt"] == 1) & (within | (steady >= window.fillna(0.0))) & (total >= steady)
-    return total.where(whole).astype("float64")
+    beside = (total - steady).where(whole).astype("float64")
+    started, continued = beside.where(~kept), beside.where(kept)
+    start = started.groupby(trials["gpus"]).transform("median") - continued.groupby(trials["gpus"]).transform("median")
+    # Trials on one GPU often continue in a process of a larger gang, so that none has a start of its own.
+    start = start.fillna(started.median() - continued.median()).clip(lower=0.0)
+    return (steady + beside + start.where(kept, 0.0)).astype("float64")
 
 
 def measured(trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False) -> Measure:

@@ -238,11 +238,8 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame["epochs"] = epochs_trained(frame)
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)
-    own_s = total_s(frame)
-    # Of trials that share a timing, the first one in new processes bears their start, whichever rule it has. The
-    # longest total is an upper estimate for all of them: an evaluation that took long by chance may be in it.
-    timings = pd.Series([record.timed_with or record.trial_id for record in records], frame.index, dtype="object")
-    frame["total_s"] = own_s.groupby(timings).transform("max").where(own_s.notna())
+    kept = pd.Series([record.in_kept_processes for record in records], frame.index, dtype="bool")
+    frame["total_s"] = total_s(frame, kept)
     return _judged(frame, records)
 
 

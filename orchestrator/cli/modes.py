@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,8 @@ def _forecast(checked: CheckedSweep) -> int:
         return 0
     with console.status("") as status:
         file = folder.rehearsals_for(checked.request.settings.shapes_of)
-        failures = complete(plan.trials, plan.forecasts, plan.nodes, file, status.update)
+        say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)  # in logs
+        failures = complete(plan.trials, plan.forecasts, plan.nodes, file, say)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     print(printable(forecast_text(plan_now(checked), checked.request)))

@@ -395,9 +395,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return the first cell, of the baseline and the best with the fewest GPUs, that ended earlier in all seeds."""
     ok = contenders.trials[contenders.trials["status"] == Status.OK.value]
-    # The time of a whole training where it is known; else all of the trial, with earlier attempts.
-    ended = ok[["cell_id", "seed"]].assign(ended_s=ok["total_s"].fillna(ok["wall_s"]))
-    ended_s = by_seed(contenders.cells["cell_id"], ended, "ended_s")
+    ended_s = by_seed(contenders.cells["cell_id"], ok, "total_s")
     for other in dict.fromkeys([contenders.baseline, best_with_fewest(contenders)]):
         if other is None or other == chosen:
             continue

@@ -142,6 +142,7 @@ class History:
         self._current = 0  # the number of the last request's fingerprint
         self.all_rows: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
+        self._processes: set[str] = set()  # those that have run a trial
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
         """The number of a fingerprint, and the files that changed during every ok trial under it."""
         for record in records:
@@ -191,6 +192,7 @@ class History:
         if record is None:
             return
         trial = self.trials.setdefault(trial_id, TrialHistory())
+        record = replace(record, in_kept_processes=self._ran_in_kept_processes(record))
         if record.measures:
             timed = self.of(record.measures)
             timed.repeat_timing(record)
@@ -207,6 +209,16 @@ class History:
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
+
+    def _ran_in_kept_processes(self, record: TrialRecord) -> bool:
+        if record.same_as:
+            copied = self.of(record.same_as).trained
+            return copied is not None and copied.in_kept_processes
+        process = record.provenance.get("process")
+        known = process in self._processes
+        if isinstance(process, str):
+            self._processes.add(process)
+        return known
 
     def _take_rewritten(self, names: Any) -> None:
         under, before = self._rewritten

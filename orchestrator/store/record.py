@@ -144,6 +144,7 @@ class TrialRecord:
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     unknown_attempts: int = 0  # how many of those attempts are of unknown length, and so missing in `earlier_s`
+    in_kept_processes: bool = False  # they had run another trial before; computed from other records, too
 
     @property
     def ran(self) -> bool:
@@ -257,4 +258,4 @@ _WINDOW_METRICS = frozenset(
         "idle_gpu_processes",
     )
 )
-FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
+FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts", "in_kept_processes")

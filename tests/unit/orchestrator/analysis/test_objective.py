@@ -125,5 +125,25 @@ def test_on_cpus_the_cost_is_in_worker_hours():
 )
 def test_total_time_leaves_out_a_window_after_the_training(figures, value):
     trial = {"samples": 1000, "samples_per_s": 50.0, "train_s": 20.0, "wall_s": 30.0, "window_s": 5.0, "epoch_s": 0.1}
-    frame = pd.DataFrame([trial | {"attempt": 1, "strategy": "ddp"} | figures])
-    assert total_s(frame)[0] == pytest.approx(value, nan_ok=True)
+    frame = pd.DataFrame([trial | {"gpus": 1, "attempt": 1, "strategy": "ddp"} | figures])
+    assert total_s(frame, pd.Series([False]))[0] == pytest.approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kept", "beside", "starts"),
+    [
+        ([1, 1, 1], [False, False, False], [12.0, 13.0, 14.0], [0, 0, 0]),
+        ([2, 2, 2], [False, True, True], [24.0, 4.0, 6.0], [0, 19, 19]),
+        ([2, 2, 1, 1], [False, True, False, True], [24.0, 4.0, 13.0, 3.0], [0, 20, 0, 10]),
+        ([2, 2, 1], [False, True, True], [24.0, 4.0, 3.0], [0, 20, 20.5]),  # in a process of two: the start of any
+        ([1, 1], [True, True], [4.0, 4.0], [math.nan, math.nan]),  # a start that nobody has seen
+        ([1, 1], [False, True], [3.0, 4.0], [0, 0]),  # by chance; a start takes no less than nothing
+    ],
+)
+def test_every_total_time_has_the_start_of_new_processes(gpus, kept, beside, starts):
+    trial = {"samples": 1000, "samples_per_s": 50.0, "train_s": 20.0, "window_s": 5.0, "epoch_s": 4.0, "attempt": 1}
+    walls = [20.0 + seconds for seconds in beside]
+    frame = pd.DataFrame([trial | {"gpus": n, "wall_s": wall} for n, wall in zip(gpus, walls, strict=True)])
+    wanted = [wall + start for wall, start in zip(walls, starts, strict=True)]
+    totals = total_s(frame.assign(strategy="ddp"), pd.Series(kept))
+    assert totals.tolist() == pytest.approx(wanted, nan_ok=True)

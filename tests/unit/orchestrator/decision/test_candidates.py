@@ -286,10 +286,10 @@ def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics) -
 
 
 def test_the_start_of_processes_decides_nothing_between_rules_that_share_a_timing() -> None:
-    """The first rule bears the start of the processes, 60 s; the second one is less accurate."""
-    speeds = measured(100, 0.9)
-    trials = [record_of(2, lr_rule="linear", wall_s=125, metrics=speeds)]
-    trials += [record_of(2, lr_rule="sqrt", wall_s=65, metrics=measured(100, 0.89), timed_with=trials[0].trial_id)]
+    """The first rule's trial waits 60 s for its processes; the second one continues in them, and is less accurate."""
+    trials = [record_of(2, lr_rule="linear", wall_s=125, metrics=measured(100, 0.9))]
+    later = {"timed_with": trials[0].trial_id, "in_kept_processes": True}
+    trials += [record_of(2, lr_rule="sqrt", wall_s=65, metrics=measured(100, 0.89), **later)]
     decision = decided([*trials, record_of(1, metrics=measured(50, 0.9), wall_s=190)])
     chosen = decision.setting(decision.cell_id)
     assert chosen is not None

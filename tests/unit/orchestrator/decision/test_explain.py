@@ -237,9 +237,10 @@ def test_margins_in_another_unit_and_poor_baselines_are_caveats(
 
 
 def test_a_cell_whose_trials_ended_later_in_all_seeds_is_not_clear() -> None:
+    """The third cell's total time is not known after a second attempt, so that total times cannot decide."""
     records = [
-        record_of(gpus, seed, metrics=measured(150.0 * gpus, 0.9 + seed / 1000), wall_s=wall_s)
-        for gpus, wall_s in ((1, 20.0), (2, 30.0))
+        record_of(gpus, seed, metrics=measured(rate, 0.9 + seed / 1000), wall_s=wall_s, attempt=attempt)
+        for gpus, rate, wall_s, attempt in ((1, 150.0, 60.0, 1), (2, 300.0, 70.0, 1), (4, 160.0, 50.0, 2))
         for seed in range(3)
     ]
     decision = decided(records)

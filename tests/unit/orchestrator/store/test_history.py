@@ -258,6 +258,18 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     assert "samples_per_s" not in failed.metrics
 
 
+def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_timed_another():
+    def ended_in(trial_id, process, **fields):
+        return end(trial_id=trial_id, provenance={"process": process} if process else {}, **fields)
+
+    again = ended_in("again", "3", measures="a")
+    later = [ended_in("f", "3"), ended_in("copy", "1", same_as="a"), ended_in("late", "1", same_as="b")]
+    records = [ended_in("a", "1"), ended_in("b", "1"), ended_in("c", "2", status=Status.OOM), ended_in("d", "2")]
+    found = History([SWEEP, *records, ended_in("e", None), ended_in("g", None), again, *later]).rows
+    kept = {trial_id for trial_id, row in found.items() if row.in_kept_processes}
+    assert kept == {"b", "d", "f", "late"}
+
+
 def test_outputs_are_files_that_every_ok_trial_wrote():
     def wrote(*names, status=Status.OK, trial_id=ID):
         record = end(status, trial_id=trial_id)
