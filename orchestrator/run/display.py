@@ -217,21 +217,15 @@ class Display:
             self._live.update(view, refresh=True)
 
     def left_s(self) -> float | None:
-        """Estimate the seconds until the end, from the trials that ran at once so far.
-
-        Until two trials have ended, from the forecast, if there is one: most of the first one's time may be the start
-        of its processes.
-        """
+        """Estimate the seconds until the end, from the trials that ran at once so far; at first from the forecast."""
         waiting = self._total - sum(self._ended.values()) - len(self._running)
-        if not waiting and not self._running:
-            return 0.0
         now = time.monotonic()
-        if len(self._took_s) < 2:
-            return None if self._forecast_s is None else max(0.0, self._forecast_s - (now - self._first_start))
+        elapsed_s = now - self._first_start
         running_s = [now - running.began_s for running in self._running.values()]
         # How many trials run side by side changes with their gangs; the average so far is the best guess.
-        at_once = (sum(self._took_s) + sum(running_s)) / (now - self._first_start)
-        return time_left_s(self._took_s, running_s, waiting, at_once)
+        at_once = (sum(self._took_s) + sum(running_s)) / elapsed_s if elapsed_s else 1.0
+        left_s = time_left_s(self._took_s, running_s, waiting, at_once)
+        return max(0.0, self._forecast_s - elapsed_s) if left_s is None and self._forecast_s is not None else left_s
 
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)

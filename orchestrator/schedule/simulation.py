@@ -92,11 +92,13 @@ class Timetable:
 def time_left_s(took_s: Sequence[float], running_s: Sequence[float], waiting: int, at_once: float) -> float | None:
     """Estimate the seconds until the last trial ends, if all take the median of those that have ended.
 
-    `running_s` says how long each running trial has run, `at_once` how many run at a time. None if none has ended.
+    `running_s` says how long each running trial has run, `at_once` how many run at a time. None until two trials have
+    ended: most of the first one's time may be the start of its processes.
     """
-    if not took_s:
+    if not waiting and not running_s:
+        return 0.0
+    if len(took_s) < 2:
         return None
-    # The median, because the first trial also starts the processes.
     typical_s = statistics.median_low(took_s)
     current_s = max((max(0.0, typical_s - seconds) for seconds in running_s), default=0.0)
     return current_s + waiting * typical_s / at_once
