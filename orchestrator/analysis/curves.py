@@ -91,7 +91,7 @@ def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     more = len(problems) - _MOST_PROBLEMS
     if more > 0:  # a folder may lack all its curves
         problems = problems[:_MOST_PROBLEMS]
-        problems.append(Problem(where="trials", what=f"{more} more curves are missing, or are not sound"))
+        problems.append(Problem(where="trials", what=f"{more} more curves are missing or damaged"))
     return _frame(names, lengths, parts), problems
 
 

@@ -40,12 +40,12 @@ from orchestrator.decision.recommendation import (
     SPEED_ONLY,
     TIED,
     UNDECIDED,
+    Cell,
     Figure,
     GpuCount,
     LargerBatch,
     MoreSeeds,
     Recommendation,
-    Setting,
     remark,
 )
 from orchestrator.decision.verdicts import Verdict
@@ -62,7 +62,7 @@ _WITH_INTERVAL = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "ac
 """Columns of the summary with an interval, and their units."""
 
 
-def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Setting, ...]:
+def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Cell, ...]:
     """Return the chosen cell, then by objective the front, the cells that may be best, `others`, and the baseline."""
     chosen, level = contenders.chosen, contenders.choice.log_objective.point
     is_on_front = on_front(contenders)
@@ -82,7 +82,7 @@ def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Set
         intervals["speedup"] = (behind.negated().map(np.exp), "1")
     worse = contenders.choice.accuracy_difference.intervals()
     intervals[f"{metric}_difference"] = (worse if contenders.metric.higher_is_better else worse.negated(), "1")
-    return tuple(_setting(contenders, row, intervals, on_front=bool(is_on_front[row])) for row in rows)
+    return tuple(_cell(contenders, row, intervals, on_front=bool(is_on_front[row])) for row in rows)
 
 
 def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
@@ -94,13 +94,11 @@ def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
     return {axis: parsed_cell(_plain(value)) for axis, value in had.items()}
 
 
-def _setting(
-    contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool
-) -> Setting:
+def _cell(contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool) -> Cell:
     cell, terms, axes = contenders.rows[row], contenders.terms, axes_of(contenders, row)
     chosen = contenders.chosen
     narrowed = narrowed_to(axes, sorted(contenders.seeds[row]), excludes=terms.excludes, zips=terms.zips)
-    return Setting(
+    return Cell(
         cell_id=str(cell["cell_id"]),
         name=contenders.names[row],
         further={axis_name(column): fact(config_value(cell[column])) for column in contenders.further_axes},

@@ -152,7 +152,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Cell:
     """One of the cells that a recommendation discusses, for use by programs."""
 
     cell_id: str
@@ -227,7 +227,7 @@ class Recommendation:
     """Further remarks that belong to the headline."""
     verdict: str = ""
     """CLEAR, SPEED_ONLY, TIED or UNDECIDED; empty without an objective."""
-    rivals: tuple[Setting, ...] = ()
+    rivals: tuple[Cell, ...] = ()
     """The cells that may be the best instead of the chosen one, or tie with it; the likeliest first."""
     provisional: bool
     p_best: float = math.nan
@@ -253,24 +253,24 @@ class Recommendation:
     """The name of the figure with the time that decides: `time`, or `total_time`, which includes start-up."""
     left_out: tuple[Remark, ...] = ()
     """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
-    shortlist: tuple[Setting, ...] = ()
+    shortlist: tuple[Cell, ...] = ()
     """The cells it discusses, the chosen one first."""
     probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """P(within margin) and P(best) of each cell that can be chosen, by `cell_id`."""
 
-    def setting(self, cell_id: str | None) -> Setting | None:
+    def cell(self, cell_id: str | None) -> Cell | None:
         """Return the discussed cell with this id; None if there is none."""
         return next((cell for cell in self.shortlist if cell.cell_id == cell_id), None)
 
     @property
-    def chosen(self) -> Setting | None:
+    def chosen(self) -> Cell | None:
         """The chosen cell."""
-        return self.setting(self.cell_id)
+        return self.cell(self.cell_id)
 
     @property
-    def baseline(self) -> Setting | None:
+    def baseline(self) -> Cell | None:
         """The cell that accuracies are compared with."""
-        return self.setting(self.baseline_cell_id)
+        return self.cell(self.baseline_cell_id)
 
 
 def not_made(terms: Terms) -> Recommendation:

@@ -288,7 +288,7 @@ def _copying(request: Request, layout: ResultsFolder, console: Console) -> Abstr
 
 
 def report(checked: CheckedSweep, console: Console, what_if: Callable[[History], str] = lambda history: "") -> int:
-    """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status.
+    """Rebuild the tables and the report from what can be read in the journal, run nothing, and return the exit status.
 
     `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
     """

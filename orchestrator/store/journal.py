@@ -27,7 +27,7 @@ from orchestrator.store.history import History
 from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import quarantine_of
-from orchestrator.store.soundness import flaw
+from orchestrator.store.soundness import why_unusable
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16
@@ -118,21 +118,21 @@ class Replay:
         """Read the contents of a journal. Every mode reads them here."""
         lines, damages = split(data)
         records: list[Record] = []
-        flaws: dict[str, list[int]] = {}
+        reasons: dict[str, list[int]] = {}
         for number, line in enumerate(lines, start=1):
             try:
                 record = decode(line)
-                why = flaw(record)
+                why = why_unusable(record)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 why = f"{type(error).__name__}: {error}"
             if why:
-                # By reason: after a change of versions, thousands of records may have the same flaw.
-                flaws.setdefault(why, []).append(number)
+                # By reason: after a change of versions, thousands of records may have the same one.
+                reasons.setdefault(why, []).append(number)
             else:
                 records.append(record)
         unusable = tuple(
             f"record {first}{f' and {len(more)} more' if more else ''}: {why}; left out"
-            for why, (first, *more) in flaws.items()
+            for why, (first, *more) in reasons.items()
         )
         return Replay(records=tuple(records), damages=damages, unusable=unusable)
 

@@ -34,7 +34,7 @@ _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 _DEEPEST = 100  # the most levels of a value
 
 
-def flaw(record: Record) -> str:
+def why_unusable(record: Record) -> str:
     """Return why a record is left out although its checksum is right; empty if it is sound.
 
     It may be from a later version or another program. Fields of other names are ignored.
@@ -47,11 +47,11 @@ def flaw(record: Record) -> str:
     # Readers are recursive, so that a deeper value would end the program.
     if _is_deeper(value, _DEEPEST):
         return f"{kind}: more than {_DEEPEST} values within one another"
-    reason = checked_record(value)[1] if kind == Kind.FINISHED else _flaw_of_fields(value, *_FIELDS[kind])
+    reason = checked_record(value)[1] if kind == Kind.FINISHED else _why_unfit(value, *_FIELDS[kind])
     return f"{kind}: {reason}" if reason else ""
 
 
-def _flaw_of_fields(value: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]) -> str:
+def _why_unfit(value: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]) -> str:
     """Return what is wrong with the fields, whose types are given; empty if nothing is."""
     for name, expected in {**required, **optional}.items():
         if name in value and not _as(expected, value[name])[1]:

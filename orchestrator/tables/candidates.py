@@ -21,11 +21,11 @@ from orchestrator.decision.recommendation import (
     TIED,
     UNDECIDED,
     WORTH,
+    Cell,
     Figure,
     GpuCount,
     GpuStep,
     Recommendation,
-    Setting,
     StepCell,
     StepSpeed,
 )
@@ -68,7 +68,7 @@ class Column:
 class Candidates:
     """The cells in question, the best by the objective first."""
 
-    cells: Sequence[Setting]
+    cells: Sequence[Cell]
     roles: Sequence[str]
     """`baseline` and the like, or empty."""
     chosen: int | None
@@ -87,7 +87,7 @@ class Candidates:
         baseline, rivals, the runner-up, and the best cell of each number of GPUs.
         """
         roles = _roles(recommendation)
-        wanted = [cell for cell_id in roles if (cell := recommendation.setting(cell_id))][:most]
+        wanted = [cell for cell_id in roles if (cell := recommendation.cell(cell_id))][:most]
         if not wanted:
             return None
         objective = recommendation.terms.report.objective
@@ -145,7 +145,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     return roles
 
 
-def _of_axes(cells: Sequence[Setting]) -> tuple[list[Column], list[str]]:
+def _of_axes(cells: Sequence[Cell]) -> tuple[list[Column], list[str]]:
     """Return a column for each further axis in which these cells differ, and the axes that are too wide for one."""
     columns: list[Column] = []
     others: list[str] = []
@@ -163,7 +163,7 @@ def _of_axes(cells: Sequence[Setting]) -> tuple[list[Column], list[str]]:
     return columns, others
 
 
-def equal_rivals(recommendation: Recommendation) -> list[Setting]:
+def equal_rivals(recommendation: Recommendation) -> list[Cell]:
     """Return the eligible rivals that are likelier the best than the chosen cell or, in a tie, as likely."""
     # In a tie, rivals with a somewhat lower probability are as good a choice.
     tie = recommendation.verdict == TIED
@@ -171,7 +171,7 @@ def equal_rivals(recommendation: Recommendation) -> list[Setting]:
     return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
 
 
-def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
+def _columns(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
     """Yield the columns of these cells; some of them may have no text."""
     rates = [cell.values["lr"] for cell in cells]
     yield Column(
@@ -197,7 +197,7 @@ def _columns(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterat
     )
 
 
-def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
+def _times(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
     """Yield the time that decides with its interval, and the other time if start-up and evaluation matter."""
     time = recommendation.deciding_time
     titles = {"time": "time", "total_time": "with start-up"}
@@ -213,7 +213,7 @@ def _times(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator
         yield _amount(other, titles[other], recommendation, cells, rank=8)
 
 
-def _amount(figure: str, title: str, recommendation: Recommendation, cells: Sequence[Setting], rank: int) -> Column:
+def _amount(figure: str, title: str, recommendation: Recommendation, cells: Sequence[Cell], rank: int) -> Column:
     unit = _unit(figure, recommendation)
     texts = [unit.number(cell.value(figure)) for cell in cells]
     return Column(name=figure, title=f"{title} [{unit.name}]", texts=texts, rank=rank)
@@ -225,7 +225,7 @@ def _unit(figure: str, recommendation: Recommendation) -> Unit:
     return suited(recommendation.shortlist[0].figures[figure].unit, *values)
 
 
-def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
+def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
     """Yield the speed-up over the baseline, and its factors if both the GPUs and the batch have one.
 
     The factor of the GPUs is the throughput relative to the baseline's GPUs at the same batch; the rest is that of the
@@ -259,7 +259,7 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterato
         yield Column(name="of_batch", title=f"gain of {rest}", texts=of_batch, rank=6)
 
 
-def _gain_of_gpus(cell: Setting, counts: Sequence[GpuCount]) -> float:
+def _gain_of_gpus(cell: Cell, counts: Sequence[GpuCount]) -> float:
     """Return the throughput over that of the fewest GPUs at the same batch; NaN without such a cell."""
     gain, ideal = cell.value("gpu_speedup"), cell.value("gpu_speedup") / cell.value("efficiency")
     # Without a cell on the fewest GPUs at the same batch, the summary compares with the fewest that had it.
@@ -267,7 +267,7 @@ def _gain_of_gpus(cell: Setting, counts: Sequence[GpuCount]) -> float:
     return gain if is_over_fewest else math.nan
 
 
-def _metric(recommendation: Recommendation, cells: Sequence[Setting]) -> Iterator[Column]:
+def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
     """Yield the metric of choice, and its difference from the baseline's with the allowed loss in its title."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
     values = [cell.value(metric.name) for cell in cells]
@@ -352,7 +352,7 @@ def _single_step(step: GpuStep, recommendation: Recommendation) -> str:
     text = f"{_judged(step.if_held, recommendation)} if {name} holds its {word} ({gain})"
     if sure is None:
         return text
-    safe = recommendation.setting(recommendation.safe_cell_id)
+    safe = recommendation.cell(recommendation.safe_cell_id)
     which = f"the safe {sure.name}" if safe and safe.name == sure.name else sure.name
     # In the order of the first part's words.
     figures = ([sure.gain.value] if recommendation.terms.report.objective == "time" else []) + [sure.cost]
@@ -432,7 +432,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
 
 def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     """Yield the cost of the chosen cell beside that of the cheapest one."""
-    chosen, cheapest = recommendation.chosen, recommendation.setting(recommendation.cheapest_cell_id)
+    chosen, cheapest = recommendation.chosen, recommendation.cell(recommendation.cheapest_cell_id)
     if chosen is None or math.isnan(chosen.value("cost")):
         return
     unit = _unit("cost", recommendation)

@@ -21,9 +21,9 @@ from orchestrator.decision.recommendation import (
     SPEED_ONLY,
     TIED,
     UNDECIDED,
+    Cell,
     GpuCount,
     Recommendation,
-    Setting,
 )
 from orchestrator.store.files import finite
 from orchestrator.tables.candidates import Candidates, answers, by_batch, equal_rivals
@@ -120,7 +120,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
 
 def _safe_choice(recommendation: Recommendation) -> list[str]:
     """Return a sentence on the cell that surely keeps its accuracy, if an undecided choice may not keep it."""
-    safe = recommendation.setting(recommendation.safe_cell_id)
+    safe = recommendation.cell(recommendation.safe_cell_id)
     if recommendation.verdict != UNDECIDED or safe is None:
         return []
     return [filled("safe_choice", {"is_baseline": safe == recommendation.baseline, "name": safe.name})]
@@ -178,7 +178,7 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "sentence": text.sentence,
         "objective": {"name": recommendation.terms.report.objective, "measure": recommendation.measure or None},
         "verdict": recommendation.verdict or None,
-        "recommended": chosen and _setting(chosen),
+        "recommended": chosen and _cell_json(chosen),
         "safe_cell_id": recommendation.safe_cell_id,
         "provisional": recommendation.provisional,
         "probability": {"best": recommendation.p_best, "within_margin": recommendation.p_within_margin},
@@ -187,9 +187,9 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
         "reasons": text.reasons,
         "not_considered": [sentence(remark) for remark in recommendation.left_out],
-        "rivals": [{key: _setting(rival)[key] for key in _OF_RIVALS} for rival in recommendation.rivals],
-        "baseline": baseline and _setting(baseline),
-        "alternatives": [_setting(cell) for cell in others],
+        "rivals": [{key: _cell_json(rival)[key] for key in _OF_RIVALS} for rival in recommendation.rivals],
+        "baseline": baseline and _cell_json(baseline),
+        "alternatives": [_cell_json(cell) for cell in others],
         "gpu_counts": [_gpu_count(count, recommendation) for count in recommendation.gpu_counts],
         "gpu_steps": [asdict(step) for step in recommendation.gpu_steps],
         "larger_batches": [asdict(batch) for batch in recommendation.larger_batches],
@@ -206,7 +206,7 @@ _OF_RIVALS = ("cell_id", "name", "eligible", "tied", "n_timed", "n_ok", "probabi
 """What is told of a rival; the rest is among the alternatives."""
 
 
-def _setting(cell: Setting) -> dict[str, Any]:
+def _cell_json(cell: Cell) -> dict[str, Any]:
     """Return a cell; its `speedup` is that of the sentence, over the baseline that accuracies are compared with."""
     figures = {name: None if math.isnan(figure.value) else asdict(figure) for name, figure in cell.figures.items()}
     figures.setdefault("speedup", None)
@@ -217,7 +217,7 @@ def _setting(cell: Setting) -> dict[str, Any]:
 
 
 def _gpu_count(count: GpuCount, recommendation: Recommendation) -> dict[str, Any]:
-    cell = recommendation.setting(count.cell_id)
+    cell = recommendation.cell(count.cell_id)
     best = cell and {
         "cell_id": cell.cell_id,
         "name": cell.name,

@@ -121,7 +121,7 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
             write(layout, name, content)
         together, found = curves_frame(layout, names)
         expected = [_alone(content) for content in contents]
-    assert [problem.what for problem in found] == [each for _, troubles in expected for each in troubles]
+    assert [problem.what for problem in found] == [each for _, damages in expected for each in damages]
     found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
     for name, (columns, _) in zip(names, expected, strict=True):
         if columns and len(columns["epoch"]):

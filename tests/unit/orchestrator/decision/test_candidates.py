@@ -291,7 +291,7 @@ def test_the_start_of_processes_decides_nothing_between_rules_that_share_a_timin
     later = {"timed_with": trials[0].trial_id, "in_kept_processes": True}
     trials += [record_of(2, lr_rule="sqrt", wall_s=65, metrics=measured(100, 0.89), **later)]
     decision = decided([*trials, record_of(1, metrics=measured(50, 0.9), wall_s=190)])
-    chosen = decision.setting(decision.cell_id)
+    chosen = decision.cell(decision.cell_id)
     assert chosen is not None
     assert (chosen.values["lr_rule"], decision.deciding_time) == ("linear", "time")
 

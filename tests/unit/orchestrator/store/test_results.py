@@ -73,8 +73,8 @@ def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
-    record, trouble = checked_record(a_record() | {"colour": "red"})
-    assert record == demo.records()[0] and trouble == ""
+    record, reason = checked_record(a_record() | {"colour": "red"})
+    assert record == demo.records()[0] and reason == ""
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     ],
 )
 def test_record_with_a_wrong_type_is_left_out(field: str, value: Any, told: str) -> None:
-    record, trouble = checked_record(a_record() | {field: value})
-    assert record is None and told in trouble
+    record, reason = checked_record(a_record() | {field: value})
+    assert record is None and told in reason
 
 
 def test_trials_of_another_configuration_are_counted(layout: ResultsFolder) -> None:
