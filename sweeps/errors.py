@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from sweeps.printable import printable
@@ -16,9 +17,26 @@ class ConfigError(ValueError):
         super().__init__("\n".join(self.errors))
 
 
+def close_to(name: object, valid: Iterable[str], most: int = 4) -> list[str]:
+    """Return the valid names that may be meant: in other letters, misspelt, or of which this is a part."""
+    names, given = list(dict.fromkeys(valid)), str(name)
+    if same := [valid_name for valid_name in names if _letters(valid_name) == _letters(given)]:
+        return same
+    close = difflib.get_close_matches(given, names, n=2, cutoff=0.75)
+    # `resnet34` is no misspelt `resnet18`.
+    digits = re.sub(r"\D", "", given)
+    close = [near for near in close if not digits or re.sub(r"\D", "", near) == digits]
+    starts = [near for near in names if any(part.startswith(given.lower()) for part in re.split(r"[-_/]", near))]
+    return list(dict.fromkeys([*close, *(starts if len(given) > 1 else [])]))[:most]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return ` (did you mean 'batch'?)`, or an empty string if no valid name is similar."""
-    close = difflib.get_close_matches(str(name), list(dict.fromkeys(valid)), n=2, cutoff=0.75)
+    close = close_to(name, valid)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 

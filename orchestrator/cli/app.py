@@ -10,7 +10,7 @@ import csv
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun, one_line
-from orchestrator.config.habits import dash_errors
+from orchestrator.config.habits import without_dashes
 from orchestrator.config.hydra_private import (
     flags_parser,
     overrides_of_this_job,
@@ -28,7 +28,7 @@ from orchestrator.config.hydra_private import (
     run_jobs,
     show,
 )
-from orchestrator.config.overrides import rewritten, with_command, with_search_path
+from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
-        arguments = with_command(arguments)
-        if errors := list(dash_errors(arguments)):
-            raise ConfigError(errors)
+        arguments, options = without_dashes(with_command(arguments))
+        if options:
+            raise ConfigError(_dash_errors(rewritten(arguments), options))
         # A report may be asked for by its folder alone.
         completed = with_recorded(rewritten(arguments))
         if completed.remark:
@@ -89,6 +89,25 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         with _Jobs() as jobs:
             run_jobs(primary(), overrides, jobs)
         return jobs.status
+
+
+def _dash_errors(arguments: Sequence[str], options: Mapping[str, str]) -> Iterator[str]:
+    """Yield an error for each option, which is an override here, with what to write; and the errors in the others."""
+    from orchestrator.cli.sweep_checks import composed  # imported here so that --help stays quick
+
+    flags = flags_parser().parse_intermixed_args(list(arguments))
+    errors: Sequence[str] = ()
+    with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
+        try:
+            composed(with_search_path(flags.overrides, flags.config_dir))
+        except ConfigError as error:
+            errors = error.errors
+    for override, written in options.items():
+        key = key_of(override)
+        explained = [line.partition(": ")[2] for line in errors if line.startswith(repr(override))]
+        reason = explained[0].removeprefix(f"there is no key {key!r}: ") if explained else f"write {override}"
+        yield f"{written!r}: keys have no dashes: {reason}"
+    yield from (line for line in errors if not line.startswith(tuple(map(repr, options))))
 
 
 def _flag_errors(flags: Namespace) -> Iterator[str]:

@@ -6,12 +6,14 @@ The rules for single keys are in `orchestrator.config.schema`, those that concer
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
+from orchestrator.config.habits import choice_meant
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import (
     IDENTIFYING,
@@ -239,6 +241,10 @@ def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield f"sweep.baseline names {axis!r}, which is no axis of cells{nearest(axis, cell_axes)}; axes: {known}"
 
 
+_NO_CHOICE = re.compile(r"(trainable\.\w+)='?([^']*?)'? is not one of ")
+"""What a trainable says of a wrong choice."""
+
+
 def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
     """Yield a line for each error in what a trial is; with `runs_checks`, also those found by the trainable."""
     if "budget" in config:
@@ -271,7 +277,10 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
         if name := value_at(config, f"trainable.{key}"):
             try:
                 function = pkgutil.resolve_name(name)
-                yield from (function(config) or ()) if key == "_check_" else ()
+                for line in (function(config) or ()) if key == "_check_" else ():
+                    wrong = _NO_CHOICE.match(line)
+                    instead = choice_meant(wrong[1], wrong[2].lower()) if wrong else ""
+                    yield f"{line}: {instead}" if instead else line
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
             except TypeError as error:  # most checks calculate with values of the config

@@ -11,6 +11,8 @@ from typing import Any
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import unknown
 
+_MOST_IN_RANGE = 50  # values that a range is written out to
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeyKind:
@@ -56,25 +58,71 @@ class Number(KeyKind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is not a number in the range."""
-        number = self.number_in(value) if isinstance(value, str) else ""
+        number = self.number_in(str(value)) if isinstance(value, str | float) else ""
         hint = f": write {key}={number}" if number else self.hint if isinstance(value, str) else ""
         yield from (f"{line}{hint}" for line in super().errors(key, value))
 
     def number_in(self, text: str) -> str:
-        """Return the number in `$2.50` or `1%`, or the seconds in `10m`; empty if there is none of this kind."""
+        """Return the number in `$2.50`, `1%` or `10k`, or the seconds in `10m`; empty if there is none of this kind."""
         # People copy prices with their currency, and write durations as in other tools.
+        text = text.strip()
+        number = None if self.unit else _number_in(text)
         if self.unit == "seconds":
             seconds = seconds_in(text)
-            return "" if seconds is None else f"{seconds:g}"
-        if percent := re.fullmatch(r"([0-9.]+) ?%", text):
-            return f"{float(percent[1]) / 100:g}" if not self.unit and percent[1].count(".") < 2 else ""
-        price = re.fullmatch(r"[^\w.-]?([0-9.]+) ?(?:[^\w.:]|[A-Z]{3})?", text) if not self.unit else None
-        return price[1] if price else ""
+            number = None if seconds is None else f"{seconds:g}"
+        elif self.unit == "GB" and (size := re.fullmatch(rf"({_NUMBER}) ?gi?b?", text.lower())):
+            number = size[1]
+        if number is None:
+            return ""
+        value = float(number)
+        value = int(value) if value.is_integer() else value
+        # As typed, but for `1e6` where a whole number is needed.
+        return (str(value) if self.whole else number) if self._fits(value) else ""
 
     def _fits(self, value: Any) -> bool:
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
             return False
         return bool(self.above < value < self.below and value >= self.at_least)
+
+
+_NUMBER = r"(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
+_FACTORS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_CURRENCY = r"(?:[^\w.:\s%-]|[A-Z]{3}|dollars?|euros?|usd|eur)"
+
+
+def is_money(text: str) -> bool:
+    """Return whether a text is a number with the sign or the name of a currency."""
+    return bool(re.fullmatch(rf"{_CURRENCY} ?{_NUMBER}.*|{_NUMBER} ?{_CURRENCY}.*", text))
+
+
+def _number_in(text: str) -> str | None:
+    """Return the number in `50%`, `$2.50`, `2.50 EUR/h` or `10k`, as typed if it can be; None for other text."""
+    if share := re.fullmatch(rf"({_NUMBER}) ?%", text):
+        return f"{float(share[1]) / 100:g}"
+    if large := re.fullmatch(rf"({_NUMBER}) ?([kmbgt])", text.lower()):
+        return f"{float(large[1]) * _FACTORS[large[2]]:.15g}"
+    price = re.fullmatch(rf"{_CURRENCY}? ?({_NUMBER}) ?{_CURRENCY}?(?:/ ?(?:gpu)?h(?:our)?)?", text)
+    return price[1] if price else None
+
+
+def values_in(text: str, *, every: bool = False) -> str:
+    """Return the values that `64..512`, `1-8`, `1k,2k` or `[1,2]` stand for, with commas; other text as it is.
+
+    A range has its powers of 2 of whole numbers, else of 10, or `every` whole number.
+    """
+    inside = text.removeprefix("choice").strip("()[]{} ")
+    span = re.fullmatch(rf"({_NUMBER}) ?(?:\.\.\.?|-|:|to) ?({_NUMBER})", inside.lower())
+    if not span:
+        values = [value.strip() for value in inside.split(",")]
+        return ",".join(str(int(value[:-1]) * 1024) if re.fullmatch(r"\d+[kK]", value) else value for value in values)
+    low, high = float(span[1]), float(span[2])
+    if every and high - low < _MOST_IN_RANGE:
+        return ",".join(map(str, range(int(low), int(high) + 1)))
+    step = 2 if low >= 1 and low.is_integer() and high.is_integer() else 10
+    values = [span[1]]
+    while 0 < float(values[-1]) * step < high * (1 - 1e-9) and len(values) < _MOST_IN_RANGE:
+        values.append(f"{float(values[-1]) * step:g}")
+    return ",".join([*values, span[2]])
 
 
 _SECONDS = {
@@ -86,7 +134,10 @@ _SECONDS = {
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration such as `90m`, `1.5h` or `1d12h`; None for other text."""
+    """Return the seconds of a duration such as `90m`, `1.5h`, `1d12h` or `02:30:00`; None for other text."""
+    if clock := re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text):  # as Slurm writes it: 1-12:00:00
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     parts = re.findall(r"(\d+(?:\.\d+)?) ?([a-z]+) ?", text.lower())
     is_duration = re.fullmatch(r"(?:\d+(?:\.\d+)? ?[a-z]+ ?)+", text.lower()) and {unit for _, unit in parts} <= {
         *_SECONDS
@@ -103,8 +154,9 @@ class OneOf(KeyKind):
         from orchestrator.config.habits import choice_meant  # imports the schema, which imports this module
 
         if not self.admits(value):
-            instead = choice_meant(key, str(value))
-            yield unknown(key, value, (*self.words, *["null"] * self.null)) + (f"; {instead}" if instead else "")
+            instead = choice_meant(key, str(value).lower() if isinstance(value, bool) else str(value))
+            choices = (*self.words, *["null"] * self.null)
+            yield f"unknown {key} {value!r}: {instead}" if instead else unknown(key, value, choices)
 
     def _fits(self, value: Any) -> bool:
         return False
@@ -121,8 +173,23 @@ class Described(KeyKind):
         return self.fits(value)
 
 
-FLAG = Described(form="true or false", fits=lambda value: isinstance(value, bool))
-"""Hydra reads `no` as text, which would count as true."""
+@dataclass(frozen=True, kw_only=True)
+class Flag(KeyKind):
+    """True or false. Hydra reads `no` as text, which would count as true."""
+
+    form: str = "true or false"
+
+    def errors(self, key: str, value: Any) -> Iterator[str]:
+        """Yield a line if the value is neither, with the one that `no`, `on` or 1 stands for."""
+        word = next((name for name, words in _FLAGS.items() if str(value).lower() in words), "")
+        yield from (f"{line}: write {key}={word}" if word else line for line in super().errors(key, value))
+
+    def _fits(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+_FLAGS = {"true": ("yes", "on", "1", "y"), "false": ("no", "off", "0", "n", "none")}
+FLAG = Flag()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping
+from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping, values_in
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import AXES, Settings
 from orchestrator.store import files
@@ -139,7 +139,11 @@ def axis_value_errors(axes: Axes) -> Iterator[str]:
     for axis, values in axes.items():
         kind = AXES.get(axis) or SCHEMA.get(axis)
         if kind and not isinstance(values, str):
-            yield from (line for value in values if value is not None for line in kind.errors(axis, value))
+            for value in values:
+                several = values_in(value, every=axis == "seed") if isinstance(value, str) and axis in AXES else value
+                hint = f": write 'sweep.axes.{axis}=[{several}]'" if several != value else ""
+                for line in kind.errors(axis, value) if value is not None else ():
+                    yield line.partition(": write ")[0] + hint if hint else line
 
 
 def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
@@ -249,6 +253,24 @@ def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[st
     bases = [base for base in values.pop("defaults", ()) if base != "_self_"]
     inherited = [dict(flat(_of_file(place / group / f"{base}.yaml"))) for base in bases]
     return {key: value for level in (*inherited, dict(flat(values))) for key, value in level.items()}
+
+
+def options_with(key: str) -> list[str]:
+    """Return the shipped choices of a key's group whose files set the key: those of `model.dropout`."""
+    group, _, name = key.partition(".")
+    files_of_group = sorted((config_dir() / group).glob("*.yaml"))
+    return [file.stem for file in files_of_group if name in dict(flat(_of_file(file)))]
+
+
+def keys_of_groups() -> dict[str, list[str]]:
+    """Return {last part: dotted keys} of all shipped choices of groups."""
+    keys: dict[str, list[str]] = {}
+    for file in sorted(file for group in _GROUPS for file in (config_dir() / group).glob("*.yaml")):
+        for key, _ in flat(_of_file(file)):
+            dotted, name = f"{file.parent.name}.{key}", key.rpartition(".")[2]
+            if dotted not in keys.setdefault(name, []):
+                keys[name].append(dotted)
+    return keys
 
 
 def _shipped(group: str, name: str, place: Path | None = None) -> Mapping[str, Any]:

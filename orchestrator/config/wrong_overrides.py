@@ -16,15 +16,17 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, one_line
-from orchestrator.config.habits import copyable, meant, meant_by_word
+from orchestrator.config.habits import choice_meant, elsewhere, group_meant, meant, meant_by_word, override_of
 from orchestrator.config.hydra_private import apply_override, resolved
+from orchestrator.config.kinds import OneOf
 from orchestrator.config.overrides import is_search_path, key_of
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups
 from orchestrator.config.search_path import Groups, primary
-from sweeps.errors import ConfigError, nearest, unknown
+from sweeps.errors import ConfigError, close_to, nearest
 from sweeps.sweep import STANDARD_AXES
 
 _SCRIPTS = (".py", ".sh")
+_MOST_LISTED = 8  # keys of a section, or choices of a group
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
@@ -125,14 +127,14 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
         is_known = key in (*keys, *groups.names) or key.startswith("sweep.axes.")
-        if not is_known and (instead := meant(key, f"[{value}]")):
+        if not is_known and (instead := meant(key, f"[{value}]", [*keys, *groups.names])):
             return f"{override!r}: there is no key {key!r}: {instead}"
         return f"{override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: to leave out a group, write ~{key}"
     if options and value not in options:
-        what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
-        return f"{unknown(what, value, options)}{_own_code(key, value)}"
+        scale = f"scale={value}" if key.startswith("sweep/") else ""
+        return f"{scale or override!r}: {_no_choice(key, value, options)}"
     # It sets a key that does not exist.
     if "Could not override" in str(error):
         known = [*keys, *groups.names]
@@ -140,32 +142,58 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
             override, value = f"{key}=…", "…"
         if key in known:
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
-        return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known)}"
+        return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known, groups)}"
     # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
     written = override.removeprefix("++")
     return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
 
 
-def _instead_of(key: str, value: str, known: Sequence[str]) -> str:
+def _no_choice(group: str, value: str, options: Sequence[str]) -> str:
+    """Return that a group has no such choice, with those that may be meant."""
+    if instead := choice_meant(group, value):
+        return f"there is no {group} {value!r}: {instead}"
+    key = "scale" if group.startswith("sweep/") else group
+    if close := close_to(value, options):
+        return f"there is no {key} {value!r} (did you mean {' or '.join(f'{key}={option}' for option in close)}?)"
+    shown = [option for option in options if not option.startswith("published/")]
+    return f"there is no {key} {value!r}; valid: {', '.join(shown)}{_own_code(group, value)}"
+
+
+def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> str:
     """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
     section, _, name = key.rpartition(".")
-    if instead := meant(key, value):
+    if (plain := key.lower().replace("-", "_")) in known:
+        return f": write {override_of(plain, key, value)}"
+    if group := group_meant(key):
+        options = groups.options(group)
+        return f": write {group}={value}" if value in options else f": {_no_choice(group, value, options)}"
+    if instead := meant(key, value, known):
         own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
         return f": {instead}{own}"
-    if section in known:
-        beside = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
-        similar = [beside[close] for close in get_close_matches(name, beside, n=2, cutoff=0.75)]
-    else:  # the section is missing or wrong: `margin` for `report.margin`, `plan.format` for `format`
-        similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
-        # A word of a name is often all that is remembered: `warmup` for `warmup_epochs`.
-        similar = similar or [dotted for dotted in known if name in dotted.rpartition(".")[2].split("_")]
+    # A name without its section, part of a name, a key of another choice of a group, or a misspelling, in this order.
+    names = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
+    similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
+    similar = similar or [names[near] for near in close_to(name, names)]
+    if not similar and (others := keys_of_groups().get(name)):
+        return ": " + "; ".join(filter(None, (elsewhere(dotted, value, known) for dotted in others[:2])))
+    words = {*re.split(r"[._]", key)}
+    similar = similar or [dotted for dotted in known if words <= {*re.split(r"[._]", dotted)}]
+    if not section and len(name) > 3:
+        near = get_close_matches(name, {dotted.rpartition(".")[2] for dotted in known}, cutoff=0.8)
+        similar = similar or [dotted for dotted in known if dotted.rpartition(".")[2] in near]
+    # `modle=mlp` is no mode.
+    similar = [
+        key for key in similar if not isinstance(kind := SCHEMA.get(key), OneOf) or kind.admits(value)
+    ] or similar
     if similar:
-        return f" (did you mean {' or '.join(copyable(dotted, value) for dotted in similar[:3])}?)"
+        return f" (did you mean {' or '.join(override_of(dotted, key, value) for dotted in similar[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
-    can_be_added = top not in (*OWN_SECTIONS, "budget") and (top in known or not nearest(top, known))
-    hint = "" if section in known else nearest(key, known)
-    return f"{hint}; +{key}=… adds one" if can_be_added else hint
+    if section in known:
+        return f"; {section} has {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
+    close = nearest(key, known)
+    adds = f"; --help lists all keys, and +{key}=… adds one that code of yours reads"
+    return close if close or top in OWN_SECTIONS else adds
 
 
 def _quoting(override: str, error: Exception) -> str:
@@ -210,7 +238,7 @@ def _word_without_key(word: str, keys: Sequence[str], groups: Groups) -> str:
         return f"; {_COMMAND}"
     if options := groups.options(word) if word in groups.names else []:
         return f": write {word}=NAME, one of {', '.join(options)}"
-    if instead := meant_by_word(word):
+    if instead := meant_by_word(word, [*keys, *groups.names]):
         return f": {instead}"
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
@@ -239,6 +267,6 @@ def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups
     """Return why an axis does not fit: it is neither a key of the config nor a group."""
     keys = [key for key in dotted_keys(config) if not key.startswith("sweep.")]
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
-    instead = meant(f"sweep.axes.{axis}", listed)
+    instead = meant(f"sweep.axes.{axis}", listed, [*keys, *groups.names])
     hint = f": {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"

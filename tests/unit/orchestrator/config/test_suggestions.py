@@ -3,23 +3,26 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import one_line
+from orchestrator.config.compose import Composition, axes_of, initialised, one_line
 from orchestrator.config.habits import (
     _ACTIONS,
-    _HABITS,
+    _NAMES,
     _REMARKS,
+    _VALUES,
     choice_meant,
-    dash_errors,
+    copyable,
     meant,
     meant_by_word,
     meant_in_section,
+    without_dashes,
 )
-from orchestrator.config.schema import AXES, SCHEMA
+from orchestrator.config.overrides import rewritten
+from orchestrator.config.schema import SCHEMA, axis_value_errors, key_errors, structure_errors, value_errors
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -51,6 +54,42 @@ WISHES = {
     "price=$2.50": "report.price_per_gpu_hour=2.50",
     "wall_s=10m": "sweep.budget.wall_s=600",
     "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
+    "max_hours=3": "time_limit_s=10800",
+    "deadline=1-12:00:00": "sweep.budget.wall_s=129600",
+    "half=true": "trainable.precision=fp16",
+    "precision=16-mixed": "trainable.precision=fp16",
+    "trainable.precision=bfloat16": "trainable.precision=bf16",
+    "trainable.compile=true": "trainable.compile=default",
+    "optimizer=SGD": "optimizer=sgd",
+    "optim=Nesterov": "optimizer=sgd",
+    "network=mlp": "model=mlp",
+    "model=small": "model=small_cnn",
+    "per_device_train_batch_size=8": "sweep.axes.device_batch_size=[8]",
+    "batch-size=64..512": "sweep.axes.device_batch_size=[64,128,256,512]",
+    "sweep.axes.device_batch_size=1k": "sweep.axes.device_batch_size=[1024]",
+    "num_gpus=1-8": "sweep.axes.gpus=[1,2,4,8]",
+    "gpus=all": "sweep.axes.gpus=auto",
+    "--gres=gpu:h100:4": "sweep.axes.gpus=[4]",
+    "--gpus 1 2 4": "sweep.axes.gpus=[1,2,4]",
+    "--format json": "format=json",
+    "--no-cuda": "resources.device=cpu",
+    "--no-html": "report.html=false",
+    "-b 64": "sweep.axes.device_batch_size=[64]",
+    "lr=1e-4..1e-2": 'sweep.axes."trainable.lr"=[1e-4,0.001,1e-2]',
+    "budget.samples=1M": "budget.samples=1000000",
+    "budget.samples=1e6": "budget.samples=1000000",
+    "report.html=no": "report.html=false",
+    "report.objective=cheapest": "report.objective=cost",
+    "Budget.Epochs=3": "budget.epochs=3",
+    "currency=EUR": "report.currency=EUR",
+    "report.pric=2": "report.price_per_gpu_hour=2",
+    "warmup_ratio=0.1": "schedule=cosine",
+    "gradient_clip_val=1.0": "trainable.clip_grad_norm=1.0",
+    "max_grad_norm=1.0": "trainable.clip_grad_norm=1.0",
+    "trainer.max_epochs=5": "budget.epochs=5",
+    "gradient_checkpointing=true": "trainable.activation_checkpointing=full",
+    "max_failures=2": "retries=2",
+    "wandb_project=mine": "tracker.wandb.project=mine",
     "batch=32,64": "sweep.axes.device_batch_size=[32,64]",
     "lr=0.1,0.2": 'sweep.axes."trainable.lr"=[0.1,0.2]',
     "cost_per_hour=2.5": "report.price_per_gpu_hour=2.5",
@@ -60,52 +99,111 @@ WISHES = {
 }
 
 
+def suggestions(line: str) -> Iterator[str]:
+    """Yield the overrides that an error offers."""
+    for part in re.split(r"write |did you mean |brackets, |spaces: ", line)[1:]:
+        for offered in re.split(r" or ", re.split(r"\?\)|; | \(for |, not of", part)[0]):
+            yield from (word for word in shlex.split(re.sub(r" \(.*", "", offered)) if "=" in word)
+
+
 def suggestion(line: str) -> str:
     """Return the first of the overrides that an error offers."""
-    written = re.split(r"write |brackets, |dashes: |spaces: ", line)[-1]
-    (copied,) = shlex.split(re.split(r" or | \(|; ", written)[0])
-    return copied
-
-
-def test_options_have_a_suggestion() -> None:
-    options = {wish: offered for wish, offered in WISHES.items() if wish.startswith("-")}
-    assert {wish: suggestion(line) for wish in options for line in dash_errors(wish.split(" "))} == options
+    return next(suggestions(line))
 
 
 def rounds(overrides: Iterable[str]) -> list[list[str]]:
-    """Return the overrides in few requests, with each key once, since its error hides others; an axis is alone."""
+    """Return the overrides in few requests, with each key once, since its error hides others; some are alone."""
     requests: dict[tuple[bool, str, int], list[str]] = {}
     count: Counter[str] = Counter()
     for override in overrides:
         key = override.partition("=")[0]
-        own = override if key.startswith("sweep.axes.") else ""
+        own = override if key.startswith(("sweep.axes.", "trainable.", "budget.")) else ""
         requests.setdefault((key in SCHEMA, own, count[key]), []).append(override)
         count[key] += 1
     return list(requests.values())
 
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    for wishes in rounds(wish for wish in WISHES if not wish.startswith("-")):
-        assert main(["sweep=batch_scaling", *wishes]) == 2
+    options = [wish for wish in WISHES if wish.startswith("-")]
+    for wishes in [*rounds(wish for wish in WISHES if wish not in options), *([option] for option in options)]:
+        assert main(["sweep=batch_scaling", *(word for wish in wishes for word in wish.split(" "))]) == 2
         lines = capsys.readouterr().err.splitlines()
         for wish in wishes:
             key = wish.partition("=")[0]
-            by_wish, by_key = ([line for line in lines if word in line] for word in (repr(wish), key))
-            (line,) = by_wish or by_key or lines
-            assert suggestion(line) == WISHES[wish]
+            starts = (key, f"unknown {key}", key.removeprefix("sweep.axes."))
+            by_wish = [line for line in lines if repr(wish) in line]
+            (line,) = by_wish or [line for line in lines if line.removeprefix("axis '").startswith(starts)]
+            assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
     for offered in rounds(dict.fromkeys(WISHES.values())):
         assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
         assert "trials" in capsys.readouterr().out
 
 
-def test_suggestions_are_keys_or_groups() -> None:
-    trainable = {f"trainable.{key}" for key in ("lr", "loader.workers", "precision", "micro_batch")}
-    keys = {*SCHEMA, *trainable, "data", "optimizer", "schedule", *(f"sweep.axes.{axis}" for axis in AXES)}
-    assert {target.partition("=")[0] for target in _HABITS} <= keys and {*_REMARKS} <= {*_HABITS, *SCHEMA}
+SAMPLES = {
+    "sweep.axes.lr_rule": "sqrt",
+    "sweep.baseline": "{gpus: 1}",
+    "sweep.name": "mine",
+    "report.metric": "val_loss",
+    "results_dir": "out",
+    "cluster.address": "auto",
+    "cluster.gpu_type": "H100",
+    "tracker.mlflow.uri": "file:mlruns",
+    "model.pretrained": "false",
+    "data.root": "data",
+    "schedule.warmup": "0.1",
+    **{key: next(iter(values)).partition(" ")[0] for key, values in _VALUES.items()},
+}
+"""A value that each key can have, where 3 is none."""
+
+CHOSEN = {
+    "model.": ["sweep=lm_scaling"],
+    "model.lora": ["sweep=lm_scaling", "model=hf", "model.path=none"],
+    "model.pretrained": ["sweep=lm_scaling", "model=hf", "model.path=none"],
+    "data.": ["sweep=batch_scaling", "data=cifar10"],
+    "schedule.": ["sweep=batch_scaling", "schedule=cosine"],
+}
+"""The choices that have the keys of a group."""
+
+
+def refusals(overrides: list[str]) -> list[str]:
+    """Return why a config does not compose or has wrong values; no trial is made."""
+    with initialised():
+        config = Composition(rewritten(overrides)).config
+    errors = [*structure_errors(config), *key_errors(config), *value_errors(config, SCHEMA)]
+    return [*errors, *axis_value_errors(axes_of(config["sweep"]["axes"]))]
+
+
+@pytest.mark.parametrize("target", _NAMES)
+def test_what_a_name_of_the_table_offers_composes(target: str) -> None:
+    key = target.partition("=")[0]
+    chosen = CHOSEN[max((begin for begin in CHOSEN if key.startswith(begin)), key=len, default="data.")]
+    name, equals, given = _NAMES[target].split()[0].partition("=")
+    given = {"n": "3", "TEXT": "H100"}.get(given, given) if equals else SAMPLES.get(key, "3")
+    section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora")) else key
+    # Each of them alone, since some exclude each other.
+    own = [override for override in suggestions(meant(name, given)) if section in override]
+    assert own and all(refusals([*chosen, override]) == [] for override in own)
+
+
+@pytest.mark.parametrize("target", [f"{key}={value}" for key, values in _VALUES.items() for value in values])
+def test_values_of_the_table_compose(target: str) -> None:
+    key, _, value = target.partition("=")
+    assert refusals(["sweep=batch_scaling", *copyable(key, value).replace("'", "").split(" ")]) == []
+
+
+def test_remarks_belong_to_entries() -> None:
+    entries = {*_NAMES, *SCHEMA, *(f"{key}={value}" for key, values in _VALUES.items() for value in values)}
+    assert {*_REMARKS} <= entries
+
+
+@pytest.mark.parametrize("action", [action for action in _ACTIONS if "write " in action])
+def test_what_an_action_offers_composes(action: str) -> None:
+    offered = re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0].replace("METRIC", "x")
+    assert refusals(["sweep=batch_scaling", *(word for word in shlex.split(offered) if "=" in word)]) == []
 
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
-    words = [{word for text in texts for word in text.split()} for texts in (_HABITS.values(), _ACTIONS.values())]
+    words = [{word for text in texts for word in text.split()} for texts in (_NAMES.values(), _ACTIONS.values())]
     assert words[0].isdisjoint(words[1])
 
 
@@ -147,12 +245,12 @@ def test_a_value_of_a_section_names_the_keys_that_take_it(section: str, value: s
 
 @pytest.mark.parametrize("flags", [["-m"], ["-cd", "my"], ["-cdmy"], ["--cfg", "job"], ["--conf", "x"], ["-h"]])
 def test_flags_are_no_keys(flags: list[str]) -> None:
-    assert list(dash_errors(flags)) == []
+    assert without_dashes(flags) == (flags, {})
 
 
-def test_a_letter_is_no_key() -> None:
-    (line,) = dash_errors(["-g", "2"])
-    assert "--help" in line and "g=2" not in line
+def test_an_unknown_letter_names_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep=batch_scaling", "-z", "2"]) == 2
+    assert "--help" in capsys.readouterr().err
 
 
 def test_options_of_a_launch_are_one_mapping() -> None:
