@@ -101,7 +101,7 @@ def total_s(trials: pd.DataFrame, kept: pd.Series[bool]) -> pd.Series[Any]:
     beside = (total - steady).where(whole).astype("float64")
     started, continued = beside.where(~kept), beside.where(kept)
     start = started.groupby(trials["gpus"]).transform("median") - continued.groupby(trials["gpus"]).transform("median")
-    # Trials on one GPU often continue in a process of a larger gang, so that none has a start of its own.
+    # Trials on one GPU often continue in a process of a larger gang, so that the start of none is measured.
     start = start.fillna(started.median() - continued.median()).clip(lower=0.0)
     return (steady + beside + start.where(kept, 0.0)).astype("float64")
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config.compose import Composition, initialised, is_data
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
+from orchestrator.config.multirun import is_data
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at

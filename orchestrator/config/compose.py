@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,7 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import check_file
-from orchestrator.config.hydra_private import Checks, initialised_at, parsed, resolved, values_of_sweep
+from orchestrator.config.hydra_private import Checks, initialised_at, one_line, resolved
+from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
 from orchestrator.config.schema import place_errors
 from orchestrator.config.search_path import (
@@ -32,16 +30,12 @@ from orchestrator.config.search_path import (
 )
 from orchestrator.config.trust import check_hydra
 from orchestrator.store.secrets import Secrets
-from sweeps.axes import Axes, flat
+from sweeps.axes import Axes
 from sweeps.errors import ConfigError, unknown
-from sweeps.sweep import MOST_TRIALS
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
 """What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
 UTF-8 (a ValueError), `model=null` (another), or lists nested too deep."""
-
-_LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
-
 
 CHECKS = Checks(file=check_file, hydra=check_hydra, folders=shipped_dirs()[1:])
 """The checks of every config that Hydra composes."""
@@ -148,18 +142,6 @@ class Composition:
             raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
 
 
-def one_line(error: BaseException) -> str:
-    """Return the error in one line, with its cause if Hydra names only what failed."""
-    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
-    text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
-    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
-    text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
-    # Hydra's own error often says only that a call failed.
-    why = one_line(error.__cause__) if error.__cause__ else ""
-    line = f"{text}: {why}" if why and why not in text else text
-    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
-
-
 def _plain(config: DictConfig) -> dict[str, Any]:
     """Return a composed config as plain values. Raises ConfigError, and the errors in WRONG."""
     values = resolved(config)
@@ -169,14 +151,14 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 
 
 def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
-    """Remove Hydra's section from a composed config, and put in the sections of a program."""
+    """Return a composed config without Hydra's section, and with the sections of a program."""
     # Interpolations are unresolved here, so that they see the sections of the program.
-    with open_dict(whole):
-        whole.pop("hydra", None)
-        for name, section in sections.items():
-            whole[name] = dict(section)
-    _leave_out_replaced(whole, overrides)
-    return whole
+    own = OmegaConf.masked_copy(whole, [str(name) for name in whole if name != "hydra"])
+    for name, section in sections.items():
+        own[name] = dict(section)
+    OmegaConf.set_struct(own, True)
+    _leave_out_replaced(own, overrides)
+    return own
 
 
 def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
@@ -188,82 +170,3 @@ def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
     kept = {key.split(".")[1] for key in keys if key.startswith("model.")}
     with open_dict(config):
         config.model = {key: value for key, value in config.model.items() if key in kept}
-
-
-def axes_of(section: Mapping[str, Any]) -> Axes:
-    """Return the axes that are not null as lists of values; only `gpus` may also be `auto`. Raises ConfigError."""
-    axes: dict[str, Any] = {}
-    errors: list[str] = []
-    for axis, value in ((axis, value) for axis, value in flat(section) if value is not None):
-        try:
-            axes[axis] = _axis_values(axis, value)
-        except HydraException as error:
-            errors.append(f"sweep.axes.{axis}={value!r}: {one_line(error)}")
-    if errors:
-        raise ConfigError(errors)
-    return axes
-
-
-def _axis_values(axis: str, value: Any) -> Any:
-    """Return the values of an axis as a list; `auto` for GPUs stays a word. Raises HydraException."""
-    if isinstance(value, list) or (axis == "gpus" and value == "auto"):
-        return value
-    if not isinstance(value, str):
-        return [value]
-    (override,) = parsed([f"{axis}={value}"])
-    # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
-    if not override.is_sweep_override():
-        values = override.value()
-        return values if isinstance(values, list) else [values]
-    return values_of_sweep(override, MOST_TRIALS)
-
-
-_MOST_NESTED = 20  # Hydra's parser is recursive: deeper nesting would exhaust the stack
-
-
-def is_data(argument: str) -> bool:
-    """Return whether an override sets one plain value, which reads nothing from the environment."""
-    # Nesting is measured before parsing, since the parser itself would fail.
-    depth = deepest = 0
-    for character in argument:
-        depth += (character in "([{") - (character in ")]}")
-        deepest = max(deepest, depth)
-    if "${" in argument or deepest > _MOST_NESTED:
-        return False
-    try:
-        (override,) = parsed([argument])
-    except HydraException:
-        return False
-    # Several values would start several sweeps, and a package moves the setting elsewhere.
-    return not override.is_sweep_override() and not override.is_delete() and override.package is None
-
-
-def is_known(overrides: Iterable[str]) -> bool:
-    """Return whether a multirun runs exactly the sweeps that the overrides list."""
-    # Another sweeper chooses sweeps during the run, and `${hydra:…}` is known only then.
-    chooses = ("hydra/sweeper", "hydra.sweeper")
-    return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
-
-
-def is_multirun(overrides: Iterable[str]) -> bool:
-    """Return whether the overrides ask for a multirun, in any spelling: `hydra.mode=MULTIRUN`, `++hydra.mode=…`."""
-    modes = [override.partition("=")[2] for override in overrides if key_of(override) == "hydra.mode"]
-    return bool(modes) and modes[-1].strip("'\"") in ("MULTIRUN", "RunMode.MULTIRUN")
-
-
-def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
-    try:
-        given = list(zip(parsed(overrides), overrides, strict=True))
-    except HydraException:  # Hydra reports this itself before running anything
-        return [list(overrides)]
-    most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory
-    choices = [
-        [f"{override.get_key_element()}={value}" for value in itertools.islice(override.sweep_string_iterator(), most)]
-        if override.is_discrete_sweep()
-        else [text]
-        for override, text in given
-    ]
-    if math.prod(map(len, choices)) > MOST_TRIALS:
-        raise ConfigError([f"a multirun of more than {MOST_TRIALS:,} sweeps"])
-    return [list(combination) for combination in itertools.product(*choices)]

@@ -1,4 +1,4 @@
-"""All uses of private names of Hydra 1.3 (hydra-core >=1.3.8,<1.4), each of which a test checks."""
+"""Uses of private names of Hydra 1.3 (hydra-core >=1.3.8,<1.4), each checked by a test; and its errors in one line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -377,3 +378,18 @@ def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
 _pure_yaml_loader = omegaconf._utils.get_yaml_loader
 # A composition reads a dozen files: with the pure parser, that is a quarter of its time.
 omegaconf._utils.get_yaml_loader = _yaml_loader
+
+
+_LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error in one line, with its cause if Hydra names only what failed."""
+    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
+    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
+    text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
+    # Hydra's own error often says only that a call failed.
+    why = one_line(error.__cause__) if error.__cause__ else ""
+    line = f"{text}: {why}" if why and why not in text else text
+    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"
