@@ -19,13 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-<<<<<<< Updated upstream
-from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun, one_line
-from orchestrator.config.habits import without_dashes
-=======
 from orchestrator.config.compose import WRONG, Composition, initialised
-from orchestrator.config.habits import dash_errors
->>>>>>> Stashed changes
+from orchestrator.config.habits import without_dashes
 from orchestrator.config.hydra_private import (
     flags_parser,
     one_line,
@@ -34,12 +29,8 @@ from orchestrator.config.hydra_private import (
     run_jobs,
     show,
 )
-<<<<<<< Updated upstream
-from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
-=======
 from orchestrator.config.multirun import expanded, is_known, is_multirun
-from orchestrator.config.overrides import rewritten, with_command, with_search_path
->>>>>>> Stashed changes
+from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection

@@ -15,16 +15,10 @@ from hydra import compose
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-<<<<<<< Updated upstream
-from orchestrator.config.compose import WRONG, one_line
-from orchestrator.config.habits import choice_meant, elsewhere, group_meant, meant, meant_by_word, override_of
-from orchestrator.config.hydra_private import apply_override, resolved
-from orchestrator.config.kinds import OneOf
-=======
 from orchestrator.config.compose import WRONG
-from orchestrator.config.habits import copyable, meant, meant_by_word
+from orchestrator.config.habits import choice_meant, elsewhere, group_meant, meant, meant_by_word, override_of
 from orchestrator.config.hydra_private import apply_override, one_line, resolved
->>>>>>> Stashed changes
+from orchestrator.config.kinds import OneOf
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups
 from orchestrator.config.search_path import Groups, primary

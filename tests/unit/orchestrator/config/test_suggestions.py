@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from orchestrator.cli.app import main
-<<<<<<< Updated upstream
-from orchestrator.config.compose import Composition, axes_of, initialised, one_line
-=======
->>>>>>> Stashed changes
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.habits import (
     _ACTIONS,
     _NAMES,
@@ -24,13 +21,10 @@ from orchestrator.config.habits import (
     meant_in_section,
     without_dashes,
 )
-<<<<<<< Updated upstream
+from orchestrator.config.hydra_private import one_line
+from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import rewritten
 from orchestrator.config.schema import SCHEMA, axis_value_errors, key_errors, structure_errors, value_errors
-=======
-from orchestrator.config.hydra_private import one_line
-from orchestrator.config.schema import AXES, SCHEMA
->>>>>>> Stashed changes
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
