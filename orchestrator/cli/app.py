@@ -127,6 +127,9 @@ def _flag_errors(flags: Namespace) -> Iterator[str]:
     actions = {"--multirun": flags.multirun, "--cfg": flags.cfg, "--info": flags.info, "-sc": flags.shell_completion}
     if len(given := [flag for flag, value in actions.items() if value]) > 1:
         yield f"give only one of {', '.join(given)}"
+    if flags.package and not flags.cfg:
+        partition = f"'launch.options={{partition: {flags.package}}}'"
+        yield f"-p {flags.package} belongs to --cfg; for a partition of Slurm write {partition}"
     if flags.resolve and not (flags.cfg or flags.help):
         yield "--resolve belongs to --cfg or --help"
 

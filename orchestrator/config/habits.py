@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.config.hydra_private import flag_names
-from orchestrator.config.kinds import FLAG, Number, OneOf, is_money, seconds_in, values_in
+from orchestrator.config.kinds import FLAG, KeyKind, Number, OneOf, is_money, seconds_in, values_in
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, options_with
 
 _TRACKERS = ("wandb", "mlflow", "tensorboard")
@@ -38,11 +38,11 @@ _NAMES: Mapping[str, str] = {
     "trainable.checkpoint=off": "checkpoint=false checkpointing=false save=false save_strategy=no",
     "trainable.memory_format=channels_last": "channels_last=true",
     "trainable.input=loader": "dataloader=true",
-    "budget.epochs": "epochs e",
-    "budget.steps": "steps iterations iters updates global_step",
+    "budget.epochs": "epochs e limit_train_batches",
+    "budget.steps": "steps iterations iters updates global_step limit_train_batches",
     "budget.samples": "samples examples",
     "budget.tokens": "tokens",
-    "budget.steps=10": "fast_dev_run quick fast smoke smoke_test sanity_check toy tiny limit_train_batches",
+    "budget.steps=10": "fast_dev_run quick fast smoke smoke_test sanity_check toy tiny",
     "time_limit_s": "time_limit timeout time trial_timeout trial_time walltime limit t",
     "sweep.budget.wall_s": "time_limit timeout time walltime budget_s deadline duration total_time time_budget limit"
     " runtime t",
@@ -68,6 +68,7 @@ _NAMES: Mapping[str, str] = {
     " block_size max_length ctx n_ctx max_position_embeddings",
     "model.vocabulary": "vocabulary vocab vocab_size",
     "model.pretrained": "pretrained",
+    "model.config.attn_implementation": "attn_implementation attention_implementation attn",
     "model.lora.r": "lora_r lora_rank lora=n",
     "data": "dataset dataset_name task",
     "data.subset.train": "train_samples max_train_samples train_subset subset limit_data data_size",
@@ -101,14 +102,16 @@ _NAMES: Mapping[str, str] = {
     "report.html=false": "plots=false plot=false",
     "rerun=all": "force=true overwrite=true from_scratch=true fresh=true restart=true",
     "rerun=failed": "rerun=true rerun=yes retry=true retry_failed=true",
+    "launch.target": "cloud provider target_platform",
     "launch.options": "partition image claim hosts instance workdir infra volume memory_gb",
     "launch.options.memory_gb": "mem memory",
     "launch.options.time_limit": "time walltime t",
 }
 """What to write, and the names that people write for it: keys, or keys with one value.
 
-`n` stands for any whole number, `TEXT` for a name, `true` and `false` also for yes, no, on and off. A name also counts
-in another order, in the plural, and with words that say nothing (`_SAY_NOTHING`): `num_train_epochs` for `epochs`.
+`n` stands for any whole number, `TEXT` for a name, `FILE` for that of a file, `true` and `false` also for yes, no, on
+and off. A name also counts in another order, in the plural, and with words that say nothing (`_SAY_NOTHING`):
+`num_train_epochs` for `epochs`.
 """
 
 _VALUES: Mapping[str, Mapping[str, str]] = {
@@ -208,6 +211,8 @@ _ACTIONS = {
     " write format=json for what mode=plan, forecast, status and list print": " ".join(
         f"{key}={form}" for key in ("report", "format", "output", "output_format", "export") for form in _FORMS
     ).replace("format=json ", ""),
+    "the output goes where the shell sends it: append 2>&1 | tee {value}": "output=FILE out=FILE o=FILE log=FILE"
+    " log_file=FILE logfile=FILE error=FILE",
     "there is nothing to silence but the end: append > /dev/null; report.html has everything": "quiet silent q"
     " verbose=0 progress=false",
     "there is no pause before a sweep to answer: mode=plan shows what would run": "yes y confirm",
@@ -218,12 +223,13 @@ _ACTIONS = {
     "learning-rate warm-up is a share of the training, write schedule=cosine schedule.warmup=0.1; warmup_epochs=5 is"
     " that of the rules linear, lars and lamb": "lr_warmup warmup warmup_steps warmup_iters",
     "sbatch reads it from its own options or the environment: sbatch --{name}={value} FILE": "account qos constraint"
-    " reservation mail_user mail_type nodelist exclude dependency A",
+    " reservation mail_user mail_type nodelist exclude dependency A mem_per_cpu mem_per_gpu array requeue signal begin",
     "the sweep runs as many trials at once as GPUs are free; write resources.timing=exclusive for one on each"
     " node": "max_concurrent max_concurrent_trials parallel n_jobs num_jobs jobs concurrency max_parallel",
     "trials write metrics.jsonl and logs into results/NAME/trials/ID; their interval is no setting": "logging_steps"
-    " log_every log_every_n_steps log_interval print_freq log_freq eval_steps eval_every val_check_interval"
-    " check_val_every_n_epoch evaluation_strategy eval_strategy",
+    " log_every log_every_n_steps log_interval print_freq log_freq",
+    "every training is evaluated on its validation set at the ends of epochs; that is no setting": "do_eval do_train"
+    " eval evaluate eval_steps eval_every val_check_interval check_val_every_n_epoch evaluation_strategy eval_strategy",
     "a training of this project has no such setting; a script of yours may have it: -- python train.py --lr"
     " {lr}": "load_in_8bit load_in_4bit quantization quantize fp4 offload cpu_offload push_to_hub ema swa patience"
     " callbacks deterministic benchmark num_sanity_val_steps save_total_limit load_best_model_at_end resume_from"
@@ -246,7 +252,8 @@ _TRUE, _FALSE = ("true", "yes", "on", "1", ""), ("false", "no", "off", "0", "non
 _MOST_SEEDS = 50
 _MOST_OFFERED = 3
 _MOST_LISTED = 8
-_IN_MAPPING = ("launch.options", "model.lora")
+_LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
+_IN_MAPPING = ("launch.options", "model.lora", "model.config")
 
 
 def _stem(name: str) -> str:
@@ -361,8 +368,10 @@ def meant_in_section(section: str, value: str) -> str:
         found = {key: number for key, number in found.items() if key.rpartition(".")[2] in ("seconds", "wall_s")}
     found |= {key: value for key, kind in kinds.items() if value in kind.words}
     found |= {key: _synonym(key, value) for key in kinds if _synonym(key, value)}
-    written = [f"{key}={word}{_remark(key)}" for key, word in found.items() if word]
-    return f"write {' or '.join(written)}" if 0 < len(written) <= _MOST_OFFERED else ""
+    found = {key: word for key, word in found.items() if word}
+    if len(found) > _MOST_OFFERED:  # a plain number
+        found = {key: word for key, word in found.items() if key in _LIKELY}
+    return f"write {' or '.join(f'{key}={word}{_remark(key)}' for key, word in found.items())}" if found else ""
 
 
 def group_meant(key: str) -> str:
@@ -376,10 +385,11 @@ def _plain(word: str) -> str:
 
 
 def _readings(value: str) -> list[str]:
-    """Return what a value may stand for in the tables: itself, `true`, `false`, `n` or `TEXT`."""
+    """Return what a value may stand for in the tables: itself, `true`, `false`, `n`, `FILE` or `TEXT`."""
     value = _plain(value)
     readings = [value, *["true"] * (value in _TRUE), *["false"] * (value in _FALSE), *["n"] * value.isdecimal()]
-    return [*readings, *["TEXT"] * (value[:1].isalpha() and value not in (*_TRUE, *_FALSE, "auto", "all", "max"))]
+    is_name = value[:1].isalpha() and value not in (*_TRUE, *_FALSE, "auto", "all", "max") and values_in(value) == value
+    return [*readings, *["FILE"] * bool(re.search(r"\.[a-z]{2,5}$", value)), *["TEXT"] * is_name]
 
 
 def _mode_meant(name: str) -> str:
@@ -399,23 +409,30 @@ def _synonym(key: str, value: str) -> str:
 def _instead(key: str, value: str, word: str, known: Collection[str]) -> str:
     """Return what to do instead of KEY=VALUE by the tables, in which it is this word; empty if they do not have it."""
     for action in _OF_ACTIONS.get(word, ()):
-        return action.replace("{name}", _plain(key.rpartition(".")[2])).replace("{value}", value)
+        return action.replace("{name}", key.rpartition(".")[2].replace("_", "-")).replace("{value}", value)
     targets = [target for target in _OF_NAMES.get(word, ()) if target != key]
     there = [target for target in targets if not known or _is_there(target, known)]
     if targets and not there:
-        return elsewhere(targets[0].partition("=")[0], value, known)
-    texts = [override_of(target, key, value) for target in there]
+        return elsewhere(_settable(targets[0]), value, known)
+    # A fraction is no number of steps.
+    fitting = [target for target in there if _takes(SCHEMA.get(target), value)]
+    texts = [override_of(target, key, value) for target in fitting or there]
     return f"write {' or '.join(texts)}" if texts else ""
 
 
+def _takes(kind: KeyKind | None, value: str) -> bool:
+    return not isinstance(kind, Number) or not re.fullmatch(r"[\d.]+", value) or bool(kind.number_in(value))
+
+
 def _is_there(target: str, known: Collection[str]) -> bool:
+    key = _settable(target)
+    return key in SCHEMA or key in known or key.startswith("sweep.")
+
+
+def _settable(target: str) -> str:
+    """Return the key that a target sets: its section, if that is a value as a whole."""
     key = target.partition("=")[0]
-    return (
-        key in SCHEMA
-        or key in known
-        or key.startswith(("sweep.", *_IN_MAPPING))
-        or key.rpartition(".")[0] in _IN_MAPPING
-    )
+    return key.rpartition(".")[0] if key.rpartition(".")[0] in _IN_MAPPING else key
 
 
 def elsewhere(key: str, value: str, known: Collection[str]) -> str:
@@ -444,6 +461,8 @@ def override_of(target: str, key: str, value: str) -> str:
         value = synonym
     elif value == "true" and kind is not FLAG:  # a flag for a key that takes a value
         value = "…"
+    if section == "model.config":  # keys of a file of the user's, which Hydra does not know
+        return f"+{target}={value}"
     if target == "launch.options" or section in _IN_MAPPING:
         option = key.rpartition(".")[2] if target == "launch.options" else name
         amount = Number(unit="GB").number_in(value) if option == "memory_gb" else ""
@@ -463,6 +482,8 @@ def override_of(target: str, key: str, value: str) -> str:
         # Such as `cuda` for `cuda:0`.
         near = [word for word in kind.words if value.lower().startswith(word)]
         return f"{target}={near[0]}" if near else f"{target}= one of {', '.join(kind.words)}"
+    if isinstance(kind, Number) and not (number or value == "…" or re.fullmatch(r"[\d.e+-]+", value)):
+        number = (kind.unit or "number").partition(" ")[0].upper()  # `deadline=tomorrow`
     return copyable(target, number or value) + _remark(target)
 
 

@@ -106,11 +106,11 @@ def _number_in(text: str) -> str | None:
 
 
 def values_in(text: str, *, every: bool = False) -> str:
-    """Return the values that `64..512`, `1-8`, `1k,2k` or `[1,2]` stand for, with commas; other text as it is.
+    """Return the values that `64..512`, `up_to_8`, `1k,2k` or `[1,2]` stand for, with commas; other text as it is.
 
     A range has its powers of 2 of whole numbers, else of 10, or `every` whole number.
     """
-    inside = text.removeprefix("choice").strip("()[]{} ")
+    inside = re.sub(r"^(?:up[ _]?to[ _]?|<=?) ?(?=\d)", "1..", text.removeprefix("choice").strip("()[]{} "))
     span = re.fullmatch(rf"({_NUMBER}) ?(?:\.\.\.?|-|:|to) ?({_NUMBER})", inside.lower())
     if not span:
         values = [value.strip() for value in inside.split(",")]

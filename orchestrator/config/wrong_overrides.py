@@ -192,7 +192,7 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     if section in known:
         return f"; {section} has {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
     close = nearest(key, known)
-    adds = f"; --help lists all keys, and +{key}=… adds one that code of yours reads"
+    adds = f" nor one known to mean it (--help lists all); {_COMMAND}; for code of yours that reads it: +{key}={value}"
     return close if close or top in OWN_SECTIONS else adds
 
 

@@ -91,6 +91,8 @@ WISHES = {
     "trainer.max_epochs=5": "budget.epochs=5",
     "gradient_checkpointing=true": "trainable.activation_checkpointing=full",
     "max_failures=2": "retries=2",
+    "limit_train_batches=0.5": "budget.epochs=0.5",
+    "-p gpu": "launch.options={partition: gpu}",
     "wandb_project=mine": "tracker.wandb.project=mine",
     "batch=32,64": "sweep.axes.device_batch_size=[32,64]",
     "lr=0.1,0.2": 'sweep.axes."trainable.lr"=[0.1,0.2]',
@@ -148,6 +150,7 @@ SAMPLES = {
     "report.metric": "val_loss",
     "results_dir": "out",
     "cluster.address": "auto",
+    "launch.target": "aws",
     "cluster.gpu_type": "H100",
     "tracker.mlflow.uri": "file:mlruns",
     "model.pretrained": "false",
@@ -159,6 +162,7 @@ SAMPLES = {
 
 CHOSEN = {
     "model.": ["sweep=lm_scaling"],
+    "model.config": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "model.lora": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "model.pretrained": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "data.": ["sweep=batch_scaling", "data=cifar10"],
@@ -181,7 +185,7 @@ def test_what_a_name_of_the_table_offers_composes(target: str) -> None:
     chosen = CHOSEN[max((begin for begin in CHOSEN if key.startswith(begin)), key=len, default="data.")]
     name, equals, given = _NAMES[target].split()[0].partition("=")
     given = {"n": "3", "TEXT": "H100"}.get(given, given) if equals else SAMPLES.get(key, "3")
-    section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora")) else key
+    section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora", "model.config")) else key
     # Each of them alone, since some exclude each other.
     own = [override for override in suggestions(meant(name, given)) if section in override]
     assert own and all(refusals([*chosen, override]) == [] for override in own)
