@@ -218,7 +218,7 @@ class Contenders:
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
         of_score = SAMPLES.get(terms.metric.name)
         totals = {name: _total(trials, own, terms, name) for name in ("time", "energy", "cost")}
-        totals["total_time"] = _total(trials, own, terms, "time", whole=True)
+        totals |= {f"total_{name}": _total(trials, own, terms, name, whole=True) for name in ("time", "cost")}
         contest = Contest(
             objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
             accuracy=_by_seed(trials, own, trials["score"]),
@@ -266,7 +266,7 @@ class Contenders:
             of_other=times["time"][row],
             total_of_other=times["total_time"][row],
         )
-        cost = _total(self.trials, self.cells, self.terms, "cost", whole=True)
+        cost = self.totals["total_cost"]
         objective = np.where(np.isnan(self.contest.objective).all(axis=1, keepdims=True), np.nan, objective)
         contest = replace(self.contest, objective=objective, hours=cost.means())
         choice, totals = choose(contest, _generator()), {**self.totals, "cost": cost}

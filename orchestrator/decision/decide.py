@@ -31,7 +31,7 @@ from orchestrator.decision.explain import (
     why_not,
     without_objective,
 )
-from orchestrator.decision.gpu_steps import gain_over, gpu_steps
+from orchestrator.decision.gpu_steps import factors_of_speedup, gain_over, gpu_steps
 from orchestrator.decision.more_seeds import further_seeds, unsettled
 from orchestrator.decision.recommendation import (
     CLEAR,
@@ -49,7 +49,7 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.decision.verdicts import Verdict
-from orchestrator.statistics.intervals import Interval
+from orchestrator.statistics.intervals import Array, Interval
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import config_value, fact
 from orchestrator.text.rows import axis as axis_name
@@ -82,7 +82,16 @@ def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Cel
         intervals["speedup"] = (behind.negated().map(np.exp), "1")
     worse = contenders.choice.accuracy_difference.intervals()
     intervals[f"{metric}_difference"] = (worse if contenders.metric.higher_is_better else worse.negated(), "1")
+    pooled = contenders.metric.sign * contenders.choice.pooled_difference
+    intervals[f"{metric}_difference_pooled"] = (_without_ends(pooled), "1")
+    for name, factor in zip(("speedup_of_gpus", "speedup_of_batch"), factors_of_speedup(contenders), strict=True):
+        intervals[name] = (_without_ends(factor), "1")
     return tuple(_cell(contenders, row, intervals, on_front=bool(is_on_front[row])) for row in rows)
+
+
+def _without_ends(point: Array) -> Interval:
+    unknown = np.full(len(point), np.nan)
+    return Interval(point=point, lo=unknown, hi=unknown)
 
 
 def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known
-from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
+from orchestrator.decision.gpu_steps import best_with_fewest, factors_of_speedup, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics import margins
@@ -30,6 +30,7 @@ from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, named, varying
 from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
 
 _MOST_NAMED = 2
 """How many cells a sentence names besides the first."""
@@ -51,11 +52,9 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     other = None if baseline in (None, row) or math.isnan(contenders.objectives[baseline]) else baseline
     cost = contenders.totals["cost"].means()
     is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
-    fewest = best_with_fewest(contenders)
-    gpus = contenders.cells["gpus"]
-    # The gain over the baseline is stated anyway, and a choice with the fewest GPUs has no gain of GPUs.
-    if fewest is not None and (fewest == other or gpus[row] <= gpus[fewest]):
-        fewest = None
+    of_gpus, of_batch = (float(factor[row]) for factor in factors_of_speedup(contenders))
+    # Where one number of GPUs was tried, or only the learning rate differs, there is nothing to divide.
+    is_divided = contenders.tried["gpus"].nunique() > 1 and (of_gpus, of_batch) != (1.0, 1.0)
     # A baseline with the same further axes needs only what all names have.
     is_alike = other is not None and named(contenders.rows[other], contenders.further_axes) == named(
         cell, contenders.further_axes
@@ -70,8 +69,9 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
         difference=math.nan if other is None else float(contenders.choice.accuracy_difference.point[row]),
-        of_gpus=None if fewest is None else gain_over(contenders, fewest, row),
-        fewest=None if fewest is None else gpus[fewest],
+        of_gpus=of_gpus if is_divided else math.nan,
+        of_batch=of_batch if is_divided else math.nan,
+        has_more_axes=bool(set(contenders.terms.axes) - set(STANDARD_AXES)),
         cost=float(cost[row] / cost[other]) if is_costly else math.nan,
     )
     later = _superlinear(contenders.tried, cell)

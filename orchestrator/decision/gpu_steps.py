@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,9 @@ from orchestrator.decision.recommendation import (
     StepCell,
     StepSpeed,
 )
+from orchestrator.statistics.intervals import Array
 from orchestrator.text.rows import gpu_word, gpus_in_words
+from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
 
@@ -85,8 +88,14 @@ def _cell(contenders: Contenders, reference: int | None, row: int | None) -> Ste
     if reference is not None and not contenders.on_cpu:
         cost = contenders.totals["cost"].means()
         ratio, is_costly = float(cost[row] / cost[reference]), contenders.choice.is_costly(row, reference)
-    gain = gain_over(contenders, reference, row)
-    return StepCell(name=contenders.names[row], gain=gain, cost=ratio, is_costly=is_costly)
+    return StepCell(
+        cell_id=str(contenders.cells["cell_id"][row]),
+        name=contenders.names[row],
+        gain=gain_over(contenders, reference, row),
+        cost=ratio,
+        is_costly=is_costly,
+        p_within_margin=float(contenders.choice.p_within[row]),
+    )
 
 
 def best_with_fewest(contenders: Contenders) -> int | None:
@@ -106,10 +115,59 @@ def gain_over(contenders: Contenders, reference: int | None, row: int | None) ->
     return Figure(value=value, lo=lo, hi=hi, unit="1")
 
 
+def factors_of_speedup(contenders: Contenders) -> tuple[Array, Array]:
+    """Return what each cell's GPUs and what its batch contribute to its speed-up over the baseline; NaN if unknown.
+
+    The factor of the GPUs is the throughput over that of the baseline's number of GPUs at the same batch; the rest is
+    the batch's.
+    """
+    cells, baseline = contenders.cells, contenders.baseline
+    unknown = np.full(len(cells), np.nan)
+    # Throughputs leave out the start-up that a total time includes.
+    if baseline is None or contenders.ends_later:
+        return unknown, unknown
+    tried, (all_columns, columns) = contenders.tried, _columns_of_speed(contenders)
+    few = tried[_is_timed(tried) & (tried["gpus"] == cells["gpus"][baseline])]
+
+    def with_few_gpus(columns: Sequence[str]) -> pd.Series[Any]:
+        """Return for each cell the mean speed of the cells with the baseline's GPUs that equal it in these columns."""
+        logs = np.log(few["samples_per_s"]).groupby(_kinds(few, columns)).mean()
+        return pd.Series(np.exp(_kinds(cells, columns).map(logs).astype("float64")), cells.index)
+
+    speed, kinds = cells["samples_per_s"].where(_is_timed(cells)), _kinds(cells, columns)
+    is_alike = kinds == kinds[baseline]
+    at_same_batch = with_few_gpus(all_columns).fillna(with_few_gpus(columns)).mask(is_alike, speed[baseline])
+    of_gpus = (speed / at_same_batch).mask(cells["gpus"] == cells["gpus"][baseline], 1.0)
+    time_s = contenders.totals["time"].means()
+    # A cell with the baseline's batch has no gain of it: what is left is chance.
+    of_batch = (time_s[baseline] / time_s / of_gpus).mask(is_alike, 1.0)
+    return of_gpus.to_numpy(dtype="float64"), of_batch.to_numpy(dtype="float64")
+
+
+def _columns_of_speed(contenders: Contenders) -> tuple[list[str], list[str]]:
+    """Return the columns of all axes but the GPUs, and those of them that a step's speed depends on."""
+    tried, axes = contenders.tried, contenders.terms.axes
+    others = [FIXED_SIDE[tried["scaling"].iloc[0]], "device", *(axes[axis] for axis in axes if axis not in OF_SCALE)]
+    # A step does the same work at any learning rate, and under most rules.
+    of_rate = {"lr_multiplier"} | ({"lr_rule"} if set(tried["lr_rule"]) <= SAME_AT_REFERENCE else set())
+    return list(dict.fromkeys(others)), list(dict.fromkeys(column for column in others if column not in of_rate))
+
+
+def _kinds(cells: pd.DataFrame, columns: Sequence[str]) -> pd.Series[Any]:
+    """Return the values of these columns as one key for each cell."""
+    # As text, because a missing value does not equal itself.
+    return pd.Series(list(map(tuple, cells[list(columns)].astype(str).to_numpy())), index=cells.index, dtype=object)
+
+
+def _is_timed(cells: pd.DataFrame) -> pd.Series[bool]:
+    """Return which cells are ok and have a throughput from a valid timing."""
+    return (cells["status"] == Status.OK.value) & (cells["samples_per_s"] > 0) & is_valid(cells["timing_valid"])
+
+
 def _by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterator[StepSpeed]:
     """Yield the range of speed-ups over `fewer` GPUs at each batch, over the cells that differ in nothing else."""
     tried = contenders.tried
-    is_timed = (tried["status"] == Status.OK.value) & (tried["samples_per_s"] > 0) & is_valid(tried["timing_valid"])
+    is_timed = _is_timed(tried)
     if not is_timed.any():
         return
     side = FIXED_SIDE[tried["scaling"].iloc[0]]

@@ -109,6 +109,7 @@ class StepSpeed:
 class StepCell:
     """A cell with the further GPUs of a step, beside the best cell with fewer."""
 
+    cell_id: str
     name: str
     gain: Figure
     """The objective of the best cell with fewer GPUs over that of this one: 2 is half the time."""
@@ -116,6 +117,8 @@ class StepCell:
     """The cost of this cell over that of the former; NaN on CPUs."""
     is_costly: bool
     """Whether, more likely than not, the cost grows by a larger factor than the objective shrinks."""
+    p_within_margin: float
+    """NaN if accuracies are not compared, or if one seed per cell says nothing about chance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,9 @@ from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import P_BEST, Candidates
 from orchestrator.tables.critical_batch import CRITICAL_BATCH
+from orchestrator.tables.not_counted import not_counted
 from orchestrator.tables.recommendation import cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
-from orchestrator.text.rows import not_ok_by_status
 from sweeps.printable import HARMFUL, printable
 
 FIRST_PLOTS = ("trade_off", "speedup")
@@ -85,13 +85,13 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         facts=key_facts(end),
         recommendation=recommendation,
         text=in_sentences(recommendation),
-        settling=cost_of_settling(recommendation, end.trials, cells) if recommendation.commands else "",
+        settling=cost_of_settling(recommendation, end.trials) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
         p_best=P_BEST,
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),
-        not_ok=not_ok_by_status(cells),
+        not_counted=not_counted(end),
         none_ok=bool((cells["n_ok"] == 0).all()),  # then the cells that are not ok come first
         provenance=provenance(end),
         first=[plot for plot in drawn if plot.name in FIRST_PLOTS],

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
+from typing import Any
 
 import pandas as pd
 
-from orchestrator.config.request import VAL_ACCURACY
-from orchestrator.config.settings import AT_YOUR_PRICE
+from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.choice import SAFE, SHOWN, TIE
 from orchestrator.decision.recommendation import (
     COSTLY,
@@ -23,14 +23,12 @@ from orchestrator.decision.recommendation import (
     WORTH,
     Cell,
     Figure,
-    GpuCount,
     GpuStep,
     Recommendation,
-    StepCell,
     StepSpeed,
 )
 from orchestrator.statistics import margins
-from orchestrator.tables.sentences import probability, sentence
+from orchestrator.tables.sentences import filled, listed, probability
 from orchestrator.text import numbers
 from orchestrator.text.numbers import Unit, suited
 from orchestrator.text.rows import WORDS, cell_label, gpu_word, gpus_in_words, markdown, short_names
@@ -66,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The cells in question, the best by the objective first."""
+    """The cells in question: the chosen one, then the others, the best by the objective first."""
 
     cells: Sequence[Cell]
     roles: Sequence[str]
@@ -83,8 +81,8 @@ class Candidates:
     def of(recommendation: Recommendation, most: int = MOST_CANDIDATES) -> Candidates | None:
         """Return at most `most` candidates; None if there are none.
 
-        The chosen cell and the baseline come before the safe choice, a reference-batch cell that was rejected as
-        baseline, rivals, the runner-up, and the best cell of each number of GPUs.
+        If there are more, these are kept first: the chosen cell, the baseline, the safe choice, the cheapest cell, a
+        reference-batch cell that was rejected as baseline, rivals, the runner-up, the best cell of each number of GPUs.
         """
         roles = _roles(recommendation)
         wanted = [cell for cell_id in roles if (cell := recommendation.cell(cell_id))][:most]
@@ -92,8 +90,12 @@ class Candidates:
             return None
         objective = recommendation.terms.report.objective
         figure = recommendation.deciding_time if objective == "time" else objective
-        # Cells without a figure come last.
-        cells = sorted(wanted, key=lambda cell: (math.isnan(cell.value(figure)), cell.value(figure)))
+
+        def place(cell: Cell) -> tuple[bool, bool, float]:
+            # Cells without a figure come last.
+            return cell.cell_id != recommendation.cell_id, math.isnan(cell.value(figure)), cell.value(figure)
+
+        cells = sorted(wanted, key=place)
         axes, others = _of_axes(cells)
         columns = [column for column in _columns(recommendation, cells) if {*column.texts} - {"", "-"}]
         ids = [cell.cell_id for cell in cells]
@@ -132,6 +134,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         (recommendation.cell_id, ""),
         (recommendation.baseline_cell_id, "baseline"),
         (recommendation.safe_cell_id, "safe"),
+        (recommendation.cheapest_cell_id, "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(rival.cell_id, "rival") for rival in likelier if not rival.eligible][:1],
         *[(rival.cell_id, "rival") for rival in equal_rivals(recommendation)][:2],
@@ -181,7 +184,7 @@ def _columns(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[
     yield from _speeds(recommendation, cells)
     yield from _metric(recommendation, cells)
     if not recommendation.on_cpu:
-        yield _amount("cost", "cost", recommendation, cells, rank=4)
+        yield _amount("cost", "cost", recommendation, cells, rank=2)
     is_energy = recommendation.terms.report.objective == "energy"
     yield _amount("energy", "energy", recommendation, cells, rank=1 if is_energy else 9)
     if recommendation.baseline:
@@ -199,18 +202,21 @@ def _columns(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[
 
 def _times(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
     """Yield the time that decides with its interval, and the other time if start-up and evaluation matter."""
-    time = recommendation.deciding_time
     titles = {"time": "time", "total_time": "with start-up"}
+    time = recommendation.deciding_time
+    other = "total_time" if time == "time" else "time"
+    has_other = any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells)
+    # One unit, so that the columns can be compared.
+    unit = suited("s", *(cell.value(name) for cell in cells for name in ([time, other] if has_other else [time])))
     figures = [cell.figures[time] for cell in cells]
-    unit = suited("s", *(figure.value for figure in figures))
     texts = [unit.number(figure.value) for figure in figures]
     yield Column(name="time", title=f"{titles[time]} [{unit.name}]", texts=texts, rank=1)
     ends = [f"{unit.number(figure.lo)}–{unit.number(figure.hi)}" for figure in figures]
     texts = ["" if math.isnan(figure.lo) else end for figure, end in zip(figures, ends, strict=True)]
     yield Column(name="interval", title="95% interval", texts=texts, rank=7)
-    if any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells):
-        other = "total_time" if time == "time" else "time"
-        yield _amount(other, titles[other], recommendation, cells, rank=8)
+    if has_other:
+        texts = [unit.number(cell.value(other)) for cell in cells]
+        yield Column(name=other, title=f"{titles[other]} [{unit.name}]", texts=texts, rank=8)
 
 
 def _amount(figure: str, title: str, recommendation: Recommendation, cells: Sequence[Cell], rank: int) -> Column:
@@ -226,12 +232,8 @@ def _unit(figure: str, recommendation: Recommendation) -> Unit:
 
 
 def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
-    """Yield the speed-up over the baseline, and its factors if both the GPUs and the batch have one.
-
-    The factor of the GPUs is the throughput relative to the baseline's GPUs at the same batch; the rest is that of the
-    batch.
-    """
-    time, baseline, counts = recommendation.deciding_time, recommendation.baseline, recommendation.gpu_counts
+    """Yield the speed-up over the baseline, and its factors if both the GPUs and the batch have one."""
+    time, baseline = recommendation.deciding_time, recommendation.baseline
     # By the time that decides, so that all forms agree with the sentence; NaN unless both have a valid timing.
     of_baseline = math.nan if baseline is None or baseline.timing_valid is False else baseline.value(time)
     speeds = [math.nan if cell.timing_valid is False else of_baseline / cell.value(time) for cell in cells]
@@ -244,27 +246,14 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
         Figure(value=speed / most, lo=end.lo / most, hi=end.hi / most, unit="1")
         for speed, end in zip(speeds, ends, strict=True)
     ]
-    yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
-    # The baseline may have more GPUs than the fewest.
-    own = 1.0 if baseline is None else _gain_of_gpus(baseline, counts)
-    factors = [_gain_of_gpus(cell, counts) / own for cell in cells]
-    of_gpus = [_ratio(factor) for factor in factors]
-    of_batch = [_ratio(speed / factor) for speed, factor in zip(speeds, factors, strict=True)]
-    has_both = all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch))
-    # Throughputs leave out the start-up that a total time includes.
-    if has_both and time == "time":
+    yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=3, bars=bars)
+    of_gpus = [_ratio(cell.value("speedup_of_gpus")) for cell in cells]
+    of_batch = [_ratio(cell.value("speedup_of_batch")) for cell in cells]
+    if all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch)):
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
         rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
         yield Column(name="of_gpus", title=f"gain of {gpu_word(on_cpu=recommendation.on_cpu)}", texts=of_gpus, rank=6)
         yield Column(name="of_batch", title=f"gain of {rest}", texts=of_batch, rank=6)
-
-
-def _gain_of_gpus(cell: Cell, counts: Sequence[GpuCount]) -> float:
-    """Return the throughput over that of the fewest GPUs at the same batch; NaN without such a cell."""
-    gain, ideal = cell.value("gpu_speedup"), cell.value("gpu_speedup") / cell.value("efficiency")
-    # Without a cell on the fewest GPUs at the same batch, the summary compares with the fewest that had it.
-    is_over_fewest = bool(counts) and math.isclose(ideal, cell.values["gpus"] / counts[0].gpus)
-    return gain if is_over_fewest else math.nan
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Column]:
@@ -273,7 +262,7 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
     values = [cell.value(metric.name) for cell in cells]
     # Three decimals show nothing of a small loss.
     texts = ["" if math.isnan(value) else f"{value:{'.3g' if 0 < abs(value) < 0.01 else '.3f'}}" for value in values]
-    yield Column(name="metric", title=metric.short_label, texts=texts, rank=3)
+    yield Column(name="metric", title=metric.short_label, texts=texts, rank=4)
     figures = [cell.figures.get(f"{metric.name}_difference") for cell in cells]
     if recommendation.baseline is None or not all(figures):
         return
@@ -286,12 +275,21 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
     ]
     is_baseline = [cell.cell_id == recommendation.baseline_cell_id for cell in cells]
     texts = [
-        "-" if skip else "" if math.isnan(figure.value) else f"{figure.value:+.3f}"
-        for figure, skip in zip(differences, is_baseline, strict=True)
+        "-" if skip else _difference(cell, figure.value, margin, metric)
+        for cell, figure, skip in zip(cells, differences, is_baseline, strict=True)
     ]
     allowed = f"{'-' if metric.higher_is_better else '+'}{margin:g}"
     title = f"{metric.word} change ({allowed} allowed)"
     yield Column(name="difference", title=title, texts=texts, rank=6, bars=bars)
+
+
+def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
+    """Return `-0.006`, with the estimate that P(within) is of where the two are on different sides of the margin."""
+    if math.isnan(value):
+        return ""
+    pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
+    is_odd = not math.isnan(p_within) and (metric.sign * value >= -margin) != (p_within >= 0.5)
+    return f"{value:+.3f} (pooled {pooled:+.3f})" if is_odd else f"{value:+.3f}"
 
 
 def _place(difference: float, margin: float) -> float:
@@ -309,71 +307,53 @@ def _ratio(value: float) -> str:
 
 def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
     """Return answers to the questions that a table of candidates leaves open, as (label, text)."""
-    return [*_steps(recommendation), *_larger_batch(recommendation), *_cost(recommendation)]
+    return [*_more_gpus(recommendation), *_larger_batch(recommendation), *_cost(recommendation)]
 
 
-def _steps(recommendation: Recommendation) -> list[tuple[str, str]]:
-    """Return what more GPUs are worth: a single step in full, several steps grouped by the answer."""
+def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
+    """Yield what more GPUs are worth: the only further number under its own name, several of them in one line."""
     steps = recommendation.gpu_steps
+    judgements = [(step.gpus, judgement) for step in steps for judgement in _judgements(step, recommendation)]
+    counts: dict[str, list[str]] = {}
+    for gpus, judgement in sorted(judgements, key=lambda each: _BEST_FIRST.index(each[1]["worth"])):
+        # Only the first answer is in full. Numbers of GPUs with the same one stand together: `4 and 8 not worth it`.
+        values = {**judgement, "is_first": not counts, "is_of_several": len(steps) > 1}
+        counts.setdefault(filled("worth_of_gpus", values), []).append(f"{gpus:g}")
     if len(steps) == 1:
-        return [(steps[0].name, _single_step(steps[0], recommendation))]
-    why_none = {count.gpus: sentence(count.why_none) for count in recommendation.gpu_counts}
-    groups: dict[tuple[str, str], list[str]] = {}
-    in_full = True
-    for step in sorted(steps, key=lambda step: (WORTH, COSTLY, NOT_WORTH, UNDECIDED).index(step.worth)):
-        why = why_none.get(step.gpus, "")
-        if step.if_held:
-            answer = f"{_judged(step.if_held, recommendation)} if the {recommendation.terms.metric.word} holds"
-            gain = _gain(step.if_held, step, recommendation, in_full=in_full)
-            groups.setdefault((answer, ""), []).append(f"{step.gpus:g} with {step.if_held.name} ({gain})")
-            in_full = False
-            if step.worth == UNDECIDED:
-                continue
-        answer, gain = step.worth, ""
-        # Without a cell to use there is no gain.
-        if step.worth in (WORTH, COSTLY) and step.cell and not why:
-            answer, gain = _judged(step.cell, recommendation), _gain(step.cell, step, recommendation, in_full=in_full)
-            in_full = False
-        elif step.worth == UNDECIDED and not why and not math.isnan(step.p_worth):
-            gain = f"P {probability(step.p_worth)}"
-        groups.setdefault((answer, why), []).append(f"{step.gpus:g} ({gain})" if gain else f"{step.gpus:g}")
-    texts = [f"{answer}: {', '.join(counts)}{f' ({why})' if why else ''}" for (answer, why), counts in groups.items()]
-    return [(f"More {gpu_word(on_cpu=recommendation.on_cpu)}", "; ".join(texts))] if texts else []
+        yield steps[0].name, "; ".join(counts)
+    elif steps:
+        label = f"More {gpu_word(on_cpu=recommendation.on_cpu)}"
+        yield label, "; ".join(f"{listed(gpus)} {text}" for text, gpus in counts.items())
 
 
-def _single_step(step: GpuStep, recommendation: Recommendation) -> str:
-    """Return whether the further GPUs are worth it with the fastest cell and, if that may fail, with the surest one."""
-    sure = step.cell if step.worth in (WORTH, COSTLY) else None
-    if step.if_held is None:
-        gain = _gain(sure, step, recommendation) if sure else ""
-        return ": ".join(filter(None, [_judged(sure, recommendation) if sure else step.worth, gain]))
-    name, word = step.if_held.name, recommendation.terms.metric.word
-    gain = _gain(step.if_held, step, recommendation)
-    text = f"{_judged(step.if_held, recommendation)} if {name} holds its {word} ({gain})"
-    if sure is None:
-        return text
-    safe = recommendation.cell(recommendation.safe_cell_id)
-    which = f"the safe {sure.name}" if safe and safe.name == sure.name else sure.name
-    # In the order of the first part's words.
-    figures = ([sure.gain.value] if recommendation.terms.report.objective == "time" else []) + [sure.cost]
-    ratios = ", ".join(_ratio(figure) for figure in figures if not math.isnan(figure))
-    return f"{text}; {_judged(sure, recommendation)} with {which} ({ratios})"
+_BEST_FIRST = (WORTH, COSTLY, NOT_WORTH, UNDECIDED)
 
 
-def _judged(cell: StepCell, recommendation: Recommendation) -> str:
-    """Return `worth it` or `costly`; of the chosen cell `fastest but costly`, because it is recommended."""
-    if not cell.is_costly:
-        return WORTH
-    is_chosen = cell.name == recommendation.name and recommendation.terms.report.objective == "time"
-    return f"fastest but {COSTLY}" if is_chosen else COSTLY
-
-
-def _gain(cell: StepCell, step: GpuStep, recommendation: Recommendation, *, in_full: bool = True) -> str:
-    """Return `1.61× as fast as 1 for 1.24× the cost`, without what is not known; not in full `… for 1.24×`."""
-    is_time = recommendation.terms.report.objective == "time"
-    gain = f"{numbers.times(cell.gain.value)}× as fast as {step.best_fewer:g}" if is_time else ""
-    cost = "" if math.isnan(cell.cost) else f"{numbers.times(cell.cost)}×{' the cost' if in_full or not gain else ''}"
-    return " for ".join(filter(None, [gain, cost]))
+def _judgements(step: GpuStep, recommendation: Recommendation) -> Iterator[dict[str, Any]]:
+    """Yield the values of a sentence for each cell that these GPUs may be used with; for none if there is no gain."""
+    why_none = next((count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus), None)
+    # Without a cell to use there is no gain.
+    is_gain = step.worth in (WORTH, COSTLY) and not why_none
+    cells = [cell for cell in (step.if_held, step.cell if is_gain else None) if cell]
+    values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none}
+    if not cells:
+        yield {**values, "worth": step.worth, "cell": None}
+    # The first role counts: the baseline may be the safe choice, too.
+    known_as = {
+        recommendation.baseline_cell_id: "the baseline",
+        recommendation.safe_cell_id: "the safe choice",
+        recommendation.cell_id: "the choice",
+    }
+    for cell in cells:
+        yield {
+            **values,
+            "worth": COSTLY if cell.is_costly else WORTH,
+            "cell": cell,
+            "name": known_as.get(cell.cell_id, cell.name),
+            "is_chosen": cell.cell_id == recommendation.cell_id,
+            "is_open": cell.p_within_margin < SAFE,
+            "by_time": recommendation.terms.report.objective == "time",
+        }
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
@@ -413,14 +393,14 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         yield label, "no larger global batch was measured"
         return
     safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
-    # The largest safe batch, else the next larger one.
-    best, verdict = safe[-1] if safe else batches[0], "doubtful"
     if safe:
+        best = safe[-1]
         verdict = "safe" if len(safe) == len(batches) else f"safe up to {best.global_batch_size:,}"
-    elif best.p_within_margin < SHOWN:
-        verdict = "not safe"
-    if verdict != "not safe" and recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value):
-        verdict += f" with {best.name} ({numbers.times(best.gain.value)}× as fast)"
+        if recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value):
+            verdict += f" with {best.name} ({numbers.times(best.gain.value)}× as fast as the choice)"
+    else:
+        # The next larger one is the likeliest.
+        verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
     texts = []
     for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin)):
         # Most larger batches have no chance, which is said once.
@@ -431,14 +411,14 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
 
 
 def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield the cost of the chosen cell beside that of the cheapest one."""
+    """Yield the cost of the chosen cell, also with start-up, which is billed, and that of the cheapest cell."""
     chosen, cheapest = recommendation.chosen, recommendation.cell(recommendation.cheapest_cell_id)
     if chosen is None or math.isnan(chosen.value("cost")):
         return
     unit = _unit("cost", recommendation)
-    own, *least = [unit.number(cell.value("cost")) for cell in (chosen, cheapest) if cell]
-    other = f"cheapest: {least[0]} ({cheapest.name})" if cheapest else "no eligible cell costs less"
-    own = f"{own} a training {AT_YOUR_PRICE}" if unit.name == AT_YOUR_PRICE else f"{own} {unit.name} a training"
-    cells = [cell for step in recommendation.gpu_steps for cell in (step.cell, step.if_held) if cell]
-    is_costly = any(_judged(cell, recommendation) not in (WORTH, COSTLY) for cell in cells)
-    yield "Cost", f"{own}; {other}{'; report.objective=cost ranks by cost' if is_costly else ''}"
+    own, whole = chosen.value("cost"), chosen.value("total_cost")
+    text = f"{unit.text(own)} a training"
+    if whole > (1 + MATERIAL) * own:
+        text += f", {unit.number(whole)} with start-up"
+    least = f"cheapest: {unit.number(cheapest.value('cost'))}" if cheapest else "no eligible cell costs less"
+    yield "Cost", f"{text}; {least}"

@@ -14,13 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.choice import LOSS_QUANTILE, TIE
+from orchestrator.decision.choice import LOSS_QUANTILE, SAFE, TIE
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
     SPEED_ONLY,
     TIED,
-    UNDECIDED,
     Cell,
     GpuCount,
     Recommendation,
@@ -29,6 +28,8 @@ from orchestrator.store.files import finite
 from orchestrator.tables.candidates import Candidates, answers, by_batch, equal_rivals
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.text.numbers import suited
+from sweeps.status import Status
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""
@@ -72,16 +73,24 @@ class RecommendationText:
         return " ".join([self.lead, *self.details, *caveats])
 
 
-def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """Return the trials that the command which settles the verdict adds, and their time: `+30 trials, about 60 s`."""
+def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
+    """Return what the command that settles the verdict takes: `+30 trials, about 60 s, 0.05 GPU-hours, 0.15 EUR`."""
+    sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
-    seconds = cells.set_index("cell_id")["wall_s"].fillna(0.0).to_dict()
-    again = trials[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])]
-    count = sum(more.seeds for more in recommendation.more_seeds) + len(again)
-    took_s = sum(more.seeds * seconds.get(more.cell_id, 0.0) for more in recommendation.more_seeds)
-    took_s += again["wall_s"].sum()
+    again = trials.loc[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value]), sizes]
+    wanted = [more.cell_id for more in recommendation.more_seeds for _ in range(more.seeds)]
+    of_cell = trials[trials["status"] == Status.OK.value].groupby("cell_id")[sizes].mean()
+    added = pd.concat([of_cell.reindex(wanted), again]).fillna(0.0)
+    took_s, hours = added["wall_s"].sum(), (added["wall_s"] * added["gpus_held"]).sum() / 3600
     about = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    return f"+{count} trials, about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"
+    parts = [f"+{len(added)} trials", f"about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"]
+    report = recommendation.terms.report
+    if not recommendation.on_cpu:
+        parts.append(suited("GPU-hours", hours).text(hours))
+        if report.price_per_gpu_hour is not None:
+            cost = hours * report.price_per_gpu_hour
+            parts.append(suited(report.unit_of_cost, cost).text(cost))
+    return ", ".join(parts)
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
@@ -119,9 +128,9 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
 
 
 def _safe_choice(recommendation: Recommendation) -> list[str]:
-    """Return a sentence on the cell that surely keeps its accuracy, if an undecided choice may not keep it."""
+    """Return a sentence on the cell that surely keeps its accuracy, if the choice may not keep it."""
     safe = recommendation.cell(recommendation.safe_cell_id)
-    if recommendation.verdict != UNDECIDED or safe is None:
+    if safe is None or recommendation.p_within_margin >= SAFE:
         return []
     return [filled("safe_choice", {"is_baseline": safe == recommendation.baseline, "name": safe.name})]
 
@@ -211,6 +220,7 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
     figures = {name: None if math.isnan(figure.value) else asdict(figure) for name, figure in cell.figures.items()}
     figures.setdefault("speedup", None)
     figures |= _money_or_hours(figures["cost"], cell.figures["cost"].unit)
+    figures |= _money_or_hours(figures["total_cost"], cell.figures["cost"].unit, prefix="total_")
     others = {key: value for key, value in asdict(cell).items() if key not in ("p_best", "p_within_margin")}
     chances = {"best": cell.p_best, "within_margin": cell.p_within_margin}
     return others | {"probability": chances, "figures": figures, "why_not": sentence(cell.why_not) or None}
@@ -228,8 +238,8 @@ def _gpu_count(count: GpuCount, recommendation: Recommendation) -> dict[str, Any
     return {"gpus": count.gpus, "name": count.name, "best": best, "why_none": sentence(count.why_none)}
 
 
-def _money_or_hours(cost: Any, unit: str) -> dict[str, Any]:
+def _money_or_hours(cost: Any, unit: str, prefix: str = "") -> dict[str, Any]:
     """Return a cost as money; without a price, as hours of GPUs or worker processes."""
     # Two keys, because a number that may be either cannot be compared between sweeps.
     in_hours = unit.endswith("-hours")
-    return {"cost": None if in_hours else cost, "hours": cost if in_hours else None}
+    return {f"{prefix}cost": None if in_hours else cost, f"{prefix}hours": cost if in_hours else None}

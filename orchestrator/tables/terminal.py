@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-import pandas as pd
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE
+from orchestrator.decision.recommendation import CLEAR
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates, Column
+from orchestrator.tables.not_counted import details_of_not_counted, not_counted
 from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.numbers import counted, duration, one_line
-from orchestrator.text.rows import not_ok_by_status
 from sweeps.status import Status
 
-MOST_LINES = 24
-"""The lines of a usual terminal."""
+MOST_LINES = 20
+"""A usual terminal has 24, of which the prompt and the command that is typed next take some."""
 
 _UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
@@ -38,7 +36,7 @@ _INDENT = 15
 _LEAST_LABEL = 16
 """The fewest characters for the cells' labels."""
 
-_BEFORE_RANK = 4, 36
+_BEFORE_RANK = 3, 36
 """Columns of this rank or a higher one leave that much room for labels, where labels need it."""
 
 _STYLES = {CLEAR: "bold green"}
@@ -62,16 +60,21 @@ def show_problems(problems: Iterable[Problem], console: Console) -> None:
 
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
-    """Return the lines; with fewer candidates, then with fewer facts, if there would be more than MOST_LINES."""
+    """Return the lines; with fewer candidates and fewer facts if there would be more than MOST_LINES."""
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
-    most_rows = [(rows, len(facts), True) for rows in range(8, 3, -1)]
-    # A safer cell or a rival, as the third row, is worth more than facts that answer no usual question.
-    counts = range(len(facts), sum(rank <= 1 for rank, *_ in facts) - 1, -1)
-    three_rows = [(3, count, has_space) for has_space in (True, False) for count in counts]
-    fewer_facts = [(2, count, False) for count in range(len(facts), -1, -1)]
+    answers = sum(rank <= 1 for rank, *_ in facts)
+    # Five rows are worth more than facts that answer no usual question, and answers more than the other rows.
+    all_rows = [
+        (rows, count, has_space)
+        for count in range(len(facts), answers - 1, -1)
+        for rows in range(8, 4, -1)
+        for has_space in (True, False)
+    ]
+    few_rows = [(rows, answers, False) for rows in (4, 3)]
+    fewer_facts = [(2, count, False) for count in range(answers, -1, -1)]
     lines: list[Text] = []
-    for rows, count, has_space in [*most_rows, *three_rows, *fewer_facts, (0, 0, False)]:
+    for rows, count, has_space in [*all_rows, *few_rows, *fewer_facts, (0, 0, False)]:
         lines = [
             *_wrapped(_heading(end), width, style="dim"),
             *_headline(text, width),
@@ -90,35 +93,28 @@ def _block(lines: Sequence[Text], *, has_space: bool) -> list[Text]:
 
 
 def _heading(end: SweepEnd) -> str:
-    """Return the sweep, its training, its devices and its counts."""
-    ok = end.trials["status"] == Status.OK.value
-    timed = int((ok & is_valid(end.trials["timing_valid"])).sum())
-    trials = counted(len(ok), "trial", "trials")
-    counts = f"{trials} ok" if ok.all() else f"{ok.sum()} of {trials} ok"
-    statuses = end.trials.loc[~ok, "status"].value_counts()
-    parts = [counts, *(f"{count} {status}" for status, count in statuses.items())]
-    # Timings matter only where cells are compared, and there is one only of an ok trial.
-    if _has_objective(end) and ok.any():
-        undisturbed = "undisturbed" if ok.all() else "timings undisturbed"
-        parts.append(undisturbed if timed == ok.sum() else f"{timed} of {ok.sum()} timings valid")
+    """Return the sweep, its training, its devices, its trials and its time; a fact has what of them does not count."""
+    trials = counted(len(end.trials), "trial", "trials")
+    if (end.trials["status"] == Status.OK.value).all():
+        trials += " ok, undisturbed" if is_valid(end.trials["timing_valid"]).all() else " ok"
+    took = "" if end.took_s is None else f", {duration(end.took_s)}"
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    took = "" if end.took_s is None else f"took {duration(end.took_s)}"
-    return " · ".join(filter(None, [end.sweep, end.trained(most=40), " + ".join(devices), ", ".join(parts), took]))
+    parts = [end.sweep, end.trained(most=40), " + ".join(devices), f"{trials}{took}"]
+    return " · ".join(filter(None, parts))
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
+    """Return the recommendation as one paragraph: its first sentence is bold, and its details follow."""
     badge, indent = f" {text.verdict}  " if text.verdict else " ", "   "
     # The verdict is part of the text that is wrapped, and then gets another style.
-    first, *others = _wrapped(f"{'_' * len(badge)}{text.lead}", width - len(indent), style="bold")
-    if text.details:
-        others += _wrapped(" ".join(text.details), width - len(indent))
-    head = Text.assemble((badge, _style(text)), first[len(badge) :])
-    return [head, *(Text.assemble(indent, line) for line in others)]
-
-
-def _has_objective(end: SweepEnd) -> bool:
-    """Return whether cells were compared, so that the validity of timings matters."""
-    return end.recommendation.terms.report.objective != NO_OBJECTIVE
+    paragraph = " ".join([f"{'_' * len(badge)}{text.lead}", *text.details])
+    first, *others = _wrapped(paragraph, width - len(indent))
+    lines = [Text.assemble((badge, _style(text)), (first.plain[len(badge) :], "bold"))]
+    bold = len(badge) + len(text.lead) - len(first)
+    for line in others:
+        lines.append(Text.assemble(indent, (line.plain[: max(0, bold)], "bold"), line.plain[max(0, bold) :]))
+        bold -= len(line) + 1
+    return lines
 
 
 def _style(text: RecommendationText) -> str:
@@ -201,27 +197,24 @@ def _title(column: Column, *, divided: bool) -> list[str]:
 
 def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
     """Return what to know about the choice and the trials, as (rank, label, text); problems come last."""
-    doubts = [*text.facts, *(_timings(end.trials) if _has_objective(end) else ())]
-    not_ok = not_ok_by_status(end.cells)
+    trials = not_counted(end)
+    details = details_of_not_counted(end)
     problems = [(problem.label, str(problem)) for problem in end.problems]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((1, label, answer) for label, answer in text.answers),
-        *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(doubts)),
-        *([(1, "Not ok", not_ok)] if not_ok else []),
+        *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
+        *([(1, "Trials", trials)] if trials else []),
+        *((2, label, detail) for label, detail in details),
         *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(problems)),
     ]
 
 
 def _most_valuable(facts: Sequence[tuple[int, str, str]], count: int, width: int) -> list[Text]:
-    """Return the lines of the facts of the lowest ranks, in their order, and a line with the labels of the others."""
+    """Return the lines of the facts of the lowest ranks, in their order; the report has all of them."""
     kept = sorted(facts, key=lambda fact: fact[0])[:count]
-    lines = [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
-    missing = dict.fromkeys(fact[1] for fact in facts if fact not in kept)
-    if missing:
-        lines += _labelled("In the report", ", ".join(missing), width)
-    return lines
+    return [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
 
 
 def _labelled(label: str, text: str, width: int) -> list[Text]:
@@ -233,55 +226,11 @@ def _label(label: str) -> tuple[str, str]:
     return f" {label:<{_INDENT - 1}}", "dim"
 
 
-_CAUSES = (
-    ("foreign_cpu", FOREIGN_CPU, "other programs, up to {:.0%} CPU"),
-    ("foreign_gpu_processes", 0, "other processes on the GPUs, up to {:.0f}"),
-    ("throttled_periods", 0, "the CPU quota ran out"),
-    ("swapped_pages", SWAPPED_PAGES, "swapping"),
-)
-"""Causes of a disturbed timing: the column, the value above which it does, and words for its largest value."""
-
-
-def _timings(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield a line for each fault of timings, with the causes of disturbances."""
-    ok = trials[trials["status"] == Status.OK.value]
-    disturbed = ok[ok["timing_fault"] == Fault.DISTURBED.value]
-    words = {
-        Fault.DISTURBED: ("Disturbed", "; ".join(_causes(disturbed))),
-        Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
-        Fault.ASSUMED_SAMPLES: ("Assumed", "steps × the trial's batch; declare trainable.samples_per_epoch"),
-        Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
-        Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),
-        Fault.STRAGGLER: ("Slow", f"{SLOWER:g} times the median time or more, against other seeds of their cell"),
-        Fault.SHARED: ("Shared", "trials ran side by side; resources.timing=auto runs them alone"),
-    }
-    for fault, (label, why) in words.items():
-        if count := int((ok["timing_fault"] == fault.value).sum()):
-            yield label, f"{count} of {len(ok)} timings ({why})"
-
-
-def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
-    """Yield the causes of these disturbances, each once."""
-    # A disturbance without a measured cause was noticed by the clocks alone.
-    unexplained = pd.Series(True, index=disturbed.index)
-    programs = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
-    for column, limit, words in _CAUSES:
-        if column not in disturbed:
-            continue
-        values = pd.to_numeric(disturbed[column], errors="coerce")
-        if (values > limit).any():
-            unexplained &= ~(values > limit)
-            mostly = f", mostly {programs.mode().iloc[0]}" if column == "foreign_cpu" and len(programs) else ""
-            yield words.format(values.max()) + mostly
-    if unexplained.any():
-        yield "slow or throttled clocks"
-
-
 def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
-    cost = f"({cost_of_settling(end.recommendation, end.trials, end.cells)})"
+    cost = f"({cost_of_settling(end.recommendation, end.trials)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Next"), command)

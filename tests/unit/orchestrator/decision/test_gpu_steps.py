@@ -1,8 +1,14 @@
+import math
+
 import pytest
 
+from orchestrator.config.request import Terms
+from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.gpu_steps import factors_of_speedup
 from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNDECIDED, WORTH
 from orchestrator.store.record import TrialRecord
-from tests.unit.orchestrator.decision.deciding import decided, measured, swayed
+from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
+from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
@@ -49,3 +55,41 @@ def test_a_step_is_worth_it_if_its_gain_exceeds_its_cost(speed, worth):
 def test_an_untimed_cell_that_seems_faster_leaves_the_step_open(records: list[TrialRecord]) -> None:
     hopeful = [record_of(4, s, lr_rule="lars", metrics=measured(900, 0.9) | {"foreign_cpu": 0.5}) for s in range(3)]
     assert decided([*records, *hopeful]).gpu_steps[1].worth == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "rule", "factors"),
+    [
+        (1, 32, "none", (1, 1)),
+        (2, 32, "none", (1.9, 1)),
+        (2, 32, "sqrt", (1.95, 1)),  # what another rule has at the same batch is chance, and the GPUs have all of it
+        (1, 128, "none", (1, 2)),
+        (2, 128, "none", (1.8, 2)),
+        (2, 128, "sqrt", (1.8, 2)),  # 1×128 sqrt is missing, so that the other rule's cell tells
+        (2, 512, "none", (math.nan, math.nan)),
+    ],
+)
+def test_a_speed_up_is_divided_into_gpus_and_batch(
+    gpus: int, batch: int, rule: str, factors: tuple[float, float]
+) -> None:
+    speeds = {
+        (1, 32, "none"): 100,
+        (2, 32, "none"): 190,
+        (2, 32, "sqrt"): 195,
+        (1, 128, "none"): 200,
+        (2, 128, "none"): 360,
+        (2, 128, "sqrt"): 360,
+        (2, 512, "none"): 500,
+    }
+    records = [
+        record_of(g, seed, batch=b, lr_rule=r, metrics=measured(rate, 0.9))
+        for (g, b, r), rate in speeds.items()
+        for seed in range(3)
+    ]
+    frames = collect(records, scaling="weak", reference_batch_size=32)
+    contenders = Contenders.of(*frames, Terms(axes=AXES))
+    (row,) = contenders.cells.index[contenders.cells["cell_id"] == f"{gpus}-{batch}-{rule}"]
+    found = [factor[row] for factor in factors_of_speedup(contenders)]
+    assert found == pytest.approx(factors, nan_ok=True)
+    speedup = contenders.totals["time"].means()[contenders.baseline] / contenders.totals["time"].means()[row]
+    assert math.isnan(factors[0]) or math.prod(found) == pytest.approx(speedup)

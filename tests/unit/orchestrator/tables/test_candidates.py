@@ -1,10 +1,20 @@
 """The table of candidates: which cells, in which order, with which figures, from values worked out by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.decision.recommendation import UNDECIDED, Figure, LargerBatch, Recommendation
+from orchestrator.decision.recommendation import (
+    CLEAR,
+    COSTLY,
+    TIED,
+    UNDECIDED,
+    WORTH,
+    Figure,
+    LargerBatch,
+    Recommendation,
+)
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import Candidates, answers
 from orchestrator.tables.recommendation import in_sentences
@@ -40,7 +50,7 @@ def test_candidates_are_sorted_by_time_and_have_their_roles(recommendation: Reco
     candidates = Candidates.of(recommendation)
     assert candidates is not None and candidates.chosen == 0
     roles = dict(zip([cell.name for cell in candidates.cells], candidates.roles, strict=True))
-    assert list(roles.items()) == [*(("2×64 none", ""), ("1×64 none", ""), ("1×32 none", "baseline"))]
+    assert list(roles.items()) == [("2×64 none", ""), ("1×64 none", "cheapest"), ("1×32 none", "baseline")]
     assert f"**{recommendation.name}**" in candidates.markdown()[1]
 
 
@@ -80,16 +90,14 @@ def test_processes_have_no_cost() -> None:
 def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
     rates = {1: 100, 2: 200, 4: 201, 8: 390}
     found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
-    text = dict(answers(found))["More GPUs"]
-    groups = dict(part.split(": ") for part in text.split("; "))
+    parts = dict(answers(found))["More GPUs"].split("; ")
     # Eight GPUs are recommended, because they are the fastest, and cost more than they gain.
-    assert {worth: group.split()[0] for worth, group in groups.items()} == {
-        "worth it": "2",
-        "fastest but costly": "8",
-        "not worth it": "4",
-    }
-    assert "2.00×" in groups["worth it"] and found.chosen is not None and found.chosen.values["gpus"] == 8
-    assert "report.objective=cost" in dict(answers(found))["Cost"]
+    assert [part.partition(" (")[0] for part in parts] == [
+        "2 worth it with 2×32 none",
+        "8 fastest but costly",
+        "4 not worth it",
+    ]
+    assert "2.00×" in parts[0] and found.chosen is not None and found.chosen.values["gpus"] == 8
 
 
 def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
@@ -109,7 +117,7 @@ def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
     assert recommendation.chosen is not None
     assert step.cell is not None and step.if_held is not None
     assert (step.if_held.name, step.cell.name) == (recommendation.name, "2×32 none") == ("2×128 none", "2×32 none")
-    assert f"if {step.if_held.name}" in text and f"safe {step.cell.name}" in text
+    assert "if the choice holds" in text and "with the safe choice" in text
     safe = recommendation.cell(recommendation.safe_cell_id)
     assert safe is not None and (recommendation.verdict, safe.name) == (UNDECIDED, "2×32 none")
     assert safe.name in in_sentences(recommendation).details[0]
@@ -122,7 +130,7 @@ def test_a_step_that_may_lose_accuracy_depends_on_it() -> None:
     (step,) = recommendation.gpu_steps
     assert step.worth == UNDECIDED and step.if_held is not None and step.if_held.name == recommendation.name
     ((_, text),) = [answer for answer in answers(recommendation) if answer[0] == step.name]
-    assert text.startswith(f"worth it if {recommendation.name}")
+    assert text.startswith("worth it if the choice holds")
 
 
 def test_further_axes_in_which_rows_differ_have_columns() -> None:
@@ -138,7 +146,7 @@ def test_further_axes_in_which_rows_differ_have_columns() -> None:
     assert recommendation.runner_up is not None
     assert recommendation.runner_up.values["name"] == f"2×32 none, {momentum}=0.5"
     candidates = Candidates.of(recommendation)
-    assert candidates is not None and candidates.labels == ["2×32 none", "2×32 none", "1×32 none (baseline)"]
+    assert candidates is not None and candidates.labels == ["2×32 none", "2×32 none", "1×32 none (baseline, cheapest)"]
     column = candidates.columns[0]
     assert (column.title, column.texts, column.rank) == ("momentum", ["0.9", "0.5", "0.9"], 0)
     alone = Candidates.of(decided([record for record in trials if record.axes[momentum] == 0.9]))
@@ -173,9 +181,9 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
     ("chances", "told"),
     [
         ((), "no larger"),
-        ((0.99, 0.98), "safe with cell 1 (1.50× as fast): "),
-        ((0.99, 0.3), "safe up to 64 with cell 0 (1.50× as fast): "),
-        ((0.6,), "doubtful with cell 0 (1.50× as fast): "),
+        ((0.99, 0.98), "safe with cell 1 (1.50× as fast as the choice): "),
+        ((0.99, 0.3), "safe up to 64 with cell 0 (1.50× as fast as the choice): "),
+        ((0.6,), "doubtful: "),
         ((0.01, 0.001), "not safe: "),
     ],
 )
@@ -194,3 +202,92 @@ def test_a_larger_batch_is_as_safe_as_its_probability(
     ]
     text = dict(answers(replace(recommendation, larger_batches=tuple(batches))))["Larger batch"]
     assert text.startswith(told)
+
+
+def test_times_with_and_without_start_up_have_one_unit() -> None:
+    # Two minutes or more without start-up, and less with it in the other cell, would suit different units.
+    rates = {1: 50, 2: 100}
+    trials = [
+        record_of(gpus, seed, wall_s=6000 / rate + 40, metrics=measured(rate, 0.9))
+        for gpus, rate in rates.items()
+        for seed in range(3)
+    ]
+    candidates = Candidates.of(decided(trials))
+    assert candidates is not None
+    titles = {column.name: column.title for column in candidates.columns}
+    assert titles["time"].partition("[")[2] == titles["total_time"].partition("[")[2] == "s]"
+    assert texts(candidates)["time"] == ["60.0", "120"] and texts(candidates)["total_time"] == ["100", "160"]
+
+
+@pytest.mark.parametrize(
+    ("own", "pooled", "p_within", "text"),
+    [
+        (-0.006, -0.004, 0.79, "-0.006 (pooled -0.004)"),
+        (-0.004, -0.006, 0.4, "-0.004 (pooled -0.006)"),
+        (-0.004, -0.004, 0.79, "-0.004"),
+        (-0.006, -0.006, 0.4, "-0.006"),
+        (-0.006, -0.006, math.nan, "-0.006"),
+    ],
+)
+def test_an_accuracy_beyond_the_margin_that_may_be_within_it_shows_both_estimates(
+    recommendation: Recommendation, own: float, pooled: float, p_within: float, text: str
+) -> None:
+    chosen, *others = recommendation.shortlist
+    figures = {
+        "val_accuracy_difference": Figure(value=own, unit="1"),
+        "val_accuracy_difference_pooled": Figure(value=pooled, unit="1"),
+    }
+    changed = replace(chosen, figures={**chosen.figures, **figures}, p_within_margin=p_within)
+    terms = replace(recommendation.terms, report=replace(recommendation.terms.report, margin=0.005))
+    found = Candidates.of(replace(recommendation, terms=terms, shortlist=(changed, *others)))
+    assert texts(found)["difference"][0] == text
+
+
+@pytest.mark.parametrize(
+    ("p_within", "has_safe", "is_named"),
+    [(0.93, True, True), (0.6, True, True), (0.95, True, False), (0.6, False, False)],
+)
+@pytest.mark.parametrize("verdict", [TIED, UNDECIDED, CLEAR])
+def test_a_choice_below_95_percent_has_a_safe_choice_beside_it(
+    recommendation: Recommendation, verdict: str, p_within: float, has_safe: bool, is_named: bool
+) -> None:
+    safe = recommendation.baseline_cell_id if has_safe else None
+    found = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
+    assert any("the baseline" in sentence for sentence in in_sentences(found).details) is is_named
+
+
+@pytest.mark.parametrize(
+    ("is_costly", "p_within", "cell_id", "text"),
+    [
+        (False, 0.91, "other", "worth it if 2×64 sqrt holds its accuracy"),
+        (False, 0.97, "other", "worth it with 2×64 sqrt"),
+        (False, math.nan, "other", "worth it with 2×64 sqrt"),
+        (True, 0.91, "other", "costly with 2×64 sqrt"),
+        (False, 0.91, "2-64-none", "worth it if the choice holds its accuracy"),
+        (False, 0.97, "2-64-none", "worth it"),
+        (True, 0.97, "2-64-none", "fastest but costly"),
+        (False, 0.97, "1-32-none", "worth it with the baseline"),
+    ],
+)
+def test_gpus_are_worth_it_with_a_cell_and_if_its_accuracy_holds(
+    recommendation: Recommendation, is_costly: bool, p_within: float, cell_id: str, text: str
+) -> None:
+    (step,) = recommendation.gpu_steps
+    assert step.cell is not None
+    cell = replace(step.cell, cell_id=cell_id, name="2×64 sqrt", is_costly=is_costly, p_within_margin=p_within)
+    judged = replace(step, worth=COSTLY if is_costly else WORTH, cell=cell, if_held=None)
+    found = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
+    assert found.partition(" (")[0] == text
+
+
+@pytest.mark.parametrize(
+    ("start_up_s", "cost"), [(10.0, ["0.0351", "0.0551"]), (1.0, ["0.0351"])]
+)  # two GPUs at 3.60 an hour cost 0.002 a second
+def test_the_cost_with_start_up_stands_beside_the_cost(start_up_s: float, cost: list[str]) -> None:
+    trials = [replace(each, wall_s=6000 / each.metrics["samples_per_s"] + start_up_s) for each in records()]
+    found = decided(trials, price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
+    assert found.chosen is not None and found.chosen.figures["total_cost"].value == pytest.approx(
+        0.002 * (6000 / 342 + start_up_s)
+    )
+    of_choice = dict(answers(found))["Cost"].partition(";")[0]
+    assert [word for word in of_choice.split() if word[0].isdigit()] == cost

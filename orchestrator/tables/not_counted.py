@@ -1,0 +1,103 @@
+"""Trials that are not ok and timings that are not valid, and whether the answer needs any of them.
+
+The terminal and the report show the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from orchestrator.analysis.validity import is_valid
+from orchestrator.decision.recommendation import NO_OBJECTIVE
+from orchestrator.tables.sentences import filled
+from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
+from orchestrator.text.rows import not_ok_by_status
+from sweeps.status import Status
+
+
+def not_counted(end: SweepEnd) -> str:
+    """Return how many trials and timings do not count, and which of them touch the answer; empty if all count."""
+    trials, cells, recommendation = end.trials, end.cells, end.recommendation
+    ok = trials["status"] == Status.OK.value
+    counts = is_valid(trials["timing_valid"]) | (not _has_objective(end))
+    faults = trials.loc[ok & ~counts, "timing_fault"]
+    if ok.all() and faults.empty:
+        return ""
+    n_seeds = cells.set_index("cell_id")["n_seeds"]
+    answer = (recommendation.chosen, recommendation.baseline, recommendation.cell(recommendation.safe_cell_id))
+    cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals) if cell}.values()
+    without_result = [status.value for status in Status if not status.is_result()]
+    values = {
+        "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
+        "faults": int(len(faults)),
+        "fault": faults.iloc[0] if faults.nunique() == 1 else None,
+        "has_answer": recommendation.chosen is not None,
+        "touched": [
+            {"name": cell.name, "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
+            for cell in cells_of_answer
+            if cell.n_timed < n_seeds[cell.cell_id]
+        ],
+        # A cell that ran out of memory or diverged cannot be the answer; one that failed may be.
+        "may_be_better": int(cells["status"].isin(without_result).sum()),
+    }
+    return filled("not_counted", values)
+
+
+def _has_objective(end: SweepEnd) -> bool:
+    """Return whether cells were compared, so that the validity of timings matters."""
+    return end.recommendation.terms.report.objective != NO_OBJECTIVE
+
+
+def details_of_not_counted(end: SweepEnd) -> Iterator[tuple[str, str]]:
+    """Yield which cells are not ok, and a line for each fault of timings with its causes, as (label, text)."""
+    if names := not_ok_by_status(end.cells):
+        yield "Not ok", names
+    if _has_objective(end):
+        yield from _faults(end.trials)
+
+
+_CAUSES = (
+    ("foreign_cpu", FOREIGN_CPU, "other programs, up to {:.0%} CPU"),
+    ("foreign_gpu_processes", 0, "other processes on the GPUs, up to {:.0f}"),
+    ("throttled_periods", 0, "the CPU quota ran out"),
+    ("swapped_pages", SWAPPED_PAGES, "swapping"),
+)
+"""Causes of a disturbed timing: the column, the value above which it does, and words for its largest value."""
+
+
+def _faults(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield a line for each fault of timings, with the causes of disturbances."""
+    ok = trials[trials["status"] == Status.OK.value]
+    disturbed = ok[ok["timing_fault"] == Fault.DISTURBED.value]
+    words = {
+        Fault.DISTURBED: ("Disturbed", "; ".join(_causes(disturbed))),
+        Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
+        Fault.ASSUMED_SAMPLES: ("Assumed", "steps × the trial's batch; declare trainable.samples_per_epoch"),
+        Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
+        Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),
+        Fault.STRAGGLER: ("Slow", f"{SLOWER:g} times the median time or more, against other seeds of their cell"),
+        Fault.SHARED: ("Shared", "trials ran side by side; resources.timing=auto runs them alone"),
+    }
+    for fault, (label, why) in words.items():
+        if count := int((ok["timing_fault"] == fault.value).sum()):
+            yield label, f"{count} of {len(ok)} timings ({why})"
+
+
+def _causes(disturbed: pd.DataFrame) -> Iterator[str]:
+    """Yield the causes of these disturbances, each once."""
+    # A disturbance without a measured cause was noticed by the clocks alone.
+    unexplained = pd.Series(True, index=disturbed.index)
+    programs = disturbed["foreign_cpu_by"].dropna() if "foreign_cpu_by" in disturbed else pd.Series(dtype=object)
+    for column, limit, words in _CAUSES:
+        if column not in disturbed:
+            continue
+        values = pd.to_numeric(disturbed[column], errors="coerce")
+        if (values > limit).any():
+            unexplained &= ~(values > limit)
+            mostly = f", mostly {programs.mode().iloc[0]}" if column == "foreign_cpu" and len(programs) else ""
+            yield words.format(values.max()) + mostly
+    if unexplained.any():
+        yield "slow or throttled clocks"

@@ -1,0 +1,57 @@
+"""Trials and timings that do not count, and whether the answer needs them."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.config.request import Terms
+from orchestrator.config.settings import ReportSection
+from orchestrator.decision.decide import decide
+from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.not_counted import details_of_not_counted, not_counted
+from orchestrator.tables.sweep_end import SweepEnd
+from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import AXES, decided_with_frames, measured, swayed
+from tests.unit.orchestrator.frames import collect
+from tests.unit.orchestrator.records import record_of
+
+CLEAR = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
+DISTURBED = {"foreign_cpu": 0.5}
+
+
+def another(status: Status = Status.OK, **metrics: float) -> list[TrialRecord]:
+    """Return a slow cell that is far below the margin."""
+    fine = measured(50, 0.5, **metrics) if status is Status.OK else {}
+    return [record_of(1, seed, status, batch=128, metrics=fine) for seed in range(3)]
+
+
+def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendation) -> SweepEnd:
+    layout = ResultsFolder(Path("results/demo"))
+    return SweepEnd(layout=layout, trials=trials, cells=cells, recommendation=recommendation)
+
+
+@pytest.mark.parametrize(
+    ("records", "begins", "ends"),
+    [
+        (CLEAR, "", ""),
+        ([*CLEAR, *another(Status.OOM)], "3 oom;", "none touches the answer"),
+        ([*CLEAR, *another(**DISTURBED)], "3 timings disturbed;", "none touches the answer"),
+        ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell that failed may be better"),
+        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 timing", "2 of 3 seeds"),
+    ],
+)
+def test_what_does_not_count_says_whether_the_answer_needs_it(
+    records: list[TrialRecord], begins: str, ends: str
+) -> None:
+    text = not_counted(ended(*decided_with_frames(records)))
+    assert (text.startswith(begins) and text.endswith(ends)) if begins else text == ""
+
+
+def test_without_an_objective_timings_do_not_matter() -> None:
+    trials, cells = collect([*CLEAR, *another(**DISTURBED)], scaling="weak", reference_batch_size=32)
+    recommendation = decide(trials, cells, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES))
+    end = ended(trials, cells, recommendation)
+    assert not_counted(end) == "" and list(details_of_not_counted(end)) == []
