@@ -125,7 +125,7 @@ COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
-    *("gpus_held", "process", "timing_fault", "timed_with"),
+    *("gpus_held", "process", "timing_fault", "timed_with", "same_as"),
     *summary.OF_TEXTS,
     *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES, "n_nodes"),
 )

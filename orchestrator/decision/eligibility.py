@@ -46,7 +46,7 @@ class Eligible:
 
     kept: pd.Series[Any]
     repeats: pd.Series[Any]
-    """Which are not kept because they are the same training as another one (see `_repeats`)."""
+    """Which are not kept because they are the same training as another one (see `_repeats` and `_copied`)."""
     untimed: pd.Series[Any]
     """Which are not kept only because their timing is not valid. A timing of too few workers says nothing at all."""
     left_out: Sequence[Remark]
@@ -66,7 +66,7 @@ class Eligible:
         # A cell that did less than its work is never chosen over one that did all of it.
         short = is_short(cells["work_done"])
         timed = timed & ~short if (known & ~short).any() else timed
-        repeats = _repeats(cells, known, timed, terms.axes)
+        repeats = _repeats(cells, known, timed, terms.axes) | (known & _copied(cells, trials))
         groups = {
             "cells_not_ok": ~ok & ~skipped,
             "cells_skipped": skipped,
@@ -87,6 +87,13 @@ class Eligible:
             ],
             without_metric=frozenset(cells.loc[ok & ~with_metric, "cell_id"]),
         )
+
+
+def _copied(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return whether all ok trials of each cell are copies of another's: on one GPU, FSDP is the same as DDP."""
+    ok = trials[trials["status"] == Status.OK.value]
+    own = ok.loc[~ok["same_as"].isin(trials["trial_id"]), "cell_id"]
+    return ~cells["cell_id"].isin(own)
 
 
 def _repeats(

@@ -192,6 +192,24 @@ def test_warm_ups_are_equal_trainings_at_the_reference_batch_only() -> None:
     assert left_out(decided(records(64, 0.2), **axes)) == {}
 
 
+@pytest.mark.parametrize(("own_seeds", "count"), [(0, 1), (1, 0)])
+def test_a_cell_of_copies_is_no_rival_of_its_original(own_seeds: int, count: int) -> None:
+    records = [record_of(1, seed, metrics=measured(100, 0.9 + seed / 1000)) for seed in range(3)]
+    copies = [
+        record_of(
+            *(1, seed),
+            metrics=row.metrics,
+            strategy="fsdp",
+            axes={"strategy": "fsdp"},
+            same_as=row.trial_id if seed >= own_seeds else "",
+        )
+        for seed, row in enumerate(records)
+    ]
+    decision = decided([*records, *copies], axes={"gpus": "gpus", "strategy": "strategy"})
+    assert left_out(decision).get("same_training", 0) == count
+    assert len(decision.shortlist) == 2 - count
+
+
 NOISE = {1: (0, 4, -4), 2: (3, -3, 0), 4: (-4, 1, 3), 8: (-2, 4, -2), 16: (4, -3, -1), 32: (-1, -3, 4)}
 """Thousandths of accuracy by GPUs and seed: 0 in the mean."""
 
