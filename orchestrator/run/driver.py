@@ -44,7 +44,7 @@ from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import Problem, read_results
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.terminal import show
+from orchestrator.tables.terminal import show, show_problems
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
 from sweeps.errors import ConfigError
@@ -117,10 +117,7 @@ class SweepRun:
 
     def check_journal(self) -> None:
         """Report damage. Raises ConfigError if the journal is of another config."""
-        for damage in self.journal.damages:
-            self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
-        for unusable in self.journal.unusable:
-            self.console.print(f"journal: {unusable}", style="red", markup=False, soft_wrap=True)
+        show_problems(self.damages, self.console)
         history, request = self.journal.history, self.checked.request
         changes = history.changes(self.fingerprint)
         if changes and history.has_answers and not request.settings.allow_changed:
@@ -239,9 +236,6 @@ class SweepRun:
         interrupt.nothing_runs()
         if interrupt.signal is not None and history.rows:
             self._report_interrupt(plan)  # before the tables, which a busy machine may not get to
-        # What was found in the journal at the start has left the screen by now.
-        damages = [*(f"{damage}; in quarantine" for damage in self.journal.damages), *self.journal.unusable]
-        problems = [Problem(where=self.layout.journal.name, what=damage) for damage in damages]
         with console.status("writing the tables …") if console.is_terminal else nullcontext():
             # After an interruption there are a few seconds, and the page alone may take longer.
             end = tables_written(
@@ -249,7 +243,7 @@ class SweepRun:
                 self.layout,
                 history,
                 planned=plan.trials,
-                problems=problems,
+                problems=self.damages,  # which have left the screen by now
                 in_time=interrupt.signal is None,
                 began_s=self.began_s,
             )
@@ -271,6 +265,12 @@ class SweepRun:
             subject = counted(not_again, "trial has", "trials have")
             more = "their rows are unchanged; the same command runs them again"
             self.console.print(f"{subject} not run again: {more}", soft_wrap=True)
+
+    @property
+    def damages(self) -> list[Problem]:
+        """Damage of the journal at the start, and its records that cannot be used."""
+        damages = (f"{damage}; moved to {self.layout.quarantine.name}" for damage in self.journal.damages)
+        return [Problem(where=self.layout.journal.name, what=what) for what in (*damages, *self.journal.unusable)]
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
