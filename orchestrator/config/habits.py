@@ -68,6 +68,7 @@ _NAMES: Mapping[str, str] = {
     " block_size max_length ctx n_ctx max_position_embeddings",
     "model.vocabulary": "vocabulary vocab vocab_size",
     "model.pretrained": "pretrained",
+    "model.batch_norm=sync": "sync_batchnorm=true sync_bn=true",
     "model.config.attn_implementation": "attn_implementation attention_implementation attn",
     "model.lora.r": "lora_r lora_rank lora=n",
     "data": "dataset dataset_name task",
@@ -86,14 +87,19 @@ _NAMES: Mapping[str, str] = {
     " default_root_dir storage_path",
     "sweep.name": "name run_name experiment experiment_name exp_name job_name project",
     "sweep.baseline": "baseline",
-    "sweep.early_stop=asha": "early_stop=true early_stopping=true asha=true hyperband=true early_terminate=true"
+    "sweep.early_stop=asha": "early_stop=true early_stopping=true callbacks=early_stopping"
+    " callbacks=earlystopping asha=true hyperband=true early_terminate=true"
     " scheduler=asha scheduler=hyperband prune=true pruner",
     "cluster.gpu_type": "gpu_type gpu_model gpu_name gpu=TEXT gpus=TEXT",
     "cluster.address": "address ray_address",
     "launch.nodes": "n_nodes nnodes N",
     "nodes": "n_nodes nnodes N",
     "retries": "max_failures max_restarts max_retries attempts",
-    **{f"tracker.{tracker}.enabled=true": f"{tracker}=true" for tracker in _TRACKERS},
+    **{
+        f"tracker.{tracker}.enabled=true": f"{tracker}=true report_to={tracker} logger={tracker} log_with={tracker}"
+        f" tracker={tracker}"
+        for tracker in _TRACKERS
+    },
     **{f"tracker.{tracker}.enabled=false": f"{tracker}=false" for tracker in _TRACKERS},
     **{f"tracker.wandb.mode={mode}": f"wandb={mode}" for mode in ("offline", "online")},
     "tracker.mlflow.uri": "tracking_uri",
@@ -223,9 +229,9 @@ _ACTIONS = {
     "learning-rate warm-up is a share of the training, write schedule=cosine schedule.warmup=0.1; warmup_epochs=5 is"
     " that of the rules linear, lars and lamb": "lr_warmup warmup warmup_steps warmup_iters",
     "sbatch reads it from its own options or the environment: sbatch --{name}={value} FILE": "account qos constraint"
-    " reservation mail_user mail_type nodelist exclude dependency A mem_per_cpu mem_per_gpu array requeue signal begin",
+    " reservation mail_user mail_type nodelist exclude dependency A mem_per_cpu mem_per_gpu requeue signal begin",
     "the sweep runs as many trials at once as GPUs are free; write resources.timing=exclusive for one on each"
-    " node": "max_concurrent max_concurrent_trials parallel n_jobs num_jobs jobs concurrency max_parallel",
+    " node": "array max_concurrent max_concurrent_trials parallel n_jobs num_jobs jobs concurrency max_parallel",
     "trials write metrics.jsonl and logs into results/NAME/trials/ID; their interval is no setting": "logging_steps"
     " log_every log_every_n_steps log_interval print_freq log_freq",
     "every training is evaluated on its validation set at the ends of epochs; that is no setting": "do_eval do_train"
@@ -241,6 +247,8 @@ _ACTIONS = {
     " mode=settle": "confidence confidence_level alpha significance p_value ci power_analysis",
     "costs come from GPU-hours alone: write report.price_per_gpu_hour=2.5 with electricity in it; energy has its own"
     " column": "electricity electricity_price kwh_price price_per_kwh energy_price carbon carbon_price co2",
+    "each cell's cost, and what larger ones save, stand at the end of a sweep: write"
+    " report.price_per_gpu_hour=2.5": "savings roi costs cost_report",
     "a spot price is a price: write report.price_per_gpu_hour=1.2; lost nodes are tried again, see"
     " docs/how-to/faults.md": "spot spot_price use_spot preemptible",
 }
@@ -252,6 +260,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1", ""), ("false", "no", "off", "0", "non
 _MOST_SEEDS = 50
 _MOST_OFFERED = 3
 _MOST_LISTED = 8
+_NAMED_BY_VALUES = ("strategy", "report.objective", "launch.target")
 _LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
 _IN_MAPPING = ("launch.options", "model.lora", "model.config")
 
@@ -333,6 +342,10 @@ def meant(key: str, value: str, known: Collection[str] = ()) -> str:
         return instead
     if "true" in values and (mode := _mode_meant(name)):
         return mode
+    # A value is in place of its key: `fsdp=true`, `deepspeed=ds.json`.
+    for owner in _NAMED_BY_VALUES:
+        if choice := name if name in SCHEMA[owner].words else _synonym(owner, name):
+            return f"write {owner}={choice}{_remark(f'{owner}={choice}')}"
     # The unit is in the name: `max_hours=3`.
     rest, _, unit = name.rpartition("_")
     if (letter := _TIMES.get(unit.removesuffix("s") or unit)) and re.fullmatch(r"[\d.]+", value):
@@ -381,7 +394,7 @@ def group_meant(key: str) -> str:
 
 
 def _plain(word: str) -> str:
-    return word.lower().replace("-", "_")
+    return word if len(word) == 1 else word.lower().replace("-", "_")  # `-N` is not `-n`
 
 
 def _readings(value: str) -> list[str]:
@@ -409,7 +422,9 @@ def _synonym(key: str, value: str) -> str:
 def _instead(key: str, value: str, word: str, known: Collection[str]) -> str:
     """Return what to do instead of KEY=VALUE by the tables, in which it is this word; empty if they do not have it."""
     for action in _OF_ACTIONS.get(word, ()):
-        return action.replace("{name}", key.rpartition(".")[2].replace("_", "-")).replace("{value}", value)
+        return action.replace("{name}", key.rpartition(".")[2].replace("_", "-")).replace(
+            "={value}" if value == "true" else "{value}", "" if value == "true" else value
+        )
     targets = [target for target in _OF_NAMES.get(word, ()) if target != key]
     there = [target for target in targets if not known or _is_there(target, known)]
     if targets and not there:
@@ -482,6 +497,8 @@ def override_of(target: str, key: str, value: str) -> str:
         # Such as `cuda` for `cuda:0`.
         near = [word for word in kind.words if value.lower().startswith(word)]
         return f"{target}={near[0]}" if near else f"{target}= one of {', '.join(kind.words)}"
+    if isinstance(kind, Number) and kind.null and value.lower() in ("-1", "inf", "unlimited", "none"):
+        return copyable(target, "null") + _remark(target)
     if isinstance(kind, Number) and not (number or value == "…" or re.fullmatch(r"[\d.e+-]+", value)):
         number = (kind.unit or "number").partition(" ")[0].upper()  # `deadline=tomorrow`
     return copyable(target, number or value) + _remark(target)

@@ -135,7 +135,9 @@ _SECONDS = {
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds of a duration such as `90m`, `1.5h`, `1d12h` or `02:30:00`; None for other text."""
-    if clock := re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text):  # as Slurm writes it: 1-12:00:00
+    if clock := re.fullmatch(
+        r"(?:(\d+)[-:])?(\d+):(\d\d):(\d\d)", text
+    ):  # 1-12:00:00 of Slurm, 01:12:00:00 of Lightning
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     parts = re.findall(r"(\d+(?:\.\d+)?) ?([a-z]+) ?", text.lower())

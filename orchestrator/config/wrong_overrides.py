@@ -176,11 +176,14 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     similar = similar or [names[near] for near in close_to(name, names)]
     if not similar and (others := keys_of_groups().get(name)):
         return ": " + "; ".join(filter(None, (elsewhere(dotted, value, known) for dotted in others[:2])))
+    # A section takes no value.
+    sections = {dotted.rpartition(".")[0] for dotted in known} - {*groups.names}
+    leaves = [dotted for dotted in known if dotted not in sections]
     words = {*re.split(r"[._]", key)}
-    similar = similar or [dotted for dotted in known if words <= {*re.split(r"[._]", dotted)}]
+    similar = similar or [dotted for dotted in leaves if words <= {*re.split(r"[._]", dotted)}]
     if not section and len(name) > 3:
-        near = get_close_matches(name, {dotted.rpartition(".")[2] for dotted in known}, cutoff=0.8)
-        similar = similar or [dotted for dotted in known if dotted.rpartition(".")[2] in near]
+        near = get_close_matches(name, {dotted.rpartition(".")[2] for dotted in leaves}, cutoff=0.8)
+        similar = similar or [dotted for dotted in leaves if dotted.rpartition(".")[2] in near]
     # `modle=mlp` is no mode.
     similar = [
         key for key in similar if not isinstance(kind := SCHEMA.get(key), OneOf) or kind.admits(value)

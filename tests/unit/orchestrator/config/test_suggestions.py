@@ -57,6 +57,7 @@ WISHES = {
     "wall_s=10m": "sweep.budget.wall_s=600",
     "sweep.budget.wall_s=1.5h": "sweep.budget.wall_s=5400",
     "max_hours=3": "time_limit_s=10800",
+    "deadline=01:12:00:00": "sweep.budget.wall_s=129600",
     "deadline=1-12:00:00": "sweep.budget.wall_s=129600",
     "half=true": "trainable.precision=fp16",
     "precision=16-mixed": "trainable.precision=fp16",
@@ -91,6 +92,8 @@ WISHES = {
     "trainer.max_epochs=5": "budget.epochs=5",
     "gradient_checkpointing=true": "trainable.activation_checkpointing=full",
     "max_failures=2": "retries=2",
+    "report_to=tensorboard": "tracker.tensorboard.enabled=true",
+    "deepspeed=ds.json": "strategy=fsdp",
     "limit_train_batches=0.5": "budget.epochs=0.5",
     "-p gpu": "launch.options={partition: gpu}",
     "wandb_project=mine": "tracker.wandb.project=mine",
@@ -162,6 +165,7 @@ SAMPLES = {
 
 CHOSEN = {
     "model.": ["sweep=lm_scaling"],
+    "model.batch_norm": ["sweep=batch_scaling", "model=resnet18"],
     "model.config": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "model.lora": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "model.pretrained": ["sweep=lm_scaling", "model=hf", "model.path=none"],
