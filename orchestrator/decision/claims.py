@@ -74,15 +74,19 @@ class Claimed:
         return claimed
 
     @property
+    def references(self) -> list[tuple[str, dict[str, Any]]]:
+        """The values in the expression, as (column, selection)."""
+        return [(column, _selection(call)) for side in (self.left, self.right) for column, call in _references(side)]
+
+    @property
     def columns(self) -> set[str]:
         """The columns in the expression."""
-        return {column for side in (self.left, self.right) for column, _ in _references(side)}
+        return {column for column, _ in self.references}
 
     @property
     def selected_by(self) -> set[str]:
         """The axes by which the expression selects cells."""
-        calls = (call for side in (self.left, self.right) for _, call in _references(side))
-        return {axis for call in calls for axis in _selection(call)}
+        return {axis for _, selection in self.references for axis in selection}
 
     @property
     def subtracts(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,43 +197,51 @@ _LEARNT = ("accuracy", "val_accuracy", "loss")
 
 def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame) -> list[Verdict]:
     """Judge each claim; a claim about cells that are missing or not ok is inconclusive, with the reason."""
-    return [_verdict(claim, _Values(trials, cells)) for claim in claims]
+    values = _Values(trials, cells)
+    return [_verdict(claim, values) for claim in claims]
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
     try:
         claimed = Claimed.parse(claim.expression)
         left, right = claimed.sides(values)
+        origin = values.origin_of(claimed.references)
     except ExpressionError as error:
         return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
     by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
-    samples = values.samples if claimed.columns <= set(SAMPLES) else None
+    samples = origin.samples if claimed.columns <= set(SAMPLES) else None
     by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
     sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance, samples=samples)
-    verdict = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
-    if values.is_doubtful and verdict.n:  # further seeds with such timings would not settle it, either
+    verdict = replace(judge(claim, sides, origin.fewest_epochs), one_process=origin.has_one_process)
+    if origin.has_invalid_timing and verdict.n:  # further seeds with such timings would not settle it, either
         why = "the timing of one of its cells is not valid"
         return replace(verdict, verdict=INCONCLUSIVE, why=why, seeds_to_settle=None)
     return verdict
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Origin:
+    """The properties of the trials that a claim's values are of, which decide how far the values can be trusted."""
+
+    fewest_epochs: float
+    """NaN if a trial does not report its epochs; infinite without trials."""
+    has_invalid_timing: bool
+    has_one_process: bool
+    """Whether one process timed all seeds of a cell."""
+    samples: float
+    """The fewest samples, of all seeds of a cell together, of its accuracies; NaN if unknown, infinite without any."""
+
+
 class _Values:
-    """A lookup of values by column and selection that also records properties of the trials involved."""
+    """The values of a sweep's cells by seed."""
 
     def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
         self._cells = cells
         self._ok = with_valid_timings(trials)[trials["status"] == Status.OK.value]
         ends = trials["status"].map(Status)
-        self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
+        self._biased = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
         """Cells with a seed that diverged, ran out of memory …: their other seeds alone are biased."""
         self._seeds = sorted(self._ok["seed"].unique())
-        self.fewest_epochs = math.inf
-        self.is_doubtful = False
-        """Whether any timing looked up so far is invalid …"""
-        self.of_one_process = False
-        """… or of a cell that one process timed."""
-        self.samples = math.inf
-        """The fewest samples, of all seeds together, of the accuracies looked up so far; NaN if unknown."""
 
     def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
         known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
@@ -250,6 +258,36 @@ class _Values:
         at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
         return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
 
+    def origin_of(self, references: Sequence[tuple[str, Mapping[str, Any]]]) -> _Origin:
+        """Return the origin of these values, given as (column, selection)."""
+        timed: set[str] = set()
+        used: set[str] = set()
+        samples = [math.inf]
+        for column, selection in references:
+            cells = self._cells_with(column, selection)
+            ids = set(cells["cell_id"])
+            if column in _OF_BASELINE:
+                ids |= set(cells["baseline_cell_id"])
+            used |= ids
+            if column in _OF_BASELINE or is_timed(column):
+                timed |= ids
+            if column in SAMPLES:
+                samples.append(self._fewest_samples(column, ids))
+        timings = self._cells[self._cells["cell_id"].isin(timed)]
+        epochs = self._ok.loc[self._ok["cell_id"].isin(used), "epochs"]
+        return _Origin(
+            fewest_epochs=float(epochs.min(skipna=False)) if len(epochs) else math.inf,
+            has_invalid_timing=bool(is_invalid(timings["timing_valid"]).any()),
+            has_one_process=bool(timed_by_one_process(timings).any()),
+            samples=float(np.min(samples)),
+        )
+
+    def _fewest_samples(self, column: str, cell_ids: set[str]) -> float:
+        known = self._ok[self._ok["cell_id"].isin(cell_ids) & self._ok[column].notna()]
+        counts = known[SAMPLES[column]] if SAMPLES[column] in known else pd.Series(np.nan, index=known.index)
+        of_cell = counts.groupby(known["cell_id"]).agg(lambda seeds: seeds.sum(skipna=False))
+        return float(of_cell.min(skipna=False))
+
     def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
         chosen = self._cells
         for axis, value in selection.items():
@@ -260,27 +298,10 @@ class _Values:
         selected = ", ".join(f"{axis}={value}" for axis, value in selection.items())
         if chosen.empty:
             raise ExpressionError(f"no cell has {selected}")
-        bad = chosen[(chosen["n_ok"] == 0) | chosen["cell_id"].isin(self._unsound)]
+        bad = chosen[(chosen["n_ok"] == 0) | chosen["cell_id"].isin(self._biased)]
         if len(bad):
             raise ExpressionError(f"{column}({selected}): a cell is {status(bad.to_dict('records')[0])}")
         return chosen
 
-    def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
-        """Return the ok trials of these cells, and record their epochs."""
-        looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
-        if len(looked_at):  # NaN if any trial does not report it
-            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
-        return looked_at
-
     def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
-        looked_at = self._look_at(cell_ids)
-        if is_timed(column):
-            cells = self._cells[self._cells["cell_id"].isin(cell_ids)]
-            self.is_doubtful |= bool(is_invalid(cells["timing_valid"]).any())
-            self.of_one_process |= bool(timed_by_one_process(cells).any())
-        if column in SAMPLES:
-            known = looked_at[looked_at[column].notna()]
-            counts = known[SAMPLES[column]] if SAMPLES[column] in known else pd.Series(np.nan, index=known.index)
-            of_cell = counts.groupby(known["cell_id"]).agg(lambda seeds: seeds.sum(skipna=False))
-            self.samples = float(np.minimum(self.samples, of_cell.min(skipna=False)))
-        return by_seed(cell_ids, looked_at, column, self._seeds)
+        return by_seed(cell_ids, self._ok[self._ok["cell_id"].isin(list(cell_ids))], column, self._seeds)

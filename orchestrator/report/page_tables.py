@@ -63,7 +63,7 @@ def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str,
         p_best=[best for _, best in chances],
         role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
     )
-    table = _table(ordered, cells, _OF_CELLS, recommendation.terms.metric)
+    table = _table(ordered, cells, _OF_CELLS, recommendation.terms.metric, metrics_before="val. accuracy")
     # Shown by time at first; the rows keep the order of the charts' rows.
     titles = [title for title, _ in table["columns"]]
     return table | {"by": titles.index("time [s]") if "time [s]" in titles else None}
@@ -71,16 +71,18 @@ def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str,
 
 def trial_table(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     """Return a row for each trial."""
-    return _table(trials, cells, _OF_TRIALS, metric)
+    return _table(trials, cells, _OF_TRIALS, metric, metrics_before="test accuracy")
 
 
-def _table(frame: pd.DataFrame, cells: pd.DataFrame, columns: Columns, metric: Metric) -> dict[str, Any]:
+def _table(
+    frame: pd.DataFrame, cells: pd.DataFrame, columns: Columns, metric: Metric, metrics_before: str
+) -> dict[str, Any]:
     """Return the table as JSON for the page, without the columns that are empty in every row."""
     differing = varying(cells)
     texts: dict[str, list[str]] = {}
     rows = frame.head(MOST_ROWS).to_dict("records")
     # A note may be as long as a traceback.
-    for title, text in _with_measured(columns, frame, cells, metric).items():
+    for title, text in _with_measured(columns, frame, cells, metric, metrics_before).items():
         texts[title] = [one_line(text(row), 400) for row in rows]
     known = {title: values for title, values in texts.items() if any(values)}
     table = pd.DataFrame({"cell": [label_of(cell_label(row, differing)) for row in rows], **known})
@@ -91,8 +93,10 @@ def _table(frame: pd.DataFrame, cells: pd.DataFrame, columns: Columns, metric: M
     }
 
 
-def _with_measured(columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, metric: Metric) -> Columns:
-    """Insert the throughput before the epochs' time, and metrics that are no accuracy before the accuracies."""
+def _with_measured(
+    columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, metric: Metric, metrics_before: str
+) -> Columns:
+    """Insert the throughput before the epochs' time, and metrics that are no accuracy before the named column."""
     unit, throughput = throughput_of(frame)
     metrics: dict[str, Callable[[Row], str]] = {}
     if metric.name not in ("accuracy", "val_accuracy"):
@@ -101,8 +105,7 @@ def _with_measured(columns: Columns, frame: pd.DataFrame, cells: pd.DataFrame, m
         if name != metric.name:
             metrics[Metric.named(name).label] = _measured(name)
     # Quantities that matter stand beside those that they are compared with.
-    first_accuracy = next(title for title in columns if title.endswith("accuracy"))
-    before = {first_accuracy: metrics, "epoch [s]": {unit: _timed(throughput)}}
+    before = {metrics_before: metrics, "epoch [s]": {unit: _timed(throughput)}}
     whole: dict[str, Callable[[Row], str]] = {}
     for title, text in columns.items():
         whole |= before.get(title, {}) | {title: text}
